@@ -1,0 +1,55 @@
+# Two commands on a fresh machine with Python 3.11+: `make demo` and `make test`.
+# Everything is installed into .venv; nothing else on the machine is touched.
+
+PYTHON ?= python3
+EXTRAS := arrow,cli,spark,dev
+BIN    := .venv/bin
+READY  := .venv/.ready
+PEERS  := .venv/.peers
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all check bench docs clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY)  ## install the project and its tools into .venv
+
+# Made again only when pyproject.toml changes.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "Penstock needs Python 3.11 or newer; try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@touch $@
+
+# The systems that the benchmarks compare with.
+$(PEERS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS),bench]'
+	@touch $@
+
+demo: setup  ## writers, readers, a kill -9 and a Spark query over one folder
+	$(BIN)/python examples/demo.py
+
+test: setup  ## every test but the slow ones
+	$(BIN)/python -m pytest -m 'not slow'
+
+test-all: setup  ## every test
+	$(BIN)/python -m pytest
+
+check: setup  ## format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/unit/test_layers.py
+
+bench: setup $(PEERS)  ## measure against peers; prints a table and JSON
+	$(BIN)/python -m benchmarks
+
+docs: setup  ## check the documentation: links, and the examples in it
+	$(BIN)/python -m pytest -q tests/docs
+	@echo "The documentation is Markdown: start at README.md, then docs/."
+
+clean:  ## remove .venv and caches
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
