@@ -1,0 +1,154 @@
+"""Penstock: the event stream you pip install.
+
+    import penstock
+
+    with penstock.open("data") as store:
+        topic = store.create_topic("orders", exists_ok=True)
+        topic.write(b"paid", key="customer-7")
+        for message in topic.reader(consumer="billing", follow=False):
+            print(message.key, message.value)
+
+Topics live in a folder; any process reads and writes them with no server.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from penstock.clock import Clock
+from penstock.errors import (
+    AlreadyExists,
+    Closed,
+    ConflictError,
+    Corrupt,
+    DataError,
+    DiskFull,
+    InvalidOption,
+    LockTimeout,
+    MessageTooLarge,
+    MissingExtra,
+    NotAStore,
+    NotDurable,
+    OffsetAhead,
+    OffsetTrimmed,
+    OutOfRange,
+    OwnedElsewhere,
+    PartitionLost,
+    PenstockError,
+    ProducerFenced,
+    ReadOnly,
+    TopicReplaced,
+    Unavailable,
+    UnknownConsumer,
+    UnknownFormat,
+    UnknownTopic,
+    UsageError,
+    WriteTimeout,
+    WrongType,
+)
+from penstock.files import Files
+from penstock.message import Batch, Message, Receipt, Receipts
+
+if sys.platform == "win32":
+    raise ImportError(
+        "Penstock runs on Linux and macOS; Windows has no file locks that die with their holder"
+    )
+
+if TYPE_CHECKING:
+    from penstock.consume.reader import Reader
+    from penstock.store import Store, Topic
+    from penstock.topic.scan import Scan
+    from penstock.topic.writer import Writer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AlreadyExists",
+    "Batch",
+    "Clock",
+    "Closed",
+    "ConflictError",
+    "Corrupt",
+    "DataError",
+    "DiskFull",
+    "Files",
+    "InvalidOption",
+    "LockTimeout",
+    "Message",
+    "MessageTooLarge",
+    "MissingExtra",
+    "NotAStore",
+    "NotDurable",
+    "OffsetAhead",
+    "OffsetTrimmed",
+    "OutOfRange",
+    "OwnedElsewhere",
+    "PartitionLost",
+    "PenstockError",
+    "ProducerFenced",
+    "ReadOnly",
+    "Reader",
+    "Receipt",
+    "Receipts",
+    "Scan",
+    "Store",
+    "Topic",
+    "TopicReplaced",
+    "Unavailable",
+    "UnknownConsumer",
+    "UnknownFormat",
+    "UnknownTopic",
+    "UsageError",
+    "WriteTimeout",
+    "Writer",
+    "WrongType",
+    "__version__",
+    "open",
+]
+
+#: Names that are loaded when first used, so that `import penstock` stays quick.
+_LAZY = {
+    "Reader": "penstock.consume.reader",
+    "Scan": "penstock.topic.scan",
+    "Store": "penstock.store",
+    "Topic": "penstock.store",
+    "Writer": "penstock.topic.writer",
+}
+
+
+def open(
+    path: str | os.PathLike[str],
+    *,
+    create: bool = True,
+    read_only: bool = False,
+    exclusive: bool = False,
+    files: Files | None = None,
+    clock: Clock | None = None,
+) -> Store:
+    """Open the store in a folder, making it if need be.
+
+    Any number of processes may have it open and write to it; `exclusive=True` makes this one the only
+    one that may. `read_only=True` changes nothing in the folder. ":memory:" is a store of your own that
+    is gone when it is closed. `files` and `clock` are for tests.
+    """
+    from penstock.store import open_store
+
+    return open_store(path, create=create, read_only=read_only, exclusive=exclusive, files=files, clock=clock)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        import importlib
+
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    if name in ("aio", "testing", "spark"):
+        import importlib
+
+        return importlib.import_module(f"penstock.{name}")
+    raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,0 +1,216 @@
+"""Every exception Penstock raises, by what the caller should do.
+
+    PenstockError
+    ├─ UsageError            fix the call
+    │  ├─ InvalidOption      (also a ValueError)
+    │  ├─ WrongType          (also a TypeError)
+    │  ├─ UnknownTopic       (also a LookupError)
+    │  ├─ UnknownConsumer    (also a LookupError)
+    │  ├─ AlreadyExists
+    │  ├─ NotAStore
+    │  ├─ MessageTooLarge    (also a ValueError)
+    │  ├─ ReadOnly
+    │  └─ MissingExtra       (also an ImportError)
+    ├─ ConflictError         someone else acted
+    │  ├─ OwnedElsewhere
+    │  ├─ ProducerFenced
+    │  ├─ PartitionLost
+    │  └─ TopicReplaced
+    ├─ Unavailable           try again
+    │  ├─ LockTimeout        (also a TimeoutError)
+    │  ├─ WriteTimeout       (also a TimeoutError)
+    │  └─ DiskFull
+    ├─ OutOfRange            choose a new place
+    │  ├─ OffsetTrimmed
+    │  └─ OffsetAhead
+    ├─ DataError             stop and look
+    │  ├─ Corrupt
+    │  ├─ UnknownFormat
+    │  └─ NotDurable
+    └─ Closed                open a new one
+
+A duplicate, an empty read and the end of a bounded iteration are not errors.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import ClassVar
+
+
+class PenstockError(Exception):
+    """The root of the tree. `hint` says what to do; `retryable` whether the same call may succeed later."""
+
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return f"{message} ({self.hint})" if self.hint else message
+
+
+class UsageError(PenstockError):
+    """The call itself is wrong; nothing was changed. Fix the call."""
+
+
+class InvalidOption(UsageError, ValueError):
+    """An option, name or value is not acceptable; the message names it and what would be."""
+
+
+class WrongType(UsageError, TypeError):
+    """An argument has a type that cannot be stored."""
+
+
+class UnknownTopic(UsageError, LookupError):
+    """There is no topic of that name in this store."""
+
+    def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
+        there = f"topics here: {', '.join(known)}" if known else "this store has no topics yet"
+        super().__init__(f"no topic {name!r}", hint=f"{there}; create_topic({name!r}) makes one")
+        self.name = name
+
+
+class UnknownConsumer(UsageError, LookupError):
+    """There is no consumer of that name."""
+
+
+class AlreadyExists(UsageError):
+    """Something of that name is there already; pass `exists_ok=True` to accept it."""
+
+
+class NotAStore(UsageError):
+    """The folder is not a Penstock store."""
+
+
+class MessageTooLarge(UsageError, ValueError):
+    """A key, value or set of headers is over its limit; nothing of the call was written."""
+
+
+class ReadOnly(UsageError):
+    """The folder cannot be written to by this process."""
+
+
+class MissingExtra(UsageError, ImportError):
+    """An optional part is not installed; the hint is the exact command that installs it."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} is not installed", hint=f'pip install "penstock[{extra}]"')
+        self.extra = extra
+
+
+class ConflictError(PenstockError):
+    """Someone else acted; look at what they did before going on."""
+
+
+class OwnedElsewhere(ConflictError):
+    """Another process has the store for itself (`exclusive=True`), or has it open while we want it so."""
+
+    def __init__(self, message: str, *, pid: int | None = None, host: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.pid = pid
+        self.host = host
+
+
+class ProducerFenced(ConflictError):
+    """A newer writer took over this producer id."""
+
+
+class PartitionLost(ConflictError):
+    """The partition now belongs to another member of the consumer."""
+
+
+class TopicReplaced(ConflictError):
+    """The topic was dropped, perhaps created anew: offsets held for the old one mean nothing now."""
+
+
+class Unavailable(PenstockError):
+    """Not now; nothing was lost. Try again."""
+
+    retryable: ClassVar[bool] = True
+
+
+class LockTimeout(Unavailable, TimeoutError):
+    """A lock was not released in time; `pid` is the holder as far as it is known."""
+
+    def __init__(self, message: str, *, pid: int | None = None) -> None:
+        super().__init__(message, hint="look at that process: it may be stopped or stuck")
+        self.pid = pid
+
+
+class WriteTimeout(Unavailable, TimeoutError):
+    """The writer's buffer stayed full for the whole timeout; this message was not accepted."""
+
+
+class DiskFull(Unavailable):
+    """The disk is (nearly) full; the write was cut back and nothing of it stays."""
+
+
+class OutOfRange(PenstockError):
+    """The place asked for is not in the log. Choose a new place."""
+
+
+class OffsetTrimmed(OutOfRange):
+    """Retention or damage took what was asked for; `first` is the first offset that can be read."""
+
+    def __init__(self, message: str, *, partition: int, offset: int, first: int) -> None:
+        super().__init__(message, hint='seek to "earliest", or open the reader with on_gap="skip"')
+        self.partition = partition
+        self.offset = offset
+        self.first = first
+
+
+class OffsetAhead(OutOfRange):
+    """The offset lies beyond the end; `end` is the next offset to be written."""
+
+    def __init__(self, message: str, *, partition: int, offset: int, end: int) -> None:
+        super().__init__(message, hint='seek to "latest"')
+        self.partition = partition
+        self.offset = offset
+        self.end = end
+
+
+class DataError(PenstockError):
+    """Stored data is not what it should be. Stop and look; `penstock verify` names every damaged place."""
+
+
+class Corrupt(DataError):
+    """Bytes in `path` at `byte` fail their checksum; what lies around them can still be read.
+
+    `first` and `stop` are the offsets lost with them, when known.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        byte: int,
+        what: str,
+        *,
+        partition: int | None = None,
+        first: int | None = None,
+        stop: int | None = None,
+    ) -> None:
+        span = f", offsets {first} to {stop - 1}" if first is not None and stop is not None else ""
+        super().__init__(
+            f"{what} in {os.fspath(path)} at byte {byte}{span}",
+            hint='on_gap="skip" reads what lies behind it',
+        )
+        self.path = os.fspath(path)
+        self.byte = byte
+        self.partition = partition
+        self.first = first
+        self.stop = stop
+
+
+class UnknownFormat(DataError):
+    """The store was written by a newer Penstock, or uses a feature this one does not know."""
+
+
+class NotDurable(DataError):
+    """The disk refused to make data durable; what was not acknowledged is not in the log."""
+
+
+class Closed(PenstockError):
+    """The object was closed, or its background work failed (see `__cause__`). Open a new one."""

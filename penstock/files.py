@@ -1,0 +1,188 @@
+"""The file calls Penstock needs, as one object, so that tests can put a hostile disk in its place.
+
+Everything above reads and writes through a `Files`; nothing calls `os` for data directly.
+A descriptor is a plain int. Paths are `str`. Errors are `OSError`, as the system gives them.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+
+from penstock.errors import InvalidOption
+
+#: File systems whose locks or mappings do not keep our promises between processes.
+_REFUSED_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "fuse")
+#: FUSE drivers known to be local disks.
+_LOCAL_FUSE = ("fuse.ext4", "fuseblk")
+
+
+#: How many parts one call takes (IOV_MAX).
+_PARTS_MOST = 1024
+
+
+class Files:
+    """The operating system's files."""
+
+    pread = staticmethod(os.pread)
+    close = staticmethod(os.close)
+    truncate = staticmethod(os.ftruncate)
+    rename = staticmethod(os.rename)
+    unlink = staticmethod(os.unlink)
+    listdir = staticmethod(os.listdir)
+
+    def open(self, path: str, *, create: bool = False, write: bool = True, exclusive: bool = False) -> int:
+        flags = os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY)
+        if create:
+            flags |= os.O_CREAT
+        if exclusive:
+            flags |= os.O_EXCL
+        return os.open(path, flags, 0o644)
+
+    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, at: int) -> int:
+        """Write all of `data`, or raise; the count is returned for symmetry with `os.pwrite`."""
+        written = os.pwrite(fd, data, at)
+        size = len(data)
+        if written != size:
+            view = memoryview(data)
+            while written < size:
+                written += os.pwrite(fd, view[written:], at + written)
+        return written
+
+    def pwritev(self, fd: int, parts: list[bytes | bytearray | memoryview], at: int) -> int:
+        """Write the parts back to back in one call, or raise."""
+        if len(parts) > _PARTS_MOST:
+            return self.pwrite(fd, b"".join(parts), at)
+        written = os.pwritev(fd, parts, at)
+        size = sum(map(len, parts))
+        if written != size:
+            rest = b"".join(parts)[written:]
+            written += self.pwrite(fd, rest, at + written)
+        return written
+
+    def size(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def sync(self, fd: int) -> None:
+        """Make the file's bytes and length survive a power cut."""
+        if sys.platform == "darwin":
+            import fcntl
+
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+        else:
+            os.fdatasync(fd)
+
+    def sync_dir(self, path: str) -> None:
+        """Make creations, renames and removals in the folder survive a power cut."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def allocate(self, fd: int, at: int, length: int) -> None:
+        """Reserve zeros at the end of the file, so that syncing an append changes no metadata.
+
+        Only a help: a file system that cannot do it is left alone.
+        """
+        try:
+            os.posix_fallocate(fd, at, length)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                raise
+        except AttributeError:
+            pass  # macOS has no posix_fallocate
+
+    def start_writeback(self, fd: int, at: int, length: int) -> None:
+        """Have the system begin to write these bytes to the disk, without waiting; only a help."""
+        _sync_file_range()(fd, at, length, _SYNC_FILE_RANGE_WRITE)
+
+    def map(self, fd: int, length: int) -> mmap.mmap:
+        """Map the first `length` bytes for reading."""
+        return mmap.mmap(fd, length, access=mmap.ACCESS_READ)
+
+    def make_dirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def remove_dir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def boot(self) -> int:
+        """A number that changes with each start of the machine."""
+        return _boot()
+
+    def free_share(self, path: str) -> float:
+        """How much of the disk is free for us, from 0 to 1."""
+        room = os.statvfs(path)
+        return room.f_bavail / room.f_blocks if room.f_blocks else 1.0
+
+
+_SYNC_FILE_RANGE_WRITE = 2
+
+
+@cache
+def _sync_file_range() -> Callable[[int, int, int, int], int]:
+    """Linux's call of that name; elsewhere one that does nothing."""
+    import ctypes
+
+    call = getattr(ctypes.CDLL(None), "sync_file_range", None)
+    if call is None:
+        return lambda fd, at, length, flags: 0
+    call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return call  # type: ignore[no-any-return]
+
+
+@cache
+def _boot() -> int:
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return int(file.read().strip().replace("-", "")[:16], 16) or 1
+    except OSError:
+        return _boot_from_sysctl()
+
+
+def _boot_from_sysctl() -> int:
+    """macOS: the time the kernel was started."""
+    import ctypes.util
+
+    libc = ctypes.CDLL(ctypes.util.find_library("c"))
+    value = (ctypes.c_int64 * 2)()
+    size = ctypes.c_size_t(ctypes.sizeof(value))
+    libc.sysctlbyname(b"kern.boottime", value, ctypes.byref(size), None, 0)
+    return (value[0] * 1_000_000 + value[1]) or 1
+
+
+def file_system(path: str, mounts: str = "/proc/self/mountinfo") -> str:
+    """The kind of file system `path` lies on, `""` when it cannot be told."""
+    try:
+        with open(mounts) as file:
+            lines = file.readlines()
+    except OSError:
+        return ""
+    path = os.path.realpath(path)
+    best, kind = "", ""
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        point = left.split(" ")[4].replace("\\040", " ")
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, right.split(" ")[0]
+    return kind
+
+
+def refuse_network_file_system(path: str, mounts: str = "/proc/self/mountinfo") -> None:
+    """Raise when locks on `path` would not hold between processes and machines."""
+    kind = file_system(path, mounts)
+    refused = kind in _REFUSED_FILE_SYSTEMS or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE)
+    if refused:
+        raise InvalidOption(
+            f"{path} lies on a network file system ({kind}), where file locks do not hold",
+            hint="put the store on a local disk; read_only=True may read it here",
+        )

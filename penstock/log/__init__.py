@@ -1,0 +1,1 @@
+"""Files of messages: frames in segments, one log a partition. See docs/FORMAT.md and docs/RECOVERY.md."""

@@ -1,0 +1,242 @@
+"""A place in a partition that moves forward as it reads.
+
+Sealed segments are read from their mapping, frame by frame, without copying; the active one, and
+small frames that are not repacked yet, in chunks that one loop decodes. Nothing is passed over in
+silence: what retention took is `OffsetTrimmed`, what is damaged is `Corrupt`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from penstock.errors import Corrupt, OffsetTrimmed, TopicReplaced
+from penstock.log import frame, tiny
+from penstock.log.frame import Frame
+from penstock.log.rows import FrameRows, MessageRows, rows_that_fit
+from penstock.log.sealed import SealedSegment
+from penstock.log.segment import SEGMENT_HEADER_BYTES
+from penstock.log.view import Bounds, View
+from penstock.message import Rows
+from penstock.options import KIB
+
+_CHUNK_BYTES = 256 * KIB
+#: Sealed segments with smaller frames than this are decoded like active ones, by the tight loop.
+_TINY_FRAME_BYTES = 2 * KIB
+
+
+class Cursor:
+    """A place in a partition that moves forward as it reads."""
+
+    def __init__(self, view: View, offset: int, *, far: bool = False) -> None:
+        self._view = view
+        self.offset = offset
+        #: Segments beyond the present one will be read too: they may be checked ahead.
+        self._far = far
+        self._ahead = -1
+        # Where the next frame begins: (segment, its generation, first offset, byte).
+        self._near: tuple[int, int, int, int] | None = None
+
+    def read(self, max_messages: int, max_bytes: int, stop: int | None = None) -> list[Rows]:
+        """What comes next, up to the limits (one message at least); empty at the end.
+
+        Raises `OffsetTrimmed` when retention overtook this place, `Corrupt` where bytes are damaged,
+        `TopicReplaced` when the topic was dropped. The cursor does not move then.
+        """
+        while True:
+            bounds = self._view.bounds()
+            if bounds.dropped:
+                raise TopicReplaced(
+                    f"topic {self._view.topic!r} was dropped", hint="open it anew by its name"
+                )
+            end = bounds.end if stop is None else min(stop, bounds.end)
+            if self.offset < bounds.start:
+                raise self._trimmed(bounds)
+            if self.offset >= end:
+                return []
+            base = self._view.segment_of(self.offset, bounds)
+            try:
+                if base == bounds.segment:
+                    rows = self._read_active(bounds, end, max_messages, max_bytes)
+                else:
+                    rows = self._read_sealed(base, end, max_messages, max_bytes)
+            except FileNotFoundError:
+                self._view.refuse_missing(base, bounds, self.offset)  # else vacuumed or repacked under us
+                continue
+            if rows:
+                self.offset = rows[-1].stop
+                return rows
+            following = self._view.next_segment(base)
+            if following is None or following >= end:
+                return []
+            if following > self.offset:
+                self._view.refuse_unexplained_gap(self.offset, following)
+            self.offset = following
+
+    def _read_sealed(self, base: int, end: int, max_messages: int, max_bytes: int) -> list[Rows]:
+        segment = self._view.sealed(base)
+        if self._far and self._ahead != base:
+            self._ahead = base
+            self._check_ahead(base, end)
+        if segment.index.average_frame_bytes() < _TINY_FRAME_BYTES:
+            return self._read_small_frames(segment, end, max_messages, max_bytes)
+        rows: list[Rows] = []
+        topic, partition, sizes = self._view.topic, self._view.folder.partition, segment.index.sizes
+        for number, found in self._frames(segment):
+            base, count, size = found.head.base, found.head.count, sizes[number]
+            is_all_wanted = base >= self.offset and base + count <= end and count <= max_messages
+            if is_all_wanted and size <= max_bytes:
+                rows.append(FrameRows(topic, partition, found, 0, count))
+                max_messages -= count
+                max_bytes -= size
+                continue
+            if rows and size > max_bytes:
+                break
+            first = self.offset - base if not rows else 0
+            taken = self._take(found, first, min(base + count, end) - base, max_messages, max_bytes)
+            if taken is None:
+                break
+            rows.append(taken)
+            max_messages -= len(taken)
+            max_bytes -= size
+            if taken.stop < base + count:
+                break
+        return rows
+
+    def _check_ahead(self, base: int, end: int) -> None:
+        """Have the segment behind this one checked meanwhile, if it is sealed and wanted."""
+        following = self._view.next_segment(base)
+        if following is not None and following < min(end, self._view.bounds().segment):
+            with suppress(FileNotFoundError):
+                self._view.sealed(following).check_ahead()
+
+    def _frames(self, segment: SealedSegment) -> Iterator[tuple[int, Frame]]:
+        """Frames from this cursor's offset on; raises `Corrupt` where one is missing between them."""
+        number = max(segment.index.find(self.offset), 0)
+        expected = self.offset
+        while number < len(segment.index.offsets):
+            found = self._frame_or_stop(segment, number, expected)
+            if found is None:
+                return
+            base, stop = found.head.base, found.head.stop
+            if stop > expected:
+                if base > expected:
+                    if expected > self.offset:
+                        return
+                    raise Corrupt(
+                        segment.path, segment.end_of(number - 1), "a damaged frame",
+                        partition=self._view.folder.partition, first=expected, stop=base,
+                    )  # fmt: skip
+                yield number, found
+                expected = stop
+            number += 1
+        if expected == self.offset and segment.ends_in_damage():
+            following = self._view.next_segment(segment.index.base)
+            if following is not None and following > expected:
+                raise Corrupt(
+                    segment.path, segment.index.data_bytes, "a damaged frame",
+                    partition=self._view.folder.partition, first=expected, stop=following,
+                )  # fmt: skip
+
+    def _frame_or_stop(self, segment: SealedSegment, number: int, expected: int) -> Frame | None:
+        """The frame; None when it is damaged but sound ones before it were read and come first."""
+        try:
+            return segment.frame(number)
+        except Corrupt:
+            if expected > self.offset:
+                return None
+            raise
+
+    def _read_small_frames(
+        self, segment: SealedSegment, end: int, max_messages: int, max_bytes: int
+    ) -> list[Rows]:
+        """Sealed but not repacked: decode it as the active segment is."""
+        offsets, starts = segment.index.offsets, segment.index.bytes
+        number = max(segment.index.find(self.offset), 0)
+        if offsets and segment.salt is not None and offsets[number] <= self.offset:
+            rows, _, _ = self._decode(
+                segment.data, starts[number], offsets[number], segment.salt, end, max_messages, max_bytes
+            )
+            if rows:
+                return rows
+        found = next(self._frames(segment), None)
+        if found is None:
+            return []
+        base, stop = found[1].head.base, min(found[1].head.stop, end)
+        taken = self._take(found[1], self.offset - base, stop - base, max_messages, max_bytes)
+        return [taken] if taken is not None else []
+
+    def _read_active(self, bounds: Bounds, end: int, max_messages: int, max_bytes: int) -> list[Rows]:
+        active = self._view.active(bounds.segment)
+        near, file = self._near, (active.base, active.head.generation)
+        if near is not None and near[:2] == file and near[2] == self.offset:
+            first, byte = near[2:]
+        elif self.offset == active.base:
+            first, byte = active.base, SEGMENT_HEADER_BYTES
+        else:
+            first, byte = active.locate(self.offset, bounds.byte)
+        data = active.mapped(bounds.byte)
+        rows, offset, at = self._decode(data, byte, first, active.head.salt, end, max_messages, max_bytes)
+        if not rows and at < bounds.byte:
+            raise active.damage(self.offset, bounds.byte)
+        self._near = (*file, offset, at)
+        return rows
+
+    def _decode(
+        self, data: memoryview, at: int, offset: int, salt: int, end: int, max_messages: int, max_bytes: int
+    ) -> tuple[list[Rows], int, int]:
+        """Rows from the frames from byte `at` on, the first of which begins with `offset`.
+
+        Also the offset and byte of the first frame that was not used up.
+        """
+        rows: list[Rows] = []
+        while max_messages > 0 and max_bytes > 0 and offset < end:
+            if offset >= self.offset and tiny.is_one(data, at):
+                chunk = bytes(data[at : at + min(max_bytes, _CHUNK_BYTES)])
+                messages, used = tiny.decode_run(
+                    chunk, 0, topic=self._view.topic, partition=self._view.folder.partition,
+                    offset=offset, salt=salt, limit=min(max_messages, end - offset),
+                )  # fmt: skip
+                if messages:
+                    rows.append(MessageRows(messages))
+                    max_messages -= len(messages)
+                    max_bytes -= used
+                    at, offset = at + used, messages[-1].offset + 1
+                    continue
+            head = frame.read_head(data, at)
+            if head is None or at + head.size > len(data) or head.salt != salt or head.base != offset:
+                break
+            if rows and head.size > max_bytes:
+                break
+            found = frame.read_frame(data, at, head)
+            if not found.check_body():
+                break
+            if head.count:
+                begin = max(self.offset - head.base, 0)
+                taken = self._take(found, begin, min(head.stop, end) - head.base, max_messages, max_bytes)
+                if taken is None:
+                    break
+                rows.append(taken)
+                max_messages -= len(taken)
+                max_bytes -= head.size
+                if taken.stop < head.stop:
+                    break
+            at, offset = at + head.size, head.stop
+        return rows, offset, at
+
+    def _take(
+        self, found: Frame, first: int, stop: int, max_messages: int, max_bytes: int
+    ) -> FrameRows | None:
+        stop = min(stop, first + max_messages)
+        if stop <= first:
+            return None
+        if found.head.body_length > max_bytes:
+            stop = rows_that_fit(found, first, stop, max_bytes)
+        return FrameRows(self._view.topic, self._view.folder.partition, found, first, stop)
+
+    def _trimmed(self, bounds: Bounds) -> OffsetTrimmed:
+        return OffsetTrimmed(
+            f"offset {self.offset} of {self._view.topic!r} partition {self._view.folder.partition} is gone: "
+            f"the first one left is {bounds.start}",
+            partition=self._view.folder.partition, offset=self.offset, first=bounds.start,
+        )  # fmt: skip

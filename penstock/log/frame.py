@@ -1,0 +1,374 @@
+"""A batch of messages as bytes: what lies in segments, travels, and becomes Arrow without a copy.
+
+    0   u32  magic "PSKF"           never zero, so that preallocated zeros are no frame
+    4   u32  CRC-32 of the header from byte 8 on
+    8   u32  CRC-32 of the body
+    12  u32  body length
+    16  u16  header length          64 and extensions, a multiple of 8
+    18  u16  flags a reader must understand
+    20  u16  flags a reader may ignore
+    22  u16  codec of all values, or the kind of a control frame
+    24  u32  count of messages      0: a control frame
+    28  u32  salt of the segment    bytes of an older file in its place are no frame
+    32  u64  offset of the first message
+    40  i64  written_at             given under the lock
+    48  i64  created                the timestamp of all, unless TIMES
+    56  u64  synced                 the byte of this segment known durable when this was written
+    64       extensions, in this order: PRODUCER, TRANSACTION, COMPRESSED
+
+Then the body (see `columns`), then zeros up to a multiple of 8. Frames are made in `encode`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, repeat
+from struct import Struct
+from typing import NamedTuple
+
+from penstock.errors import UnknownFormat
+from penstock.log import columns
+from penstock.log.checksum import crc32
+from penstock.log.columns import Buffer, round_up
+from penstock.message import NO_HEADERS, Headers, Message
+from penstock.options import FRAME_BYTES_MAX
+
+MAGIC_BYTES = b"PSKF"
+MAGIC = int.from_bytes(MAGIC_BYTES, "little")
+HEADER = Struct("<IIIIHHHHIIQqqQ")
+HEADER_BYTES = HEADER.size
+_CRC = Struct("<I")
+_PAIR = Struct("<II")
+
+# Flags a reader must understand.
+KEYS = 1 << 0
+KEY_NULLS = 1 << 1
+VALUE_NULLS = 1 << 2
+TIMES = 1 << 3
+WRITTEN = 1 << 4
+HEADERS = 1 << 5
+PRODUCER = 1 << 6
+SEQNOS = 1 << 7
+PRODUCERS = 1 << 8
+CODECS = 1 << 9
+TRANSACTION = 1 << 10
+COMPRESSED = 1 << 11
+KNOWN = (1 << 12) - 1
+#: Written down in the format, read by a later version.
+_NOT_READ_YET = COMPRESSED
+
+CODEC_NAMES = {1: "raw", 2: "gzip", 3: "lzop", 4: "zstd"}
+RAW = 1
+
+# Kinds of control frames.
+FENCE = 1
+SEAL = 2
+
+PRODUCER_HEAD = Struct("<qIHH")
+DICTIONARY_HEAD = Struct("<IHH")
+
+
+class Producer(NamedTuple):
+    """Who wrote: the id, the group the messages belong to, and which taking-over of the id it was."""
+
+    id: str
+    group: str | None = None
+    epoch: int = 0
+
+
+class Head(NamedTuple):
+    """A frame's fixed header, unpacked."""
+
+    magic: int
+    header_crc: int
+    body_crc: int
+    body_length: int
+    header_length: int
+    flags: int
+    may_ignore: int
+    codec: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    salt: int
+    base: int
+    written_at: int
+    created: int
+    synced: int
+
+    @property
+    def size(self) -> int:
+        """Bytes from this frame's start to the next one's."""
+        return round_up(self.header_length + self.body_length)
+
+    @property
+    def stop(self) -> int:
+        return self.base + self.count
+
+
+class Frame:
+    """A stored frame: its header, and its messages decoded when asked for."""
+
+    __slots__ = ("_at", "body", "extension", "head")
+
+    def __init__(self, head: Head, extension: Buffer, body: Buffer) -> None:
+        self.head = head
+        self.extension = extension
+        self.body = body
+        self._at: Layout | None = None
+
+    @property
+    def layout(self) -> Layout:
+        """Where each column begins in the body."""
+        if self._at is None:
+            self._at = Layout.of(self.head, self.body)
+        return self._at
+
+    def producer(self) -> tuple[Producer, int] | None:
+        """The one producer of all messages and the first seqno, if the frame names one."""
+        if not self.head.flags & PRODUCER:
+            return None
+        seqno, epoch, id_length, group_length = PRODUCER_HEAD.unpack_from(self.extension)
+        at = PRODUCER_HEAD.size
+        name = bytes(self.extension[at : at + id_length]).decode()
+        group = bytes(self.extension[at + id_length : at + id_length + group_length]).decode()
+        return Producer(name, group or None, epoch), seqno
+
+    def keys(self, first: int, stop: int) -> Sequence[bytes | None]:
+        head, at = self.head, self.layout
+        if not head.flags & KEYS:
+            return [None] * (stop - first)
+        keys = columns.unpack_strings(self.body, at.key_offsets, at.keys, first, stop)
+        return self._with_nulls(keys, KEY_NULLS, at.key_nulls, first, stop)
+
+    def values(self, first: int, stop: int) -> Sequence[bytes | None]:
+        at = self.layout
+        values = columns.unpack_strings(self.body, at.value_offsets, at.values, first, stop)
+        return self._with_nulls(values, VALUE_NULLS, at.value_nulls, first, stop)
+
+    def timestamps(self, first: int, stop: int) -> Sequence[int]:
+        if self.head.flags & TIMES:
+            return columns.unpack_numbers(self.body, "q", self.layout.times, first, stop)
+        return [self.head.created] * (stop - first)
+
+    def written_times(self, first: int, stop: int) -> Sequence[int]:
+        if self.head.flags & WRITTEN:
+            return columns.unpack_numbers(self.body, "q", self.layout.written, first, stop)
+        return [self.head.written_at] * (stop - first)
+
+    @property
+    def last_written_at(self) -> int:
+        """When the last message was written; frames of a segment never go back in this."""
+        count = self.head.count
+        return self.written_times(count - 1, count)[0] if self.head.flags & WRITTEN else self.head.written_at
+
+    def headers(self, first: int, stop: int) -> Sequence[Headers]:
+        if not self.head.flags & HEADERS:
+            return [NO_HEADERS] * (stop - first)
+        at = self.layout
+        bounds = columns.unpack_offsets(self.body, at.header_offsets + 4 * first, stop - first)
+        begin, end = bounds[0], bounds[-1]
+        if begin == end:
+            return [NO_HEADERS] * (stop - first)
+        names = columns.unpack_strings(self.body, at.header_name_offsets, at.header_names, begin, end)
+        stored = columns.unpack_strings(self.body, at.header_value_offsets, at.header_values, begin, end)
+        is_text = columns.unpack_bits(self.body, at.header_is_text, begin, end)
+        pairs = [
+            (name.decode(), value.decode() if text else value)
+            for name, value, text in zip(names, stored, is_text, strict=True)
+        ]
+        return [dict(pairs[a - begin : b - begin]) if b > a else NO_HEADERS for a, b in pairwise(bounds)]
+
+    def producers(self, first: int, stop: int) -> Sequence[Producer | None]:
+        """Who wrote each message."""
+        if self.head.flags & PRODUCERS:
+            dictionary = self._dictionary()
+            indexes = columns.unpack_numbers(self.body, "I", self.layout.producers, first, stop)
+            return [dictionary[index] for index in indexes]
+        named = self.producer()
+        return [named[0] if named else None] * (stop - first)
+
+    def seqnos(self, first: int, stop: int) -> Sequence[int | None]:
+        if self.head.flags & SEQNOS:
+            numbers = columns.unpack_numbers(self.body, "q", self.layout.seqnos, first, stop)
+            if not self.head.flags & PRODUCERS:
+                return numbers
+            producers = self.producers(first, stop)
+            return [n if p is not None else None for n, p in zip(numbers, producers, strict=True)]
+        named = self.producer()
+        return [None] * (stop - first) if named is None else range(named[1] + first, named[1] + stop)
+
+    def codecs(self, first: int, stop: int) -> Sequence[str]:
+        return [CODEC_NAMES.get(number, str(number)) for number in self.codec_numbers(first, stop)]
+
+    def codec_numbers(self, first: int, stop: int) -> Sequence[int]:
+        if self.head.flags & CODECS:
+            return columns.unpack_numbers(self.body, "H", self.layout.codecs, first, stop)
+        return [self.head.codec] * (stop - first)
+
+    def message(self, topic: str, partition: int, place: int) -> Message:
+        """The one message at `place`."""
+        head = self.head
+        if head.flags & ~KEYS or head.codec != RAW:
+            return self.messages(topic, partition, place, place + 1)[0]
+        at, body = self.layout, self.body
+        first, stop = _PAIR.unpack_from(body, at.value_offsets + 4 * place)
+        value = bytes(body[at.values + first : at.values + stop])
+        key = None
+        if head.flags:
+            first, stop = _PAIR.unpack_from(body, 4 * place)
+            key = bytes(body[at.keys + first : at.keys + stop])
+        return Message(topic, partition, head.base + place, key, value, head.created, head.written_at)
+
+    def messages(self, topic: str, partition: int, first: int, stop: int) -> list[Message]:
+        """Messages `first` to `stop` of this frame."""
+        head = self.head
+        flags = head.flags
+        always = (
+            repeat(topic),
+            repeat(partition),
+            range(head.base + first, head.base + stop),
+            self.keys(first, stop) if flags & KEYS else repeat(None),
+            self.values(first, stop),
+            self.timestamps(first, stop) if flags & TIMES else repeat(head.created),
+            self.written_times(first, stop) if flags & WRITTEN else repeat(head.written_at),
+        )
+        if not flags & (HEADERS | PRODUCER | PRODUCERS | CODECS) and head.codec == RAW:
+            return list(map(Message, *always))
+        producers = self.producers(first, stop)
+        return list(
+            map(
+                Message,
+                *always,
+                self.headers(first, stop),
+                [p.id if p else None for p in producers],
+                [p.group if p else None for p in producers],
+                self.seqnos(first, stop),
+                self.codecs(first, stop),
+            )
+        )
+
+    def check_body(self) -> bool:
+        return crc32(self.body) == self.head.body_crc
+
+    def _with_nulls(
+        self, strings: Sequence[bytes], flag: int, at: int, first: int, stop: int
+    ) -> Sequence[bytes | None]:
+        if not self.head.flags & flag:
+            return strings
+        present = columns.unpack_bits(self.body, at, first, stop)
+        return [string if there else None for string, there in zip(strings, present, strict=True)]
+
+    def _dictionary(self) -> list[Producer | None]:
+        """The producers of a repacked frame; entry 0 is "none"."""
+        entries: list[Producer | None] = [None]
+        at = self.layout.dictionary
+        while at + DICTIONARY_HEAD.size <= len(self.body):
+            epoch, id_length, group_length = DICTIONARY_HEAD.unpack_from(self.body, at)
+            at += DICTIONARY_HEAD.size
+            name = bytes(self.body[at : at + id_length]).decode()
+            group = bytes(self.body[at + id_length : at + id_length + group_length]).decode()
+            entries.append(Producer(name, group or None, epoch))
+            at += id_length + group_length
+        return entries
+
+
+class Layout(NamedTuple):
+    """The byte in the body at which each column begins; meaningless for a column that is absent."""
+
+    key_offsets: int
+    value_offsets: int
+    key_nulls: int
+    value_nulls: int
+    times: int
+    written: int
+    seqnos: int
+    producers: int
+    codecs: int
+    header_offsets: int
+    header_name_offsets: int
+    header_value_offsets: int
+    header_is_text: int
+    keys: int
+    values: int
+    header_names: int
+    header_values: int
+    dictionary: int
+
+    @classmethod
+    def of(cls, head: Head, body: Buffer) -> Layout:
+        n, flags = head.count, head.flags
+        offsets, bits, numbers = round_up(4 * (n + 1)), round_up((n + 7) // 8), 8 * n
+        if not flags & ~KEYS:  # plain messages, which most are
+            values_at = offsets if flags else 0
+            keys = end = values_at + offsets
+            values = keys + (_last_offset(body, 0, n) if flags else 0)
+            return cls(
+                0, values_at, end, end, end, end, end, end, end, end, end, end, end, keys, values, 0, 0, 0
+            )
+        key_offsets = 0
+        value_offsets = key_offsets + (offsets if flags & KEYS else 0)
+        key_nulls = value_offsets + offsets
+        value_nulls = key_nulls + (bits if flags & KEY_NULLS else 0)
+        times = value_nulls + (bits if flags & VALUE_NULLS else 0)
+        written = times + (numbers if flags & TIMES else 0)
+        seqnos = written + (numbers if flags & WRITTEN else 0)
+        producers = seqnos + (numbers if flags & SEQNOS else 0)
+        codecs = producers + (round_up(4 * n) if flags & PRODUCERS else 0)
+        header_offsets = codecs + (round_up(2 * n) if flags & CODECS else 0)
+        names = stored = is_text = keys = header_offsets
+        name_bytes = value_bytes = 0
+        if flags & HEADERS:
+            m = _last_offset(body, header_offsets, n)
+            names = header_offsets + offsets
+            stored = names + round_up(4 * (m + 1))
+            is_text = stored + round_up(4 * (m + 1))
+            keys = is_text + round_up((m + 7) // 8)
+            name_bytes = _last_offset(body, names, m)
+            value_bytes = _last_offset(body, stored, m)
+        values = keys + (_last_offset(body, key_offsets, n) if flags & KEYS else 0)
+        header_names = values + _last_offset(body, value_offsets, n)
+        header_values = header_names + name_bytes
+        return cls(
+            key_offsets, value_offsets, key_nulls, value_nulls, times, written, seqnos, producers, codecs,
+            header_offsets, names, stored, is_text, keys, values, header_names, header_values,
+            header_values + value_bytes,
+        )  # fmt: skip
+
+
+def _last_offset(body: Buffer, at: int, count: int) -> int:
+    last: int = _CRC.unpack_from(body, at + 4 * count)[0]
+    return last
+
+
+def read_head(data: Buffer, at: int = 0) -> Head | None:
+    """The header at `at` if one with the right checksum is there, else None.
+
+    Raises `UnknownFormat` for a sound header with a flag this version does not know.
+    """
+    if len(data) - at < HEADER_BYTES:
+        return None
+    head = Head._make(HEADER.unpack_from(data, at))
+    if head.magic != MAGIC or head.header_length < HEADER_BYTES or head.body_length > FRAME_BYTES_MAX:
+        return None
+    if crc32(data[at + 8 : at + head.header_length]) != head.header_crc:
+        return None
+    if head.flags & ~KNOWN or head.flags & _NOT_READ_YET:
+        raise UnknownFormat(
+            f"a frame uses feature bits {head.flags:#x}", hint="it was written by a newer Penstock: upgrade"
+        )
+    return head
+
+
+def read_frame(data: Buffer, at: int, head: Head) -> Frame:
+    """The frame whose header was read at `at`; its body is not checked here."""
+    begin = at + head.header_length
+    return Frame(head, data[at + HEADER_BYTES : begin], data[begin : begin + head.body_length])
+
+
+def walk(data: Buffer, at: int = 0) -> Iterator[tuple[int, Frame]]:
+    """Every whole, sound frame from `at` on, up to the first that is not."""
+    while (head := read_head(data, at)) is not None and at + head.size <= len(data):
+        frame = read_frame(data, at, head)
+        if not frame.check_body():
+            return
+        yield at, frame
+        at += head.size

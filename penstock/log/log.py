@@ -1,0 +1,213 @@
+"""A partition: frames in segments, appended by any process, read by all.
+
+Log        what the layers above use
+├─ Appender    append, adopt, roll           (append.py)
+├─ Syncer      group commit                  (sync.py)
+├─ View        bounds and open segments      (view.py)
+│  └─ Cursor   reading forward               (cursor.py)
+└─ trim, tidy  vacuum, indexes, repacking    (trim.py, here)
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+
+from penstock.clock import Clock
+from penstock.errors import NotDurable, TopicReplaced
+from penstock.files import Files
+from penstock.log import index, repack, trim
+from penstock.log.append import Appended, Appender, refusal
+from penstock.log.cursor import Cursor
+from penstock.log.encode import Draft
+from penstock.log.folder import Folder
+from penstock.log.segment import read_head
+from penstock.log.sync import Syncer
+from penstock.log.view import Bounds, View
+from penstock.options import LATEST, Spot, TopicOptions
+
+logger = logging.getLogger("penstock.log")
+
+
+def refuse_dropped() -> None:
+    raise TopicReplaced("the topic was dropped", hint="open it anew by its name")
+
+
+class Log:
+    """One partition of one topic, as one process has it open."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        topic: str,
+        topic_id: int,
+        partition: int,
+        options: TopicOptions,
+        files: Files,
+        clock: Clock,
+        committed: Callable[[], int] = lambda: 0,
+        require_topic: Callable[[], object] = refuse_dropped,
+        read_only: bool = False,
+    ) -> None:
+        self.partition = partition
+        try:
+            if not read_only:
+                files.make_dirs(path)
+            self.folder = Folder(
+                path, topic_id=topic_id, partition=partition, files=files, clock=clock, read_only=read_only
+            )
+        except FileNotFoundError:
+            raise  # dropped at this moment: those above know
+        except OSError as error:
+            raise refusal(path, error) from error
+        self._committed = committed
+        self._appender = Appender(self.folder, options, committed, require_topic)
+        self._syncer = Syncer(self.folder)
+        self.view = View(self.folder, options, topic, None if read_only else self._recover_if_needed)
+
+    @property
+    def options(self) -> TopicOptions:
+        return self._appender.options
+
+    @options.setter
+    def options(self, options: TopicOptions) -> None:
+        self._appender.options = options
+
+    # Writing.
+
+    def append(self, drafts: Sequence[Draft], *, tree: int | None = None) -> Appended:
+        """Write frames side by side; visible to other writers at once, durable after `sync`."""
+        return self._appender.append(drafts, tree=tree)
+
+    def sync(self, appended: Appended) -> None:
+        """Return when what was appended would survive a power cut."""
+        self._syncer.sync(appended.next, appended.cuts)
+
+    def sync_all(self) -> None:
+        """Make everything appended so far, by anyone, durable."""
+        a = self.folder.read_append()
+        if a is not None and a.boot == self.folder.boot:
+            self._syncer.sync(a.next)
+
+    def help_sync(self) -> None:
+        """Let readers see what a writer that died appended and did not sync."""
+        if self.folder.read_only or self.options.sync == "os":
+            return
+        try:
+            self._syncer.try_sync()
+        except NotDurable as error:
+            logger.error("%s", error)  # the next writer finds the mark and cuts back
+
+    def lower_reserve(self) -> None:
+        if self.options.sync == "os":
+            self._appender.lower_reserve()
+
+    @property
+    def appender(self) -> Appender:
+        return self._appender
+
+    # Reading.
+
+    def bounds(self) -> Bounds:
+        return self.view.bounds()
+
+    def cursor(self, offset: int, *, far: bool = False) -> Cursor:
+        """A place to read from; `far` says that much will be read, over several segments."""
+        return Cursor(self.view, offset, far=far)
+
+    def resolve(self, spot: Spot) -> int:
+        """The offset that a place means now; beyond the end and before the start are left to the reader."""
+        bounds = self.bounds()
+        if spot.kind == "earliest":
+            return bounds.start
+        if spot == LATEST:
+            return bounds.end
+        if spot.kind == "last":
+            return max(bounds.start, bounds.end - 1)
+        if spot.kind == "time":
+            return self.offset_at(spot.value)
+        return spot.value
+
+    def offset_at(self, written_at: int) -> int:
+        """The first offset written at or after that time; the end when there is none."""
+        while True:
+            bounds = self.bounds()
+            try:
+                return self._offset_at(written_at, bounds)
+            except FileNotFoundError:  # vacuumed or repacked meanwhile
+                if bounds.segment not in self.view.segments():
+                    self.view.refuse_missing(bounds.segment, bounds, bounds.start)
+
+    def _offset_at(self, written_at: int, bounds: Bounds) -> int:
+        bases = [base for base in self.view.segments() if base <= bounds.segment]
+        for number, base in enumerate(bases):
+            following = bases[number + 1] if number + 1 < len(bases) else None
+            if following is not None and self._began(base) <= self._began(following) < written_at:
+                continue  # all of it was written before the next segment began
+            found = self._offset_in(base, bounds, written_at)
+            if found is not None:
+                return min(max(found, bounds.start), bounds.end)
+        return bounds.end
+
+    def _began(self, base: int) -> int:
+        """When a segment began."""
+        head = read_head(self.folder, base)
+        return head.created if head is not None else 0
+
+    def _offset_in(self, base: int, bounds: Bounds, written_at: int) -> int | None:
+        if base == bounds.segment:
+            first = self.view.active(base).first_written_since(written_at, bounds.byte)
+            return first.head.base if first is not None else None
+        segment = self.view.sealed(base)
+        number = segment.index.find_time(written_at)
+        if number == len(segment.index.times):
+            return None
+        found = segment.frame(number)
+        times = found.written_times(0, found.head.count)
+        return found.head.base + bisect_left(times, written_at)
+
+    # Housekeeping.
+
+    def tidy(self) -> int:
+        """Index and repack sealed segments that lack it; return how many were done.
+
+        Only one process does so at a time (`Folder.housekeeping`).
+        """
+        bounds = self.bounds()
+        done = 0
+        for base in self.view.segments():
+            if base >= bounds.segment:
+                break
+            done += self._finish(base)
+        self._appender.sealed.clear()
+        return done
+
+    def _finish(self, base: int) -> bool:
+        try:
+            segment = self.view.sealed(base)
+            if index.load(self.folder, base, segment.generation, segment.index.salt) is not None:
+                return False
+            if repack.is_worth_it(segment):
+                repack.repack(self.folder, segment)
+                self.view.forget()
+                segment = self.view.sealed(base)
+            index.save(self.folder, segment.index)
+        except FileNotFoundError:
+            return False  # vacuumed away meanwhile
+        return True
+
+    def trim(self, start: int) -> trim.Trimmed:
+        """Make `start` the first readable offset and remove what lies wholly below it."""
+        return trim.trim(self.folder, self._appender, self.view, start)
+
+    def close(self) -> None:
+        self.view.close()
+        self._syncer.close()
+        self._appender.close()
+        self.folder.close()
+
+    def _recover_if_needed(self) -> None:
+        with self.folder.append:
+            self._appender.ready()

@@ -1,0 +1,221 @@
+"""Recovery: the first writer or reader after a start of the machine finds out what survived.
+
+The last segment is read from its start with every checksum. At the first bad frame P:
+
+    a later sound frame, or D, says that P was durable   damage: everything stays, it is reported,
+                                                         and writing goes on in a new segment
+    nothing says so                                      a torn tail: the rest is copied to `.cut`
+                                                         and cut off
+
+Then the next offset is the highest of: the end found, the offsets reserved, the highest position a
+consumer committed. If that leaves a gap a new segment begins there: a gap is legal, reuse is not.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.log import frame, segment
+from penstock.log.columns import Buffer
+from penstock.log.folder import Folder
+from penstock.log.frame import Head
+from penstock.log.records import AppendRecord, DurableRecord, ShownRecord
+from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
+from penstock.options import TopicOptions
+
+logger = logging.getLogger("penstock.log")
+
+#: store/topics/<name>/parts/<partition>
+FOLDERS_ABOVE = 4
+#: Set aside when the record that would tell how many were is itself lost.
+_RESERVE_UNKNOWN = 2**20
+
+
+class Survey(NamedTuple):
+    """What a segment's bytes hold."""
+
+    #: Where the sound frames end, in bytes and in offsets.
+    byte: int
+    next: int
+    last_written_at: int
+    #: Sound frames behind a bad one, if there are any: (byte, header).
+    beyond: tuple[tuple[int, Head], ...]
+    #: Bytes that are not zero lie behind the sound frames.
+    dirty: bool
+    #: The segment's own header is sound.
+    headed: bool
+
+
+def recover(folder: Folder, options: TopicOptions, committed: Callable[[], int]) -> AppendRecord:
+    """Bring the partition into a sound state and publish A, S and D. The append lock is held."""
+    a, shown, durable = folder.read_append(), folder.read_shown(), folder.read_durable()
+    bases = folder.segments()
+    now = folder.clock.now_ns()
+    if not bases:
+        _make_reachable(folder)
+        first = max(committed(), a.reserved if a else 0, a.next if a else 0, shown.start if shown else 0)
+        folder.files.close(segment.create(folder, first, now, behind_gap=first > 0))
+        end = _End(first, first, SEGMENT_HEADER_BYTES, now)
+    else:
+        end = _mend_last(folder, bases[-1], durable, now)
+        floor = max(_reserved(a, options, end.next), committed(), durable.end if durable else 0)
+        if end.damaged or floor > end.next:
+            first = max(end.next, floor, bases[-1] + 1)
+            created = max(now, end.last_written_at)
+            folder.files.close(segment.create(folder, first, created, behind_gap=True))
+            end = _End(first, first, SEGMENT_HEADER_BYTES, end.last_written_at)
+    start = shown.start if shown is not None else (bases or [end.segment])[0]
+    return _publish(folder, end, start, a, shown, durable)
+
+
+def _make_reachable(folder: Folder) -> None:
+    """Make the folders above a new partition durable: with one of their entries all of it would be lost.
+
+    Whoever made them may have died before doing so.
+    """
+    path = folder.path
+    for _ in range(FOLDERS_ABOVE):
+        path = os.path.dirname(path)
+        folder.files.sync_dir(path)
+
+
+class _End(NamedTuple):
+    """Where a partition ends: what A, S and D are made of."""
+
+    next: int
+    segment: int
+    byte: int
+    last_written_at: int
+    damaged: bool = False
+
+
+def _mend_last(folder: Folder, base: int, durable: DurableRecord | None, now: int) -> _End:
+    """Cut a torn tail off the last segment, or leave a damaged one as it is; make it durable."""
+    files = folder.files
+    fd = files.open(folder.segment_path(base))
+    try:
+        data = files.pread(fd, files.size(fd), 0)
+        found = survey(data, base)
+        if is_damage(found, base, durable):
+            files.sync(fd)  # what is not damaged may be in memory only, if the machine was not restarted
+            return _behind_damage(folder, base, found)
+        if found.dirty:
+            _keep_cut(folder, base, data, found.byte)
+        files.truncate(fd, found.byte)
+        files.sync(fd)
+    finally:
+        files.close(fd)
+    if found.byte == SEGMENT_HEADER_BYTES:
+        # Whoever made it may have died, or failed to sync it: neither its header nor its name may be durable.
+        head = parse_head(data)
+        gap = head.behind_gap if head is not None else True
+        files.close(segment.create(folder, base, found.last_written_at or now, behind_gap=gap))
+    return _End(found.next, base, found.byte, found.last_written_at)
+
+
+def survey(data: Buffer, base: int) -> Survey:
+    """Find the sound frames of a segment, and whether anything lies behind them."""
+    head = parse_head(data)
+    salt = head.salt if head is not None else None
+    byte, expected, last = SEGMENT_HEADER_BYTES, base, head.created if head is not None else 0
+    for at, found in frame.walk(data, SEGMENT_HEADER_BYTES):
+        if salt is None:
+            salt = found.head.salt
+        if found.head.salt != salt or found.head.base != expected:
+            break
+        byte, expected, last = at + found.head.size, found.head.stop, found.last_written_at
+    rest = bytes(data[byte:])
+    dirty = bool(rest.strip(b"\0"))
+    beyond = tuple(_frames_beyond(data, byte, expected, salt)) if dirty else ()
+    return Survey(byte, expected, last, beyond, dirty, head is not None)
+
+
+def _frames_beyond(data: Buffer, byte: int, expected: int, salt: int | None) -> list[tuple[int, Head]]:
+    """Sound frames of this segment behind a bad one, found by their magic at 8-byte steps."""
+    found: list[tuple[int, Head]] = []
+    whole = bytes(data)
+    magic = frame.MAGIC_BYTES
+    at = whole.find(magic, byte)
+    while at >= 0:
+        head = frame.read_head(whole, at) if at % 8 == 0 else None
+        sound = (
+            head is not None
+            and (salt is None or head.salt == salt)
+            and head.base >= expected
+            and at + head.size <= len(whole)
+            and frame.read_frame(whole, at, head).check_body()
+        )
+        if sound:
+            assert head is not None
+            found.append((at, head))
+            salt, expected = head.salt, head.stop
+            at = whole.find(magic, at + head.size)
+        else:
+            at = whole.find(magic, at + 4)
+    return found
+
+
+def is_damage(found: Survey, base: int, durable: DurableRecord | None) -> bool:
+    """Whether what lies behind the sound frames was durable once, and is not a torn tail."""
+    if durable is not None and durable.segment == base and durable.byte > found.byte:
+        return True
+    if not found.headed and (found.next > base or found.beyond):
+        return True  # the segment's header was synced before any frame was written
+    return any(head.synced > found.byte for _, head in found.beyond)
+
+
+def _behind_damage(folder: Folder, base: int, found: Survey) -> _End:
+    """The end behind the last sound frame; the file stays as it is."""
+    path = folder.segment_path(base)
+    byte = found.byte if found.headed else 0
+    logger.error("damage in %s at byte %d: kept, writing goes on in a new segment", path, byte)
+    if not found.beyond:
+        return _End(found.next, base, found.byte, found.last_written_at, damaged=True)
+    at, head = found.beyond[-1]
+    return _End(head.stop, base, at + head.size, head.written_at, damaged=True)
+
+
+def _keep_cut(folder: Folder, base: int, data: Buffer, byte: int) -> None:
+    """Keep a copy of a torn tail beside the segment."""
+    files = folder.files
+    rest = bytes(data[byte:]).rstrip(b"\0")
+    cut = files.open(folder.segment_path(base, f".{byte}.cut"), create=True)
+    try:
+        files.truncate(cut, 0)
+        files.pwrite(cut, rest, 0)
+        files.sync(cut)
+    finally:
+        files.close(cut)
+    logger.warning("cut %d torn bytes off %s", len(rest), folder.segment_path(base))
+
+
+def _reserved(a: AppendRecord | None, options: TopicOptions, end: int) -> int:
+    if options.sync != "os":
+        return 0
+    return end + _RESERVE_UNKNOWN if a is None else a.reserved
+
+
+def _publish(
+    folder: Folder,
+    end: _End,
+    start: int,
+    a: AppendRecord | None,
+    shown: ShownRecord | None,
+    durable: DurableRecord | None,
+) -> AppendRecord:
+    tree = a.tree if a is not None else 0
+    record = AppendRecord(
+        0, tree, folder.boot, os.getpid(), end.byte, end.next, end.segment, end.next, end.last_written_at, 0
+    )
+    flags = shown.flags if shown is not None else 0
+    cuts = durable.cuts if durable is not None else 0
+    folder.publish_append(record)
+    folder.publish_shown(ShownRecord(flags, tree, folder.boot, start, end.next, end.segment, end.byte))
+    with folder.tail:
+        folder.publish_durable(DurableRecord(0, cuts, folder.boot, end.next, end.segment, end.byte))
+    folder.files.sync(folder.append_fd)
+    folder.files.sync(folder.tail_fd)
+    return record

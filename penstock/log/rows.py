@@ -1,0 +1,105 @@
+"""What a read of one partition yields: runs of neighbouring messages, decoded when asked for."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from functools import cache
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from penstock.arrow import Names
+from penstock.log import columns
+from penstock.log.frame import KEYS, Frame
+from penstock.message import Message
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class FrameRows:
+    """Some or all messages of one frame."""
+
+    __slots__ = ("_partition", "begin", "end", "frame", "topic")
+
+    def __init__(self, topic: str, partition: int, frame: Frame, first: int, stop: int) -> None:
+        self.topic = topic
+        self._partition = partition
+        self.frame = frame
+        #: Places in the frame, not offsets.
+        self.begin = first
+        self.end = stop
+
+    @property
+    def partition(self) -> int:
+        return self._partition
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+    @property
+    def first(self) -> int:
+        return self.frame.head.base + self.begin
+
+    @property
+    def stop(self) -> int:
+        return self.frame.head.base + self.end
+
+    def messages(self) -> list[Message]:
+        return self.frame.messages(self.topic, self._partition, self.begin, self.end)
+
+    def record_batch(self, names: Names = None) -> pyarrow.RecordBatch:
+        return _tables().from_frame(self, names)
+
+
+class MessageRows:
+    """Messages that were decoded already."""
+
+    __slots__ = ("_messages",)
+
+    def __init__(self, messages: list[Message]) -> None:
+        self._messages = messages
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @property
+    def partition(self) -> int:
+        return self._messages[0].partition
+
+    @property
+    def first(self) -> int:
+        return self._messages[0].offset
+
+    @property
+    def stop(self) -> int:
+        return self._messages[-1].offset + 1
+
+    def messages(self) -> list[Message]:
+        return self._messages
+
+    def record_batch(self, names: Names = None) -> pyarrow.RecordBatch:
+        return _tables().from_messages(self._messages, names)
+
+
+@cache
+def _tables() -> ModuleType:
+    """Loaded when first used: it needs pyarrow."""
+    from penstock.arrow import require_pyarrow
+
+    require_pyarrow()
+    from penstock.log import tables
+
+    return tables
+
+
+def rows_that_fit(frame: Frame, first: int, stop: int, max_bytes: int) -> int:
+    """The largest end up to `stop` for which keys and values stay within `max_bytes`; one row at least."""
+    values = columns.unpack_offsets(frame.body, frame.layout.value_offsets, frame.head.count)
+    keys = values
+    if frame.head.flags & KEYS:
+        keys = columns.unpack_offsets(frame.body, frame.layout.key_offsets, frame.head.count)
+        limit = values[first] + keys[first] + max_bytes
+        fitting = bisect_right(range(stop + 1), limit, lo=first, key=lambda i: values[i] + keys[i]) - 1
+    else:
+        fitting = bisect_right(values, values[first] + max_bytes, lo=first, hi=stop + 1) - 1
+    return max(first + 1, min(fitting, stop))

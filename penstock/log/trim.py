@@ -1,0 +1,91 @@
+"""Removing the oldest: the start moves to an exact offset, whole segments below it go.
+
+Removed segments are first renamed to `.deleted` and unlinked a minute later, so that scans planned
+in other processes finish. The active segment always stays: its name keeps the high-water mark. A
+crash between the two leaves files that the next trim takes up.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+from penstock.clock import NANOSECONDS
+from penstock.log.append import Appender, refusal
+from penstock.log.folder import COMPANIONS, DELETED, Folder, file_bytes
+from penstock.log.segment import SEGMENT_HEADER_BYTES
+from penstock.log.view import View
+
+#: How long a removed segment can still be opened by a scan that was planned before.
+LINGER_NS = 60 * NANOSECONDS
+
+
+class Trimmed(NamedTuple):
+    """What a trim did."""
+
+    start: int
+    messages: int
+    segments: int
+    bytes: int
+
+
+def trim(folder: Folder, appender: Appender, view: View, start: int) -> Trimmed:
+    """Make `start` the first readable offset, durably, then remove whole segments below it."""
+    with folder.append:
+        a = appender.ready()
+        bounds = view.bounds()
+        start = min(max(start, bounds.start), bounds.end)
+        if start > bounds.start:
+            if start == a.next and a.byte > SEGMENT_HEADER_BYTES:
+                appender.roll(a)  # all of it is expired: let its space go too
+            appender.publish_start(start)
+    segments, removed = _remove_below(folder, view, start)
+    purge(folder)
+    return Trimmed(start, start - bounds.start, segments, removed)
+
+
+def _remove_below(folder: Folder, view: View, start: int) -> tuple[int, int]:
+    """Rename segments that lie wholly below `start`; count them and their bytes."""
+    bases = view.segments()
+    count = size = 0
+    for base, following in itertools.pairwise(bases):
+        if following > start or following > view.bounds().segment:
+            break
+        if not count:
+            _sync_start(folder)
+        path = folder.segment_path(base)
+        size += file_bytes(folder, base)
+        mark = f".{folder.clock.now_ns()}{DELETED}"
+        folder.files.rename(path, path + mark)
+        for kind in COMPANIONS:
+            _unlink(folder, folder.segment_path(base, kind))
+        count += 1
+    if count:
+        folder.files.sync_dir(folder.path)
+        view.forget()
+    return count, size
+
+
+def _sync_start(folder: Folder) -> None:
+    """Whoever published the start may have died before its sync, and what lies below it goes now."""
+    try:
+        folder.files.sync(folder.tail_fd)
+    except OSError as error:
+        raise refusal(folder.path, error) from error
+
+
+def purge(folder: Folder, *, now: bool = False) -> None:
+    """Unlink removed segments whose minute is over."""
+    limit = folder.clock.now_ns() - LINGER_NS
+    for name in folder.files.listdir(folder.path):
+        if name.endswith(DELETED):
+            moment = name[: -len(DELETED)].rpartition(".")[2]
+            if now or not moment.isdecimal() or int(moment) <= limit:
+                _unlink(folder, folder.name(name))
+
+
+def _unlink(folder: Folder, path: str) -> None:
+    try:
+        folder.files.unlink(path)
+    except FileNotFoundError:
+        pass

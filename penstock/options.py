@@ -1,0 +1,285 @@
+"""Settings: what can be chosen, its unit, its default, and what follows from it.
+
+Durations are given as seconds or as text ("2ms", "30s", "7d"), sizes as bytes or as text
+("64KiB", "1MiB"); both are parsed here and nowhere else. Names are checked here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from penstock.clock import NANOSECONDS
+from penstock.errors import InvalidOption, WrongType
+
+KIB = 1024
+MIB = 1024 * KIB
+
+#: A frame may not be larger than this, so that a damaged length never makes a reader allocate wildly.
+FRAME_BYTES_MAX = 16 * MIB
+#: A key is an address, not data.
+KEY_BYTES_MAX = 4 * KIB
+#: All headers of one message together.
+HEADERS_BYTES_MAX = 32 * KIB
+#: Producer ids and groups, in characters (S001-41, S001-42).
+ID_CHARACTERS_MAX = 2048
+#: Most a topic may have: six digits name a partition's folder.
+PARTITIONS_MAX = 10_000
+
+#: The first and last moment that fit into 64 bits of nanoseconds.
+TIME_MIN_NS = -(2**63)
+TIME_MAX_NS = 2**63 - 1
+
+Duration = float | str | timedelta
+Size = int | str
+Sync = Literal["disk", "os"]
+
+#: Where to read from or to: an offset, an offset per partition, "earliest", "latest" (after the end),
+#: "last" (the last message there is), an age ("2h" ago), or a moment.
+Place = int | Mapping[int, int] | str | datetime
+
+_DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ns|us|µs|ms|s|m|min|h|d|w)\s*")
+_SECONDS = {
+    "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0,
+    "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0,
+}  # fmt: skip
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB|K|M|G|T)?\s*", re.IGNORECASE)
+_BYTES = {
+    "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+}  # fmt: skip
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicOptions:
+    """What a topic promises. Kept in the store; `alter` changes what may change."""
+
+    #: How many logs the topic is divided into. One gives a total order; more let writers go in parallel.
+    partitions: int = 1
+    #: Messages older than this many seconds are removed; None keeps them for ever.
+    retention_s: float | None = None
+    #: Each partition is held to about this many bytes, oldest segments go first; None is no limit.
+    max_bytes: int | None = None
+    #: "disk": acknowledged means it survives a power cut. "os": it survives a crash of the process.
+    sync: Sync = "disk"
+    #: A segment is the unit that is deleted and repacked; smaller ones free space sooner.
+    segment_bytes: int = 64 * MIB
+    #: A segment older than this is sealed with the next write, so that quiet topics age out too.
+    segment_age_s: float = 86400.0
+    #: The largest value stored in the log itself.
+    max_message_bytes: int = MIB
+    #: How a key chooses its partition: "range" (splits move half a range), "diskq" or "kafka".
+    partitioner: str = "range"
+
+    def __post_init__(self) -> None:
+        whole("partitions", self.partitions, 1, PARTITIONS_MAX)
+        whole("segment_bytes", self.segment_bytes, 4 * KIB, 2048 * MIB)
+        whole("max_message_bytes", self.max_message_bytes, 1, FRAME_BYTES_MAX - MIB)
+        if self.max_bytes is not None:
+            whole("max_bytes", self.max_bytes, 1, 2**62)
+        if self.segment_age_s is None:
+            raise WrongType("segment_age takes seconds or text like '7d', not None")
+        one_of("sync", self.sync, ("disk", "os"))
+        one_of("partitioner", self.partitioner, ("range", "diskq", "kafka"))
+
+    @property
+    def retention_ns(self) -> int | None:
+        return None if self.retention_s is None else round(self.retention_s * NANOSECONDS)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def altered(self, **changes: Any) -> TopicOptions:
+        return replace(self, **changes)
+
+
+#: What `create_topic` and `alter` call an option, where it is not the field's own name.
+_SPOKEN = {"retention": "retention_s", "segment_age": "segment_age_s"}
+_PARSERS = {"retention_s": "duration", "segment_age_s": "duration"}
+_SIZES = ("max_bytes", "segment_bytes", "max_message_bytes")
+#: Options of `create_topic` that later parts bring; asking for them today is answered clearly.
+_NOT_YET: dict[str, tuple[Any, ...]] = {
+    "index": (None,), "payloads": (None,), "codecs": ((), [], None), "compress": (None,),
+    "autopartitioning": ("disabled", None),
+}  # fmt: skip
+
+
+def topic_changes(spoken: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn options as a user spells them into fields of `TopicOptions`, each checked."""
+    known = {field.name for field in fields(TopicOptions)}
+    changes: dict[str, Any] = {}
+    for name, value in spoken.items():
+        if name in _NOT_YET:
+            if value not in _NOT_YET[name]:
+                raise InvalidOption(f"{name}={value!r} is not supported by this version")
+            continue
+        field = _SPOKEN.get(name, name)
+        if field not in known or (field in _SPOKEN.values() and name == field):
+            options = sorted((known - set(_SPOKEN.values())) | set(_SPOKEN) | set(_NOT_YET))
+            raise InvalidOption(f"unknown topic option {name!r}", hint=f"options: {', '.join(options)}")
+        if field in _PARSERS:
+            value = None if value is None else seconds(name, value)
+        elif field in _SIZES:
+            value = None if value is None else size(name, value)
+        changes[field] = value
+    return changes
+
+
+def seconds(name: str, value: Duration) -> float:
+    """A duration in seconds from a number, a timedelta or text such as "2ms" or "7d"."""
+    if isinstance(value, timedelta):
+        result = value.total_seconds()
+    elif isinstance(value, str):
+        match = _DURATION.fullmatch(value)
+        if match is None:
+            raise InvalidOption(
+                f"{name}={value!r} is not a duration", hint='write it like "30s", "2h" or "7d"'
+            )
+        result = float(match[1]) * _SECONDS[match[2]]
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        result = float(value)
+    else:
+        raise WrongType(f"{name} takes seconds or text like '7d', not {type(value).__name__}")
+    if not 0 <= result < 1e10:
+        raise InvalidOption(f"{name}={value!r} must be between 0 and 300 years")
+    return result
+
+
+def size(name: str, value: Size) -> int:
+    """A size in bytes from a number or text such as "64MiB"."""
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value)
+        if match is None:
+            raise InvalidOption(f"{name}={value!r} is not a size", hint='write it like "64KiB" or "1GiB"')
+        return round(float(match[1]) * _BYTES[(match[2] or "").lower()])
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 0:
+            raise InvalidOption(f"{name}={value} is negative")
+        return value
+    raise WrongType(f"{name} takes bytes or text like '64MiB', not {type(value).__name__}")
+
+
+def whole(name: str, value: object, least: int, most: int) -> int:
+    """An integer within its limits."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise WrongType(f"{name} takes an integer, not {type(value).__name__}")
+    if not least <= value <= most:
+        raise InvalidOption(f"{name}={value} is out of range: {least} to {most}")
+    return value
+
+
+def one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InvalidOption(f"{name}={value!r} is not known", hint=f"choices: {', '.join(choices)}")
+
+
+def topic_name(name: object) -> str:
+    """A topic's name: it is also a folder, a Kafka topic and a part of URLs, so it stays plain."""
+    return _plain_name("topic", name)
+
+
+def consumer_name(name: object) -> str:
+    """A consumer's name, as plain as a topic's."""
+    return _plain_name("consumer", name)
+
+
+def _plain_name(what: str, name: object) -> str:
+    if not isinstance(name, str):
+        raise WrongType(f"a {what} name is a str, not {type(name).__name__}")
+    if _NAME.fullmatch(name) is None:
+        raise InvalidOption(
+            f"{name[:60]!r} cannot be the name of a {what}",
+            hint="1 to 200 letters, digits, '.', '_' or '-', not starting with '.' or '-'",
+        )
+    return name
+
+
+def identifier(what: str, value: object) -> str:
+    """A producer id or group: any text up to 2048 characters (S001-41, S001-42)."""
+    if not isinstance(value, str):
+        raise WrongType(f"{what} is a str, not {type(value).__name__}")
+    if not 1 <= len(value) <= ID_CHARACTERS_MAX:
+        raise InvalidOption(f"{what} of {len(value)} characters: 1 to {ID_CHARACTERS_MAX} are allowed")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidOption(f"{what} holds a lone surrogate and cannot be stored as UTF-8") from None
+    return value
+
+
+def nanoseconds(name: str, value: int | datetime) -> int:
+    """A moment as nanoseconds since 1970, UTC; before 1970 is fine, past 2262 does not fit."""
+    if isinstance(value, datetime):
+        value = datetime_ns(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise WrongType(f"{name} takes nanoseconds or a datetime, not {type(value).__name__}")
+    if not TIME_MIN_NS <= value <= TIME_MAX_NS:
+        raise InvalidOption(f"{name}={value} does not fit: moments from 1677 to 2262 can be stored")
+    return value
+
+
+def datetime_ns(moment: datetime) -> int:
+    """Exact nanoseconds of a datetime; one without a zone is local time, as everywhere in Python."""
+    aware = moment if moment.tzinfo is not None else moment.astimezone()
+    delta = aware - datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+    return (delta.days * 86400 + delta.seconds) * NANOSECONDS + delta.microseconds * 1000
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A `Place`, understood: a fixed end of the log, an offset, or a moment (`written_at`)."""
+
+    kind: Literal["earliest", "latest", "last", "offset", "time"]
+    value: int = 0
+
+
+EARLIEST = Spot("earliest")
+LATEST = Spot("latest")
+LAST = Spot("last")
+
+
+def spot(place: Place, partition: int, now_ns: int) -> Spot:
+    """Understand a `Place` for one partition.
+
+    A mapping that leaves the partition out means "earliest" for it: a partition added later
+    begins at its beginning.
+    """
+    if isinstance(place, Mapping):
+        if partition not in place:
+            return EARLIEST
+        place = place[partition]
+    if isinstance(place, bool):
+        raise WrongType("a place is an offset, not a bool")
+    if isinstance(place, int):
+        if place < 0:
+            raise InvalidOption(f"offset {place} is negative", hint='offsets begin at 0; "latest" is the end')
+        if place >= 2**63:
+            raise InvalidOption(f"offset {place} does not fit into 63 bits")
+        return Spot("offset", place)
+    if isinstance(place, datetime):
+        return Spot("time", nanoseconds("place", place))
+    if isinstance(place, str):
+        return _spot_of_text(place, now_ns)
+    raise WrongType(f"a place is an offset, a name, an age or a datetime, not {type(place).__name__}")
+
+
+def _spot_of_text(place: str, now_ns: int) -> Spot:
+    named = {"earliest": EARLIEST, "latest": LATEST, "last": LAST}.get(place)
+    if named is not None:
+        return named
+    if place.isdecimal():
+        return spot(int(place), 0, now_ns)
+    if _DURATION.fullmatch(place):
+        return Spot("time", now_ns - round(seconds("place", place) * NANOSECONDS))
+    try:
+        return Spot("time", datetime_ns(datetime.fromisoformat(place)))
+    except ValueError:
+        raise InvalidOption(
+            f"{place!r} is not a place",
+            hint='use an offset, "earliest", "latest", "last", an age like "2h", or an ISO time',
+        ) from None

@@ -1,0 +1,241 @@
+"""Waking up when another process writes to a file.
+
+One inotify descriptor serves a whole process, however many readers wait (a user may have only 128
+inotify instances). A single reader listens itself; for several, a thread listens and rings. A wake-up
+is a hint: who waits must watch first, then look, then wait, and look again at least once a second, so
+that a lost hint delays and never loses. Where inotify cannot be had (macOS, EMFILE) waiters look again
+every few milliseconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import select
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+logger = logging.getLogger("penstock.wake")
+
+#: Nobody waits longer than this without looking for themselves.
+LOOK_AGAIN_S = 1.0
+_POLL_S = 0.002
+
+_IN_MODIFY = 0x00000002
+_IN_CLOSE_WRITE = 0x00000008
+_IN_Q_OVERFLOW = 0x00004000
+_IN_CLOEXEC = 0o2000000
+_IN_NONBLOCK = 0o0004000
+_IN_MASK_ADD = 0x20000000  # a file may be watched for several things
+_EVENT = struct.Struct("iIII")
+
+Hearer = Callable[[], None]
+
+
+class Watch:
+    """A hearer's interest in one file; `close` ends it."""
+
+    def __init__(self, hub: _Hub | None, watch_id: int, hearer: Hearer) -> None:
+        self._hub = hub
+        self._watch_id = watch_id
+        self._hearer = hearer
+
+    @property
+    def pause_s(self) -> float:
+        """How long one may wait for a hint before looking again."""
+        return LOOK_AGAIN_S if self._hub is not None else _POLL_S
+
+    def close(self) -> None:
+        if self._hub is not None:
+            self._hub.remove(self._watch_id, self._hearer)
+            self._hub = None
+
+
+class Bell:
+    """An event that one thread waits for and watches ring."""
+
+    def __init__(self) -> None:
+        self._rung = threading.Event()
+        self._asleep: _Hub | None = None  # where its thread listens, while it does so itself
+        self._hearer: Hearer | None = None
+
+    @property
+    def hearer(self) -> Hearer | None:
+        """Called with each ring, from whatever thread rings; it must not raise."""
+        return self._hearer
+
+    @hearer.setter
+    def hearer(self, hearer: Hearer | None) -> None:
+        self._hearer = hearer
+        hub = _current_hub()
+        if hub is not None:
+            hub.start_thread()  # whoever hears need not wait, so somebody must listen
+
+    def ring(self) -> None:
+        self._rung.set()
+        asleep = self._asleep
+        if asleep is not None:
+            asleep.nudge()
+        if self._hearer is not None:
+            self._hearer()
+
+    def wait(self, timeout: float) -> None:
+        """Return when rung, or after `timeout` seconds; a ring before the call counts.
+
+        The thread that waits listens for the whole process, if no other does: that is quicker by a change
+        of threads.
+        """
+        deadline = time.monotonic() + timeout
+        while not self._rung.is_set() and (left := deadline - time.monotonic()) > 0:
+            hub = _hub
+            if hub is None or not self._listen(hub, left):
+                self._rung.wait(left)
+        self._rung.clear()
+
+    def _listen(self, hub: _Hub, timeout: float) -> bool:
+        """Listen in this thread; False when another one does."""
+        if not hub.listening.acquire(blocking=False):
+            hub.start_thread()  # there are several who wait: a thread of its own serves them all
+            return False
+        try:
+            self._asleep = hub
+            if not self._rung.is_set():
+                hub.poll(timeout)
+            self._asleep = None
+            hub.hear()
+        finally:
+            self._asleep = None
+            hub.listening.release()
+        return True
+
+
+def watch(path: str, hearer: Hearer, *, closes: bool = False) -> Watch:
+    """Have `hearer` called, from another thread, soon after any process writes to `path`.
+
+    With `closes`, when a process that had it open for writing ends or closes it.
+    """
+    hub = _current_hub()
+    mask = _IN_CLOSE_WRITE if closes else _IN_MODIFY
+    watch_id = hub.add(path, mask, hearer) if hub is not None else None
+    return Watch(None, 0, hearer) if watch_id is None else Watch(hub, watch_id, hearer)
+
+
+class _Hub:
+    """The one inotify descriptor of this process; read by one thread at a time, which rings for all."""
+
+    def __init__(self) -> None:
+        import ctypes
+
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._errno = ctypes.get_errno
+        self._fd = self._libc.inotify_init1(_IN_CLOEXEC | _IN_NONBLOCK)
+        if self._fd < 0:
+            raise OSError(self._errno(), "inotify_init1")
+        self._nudged, self._nudge = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLIN)
+        self._poll.register(self._nudged, select.POLLIN)
+        self._mutex = threading.Lock()
+        self._hearers: dict[int, tuple[Hearer, ...]] = {}
+        self._thread: threading.Thread | None = None
+        #: Held by the thread that listens.
+        self.listening = threading.Lock()
+
+    def start_thread(self) -> None:
+        """Have a thread listen from now on, or as soon as the present listener is done."""
+        with self._mutex:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._listen, name="penstock-wake", daemon=True)
+                self._thread.start()
+
+    def poll(self, timeout: float) -> None:
+        """Wait for an event or a nudge."""
+        self._poll.poll(math.ceil(timeout * 1000))
+
+    def nudge(self) -> None:
+        """End the present `poll`."""
+        with suppress(BlockingIOError):
+            os.write(self._nudge, b"!")
+
+    def close(self) -> None:
+        for fd in (self._fd, self._nudged, self._nudge):
+            os.close(fd)
+
+    def add(self, path: str, mask: int, hearer: Hearer) -> int | None:
+        with self._mutex:
+            watch_id: int = self._libc.inotify_add_watch(self._fd, os.fsencode(path), mask | _IN_MASK_ADD)
+            if watch_id < 0:
+                logger.info(
+                    "inotify watch refused, polling instead", extra={"path": path, "errno": self._errno()}
+                )
+                return None
+            self._hearers[watch_id] = (*self._hearers.get(watch_id, ()), hearer)
+            return watch_id
+
+    def remove(self, watch_id: int, hearer: Hearer) -> None:
+        with self._mutex:
+            left = tuple(each for each in self._hearers.get(watch_id, ()) if each is not hearer)
+            if left:
+                self._hearers[watch_id] = left
+            elif self._hearers.pop(watch_id, None) is not None:
+                self._libc.inotify_rm_watch(self._fd, watch_id)
+
+    def _listen(self) -> None:
+        with self.listening:
+            while True:
+                self.poll(LOOK_AGAIN_S)
+                self.hear()
+
+    def hear(self) -> None:
+        """Take up what has happened and ring."""
+        with suppress(BlockingIOError):
+            os.read(self._nudged, 4096)
+        try:
+            events = os.read(self._fd, 65536)
+        except BlockingIOError:
+            return
+        at = 0
+        heard: set[int] = set()
+        while at < len(events):
+            watch_id, mask, _, name_length = _EVENT.unpack_from(events, at)
+            at += _EVENT.size + name_length
+            if mask & _IN_Q_OVERFLOW:
+                heard.update(self._hearers)
+            heard.add(watch_id)
+        for watch_id in heard:
+            for hearer in self._hearers.get(watch_id, ()):
+                hearer()
+
+
+_hub: _Hub | None = None
+_hub_mutex = threading.Lock()
+
+
+def _current_hub() -> _Hub | None:
+    global _hub
+    if sys.platform != "linux":
+        return None
+    with _hub_mutex:
+        if _hub is None:
+            try:
+                _hub = _Hub()
+            except OSError as error:
+                logger.info("inotify cannot be had, polling instead", extra={"errno": error.errno})
+        return _hub
+
+
+def _forget_hub() -> None:
+    """In a forked child: the thread is gone, and the descriptor is the parent's."""
+    global _hub, _hub_mutex
+    _hub_mutex = threading.Lock()
+    if _hub is not None:
+        _hub.close()
+        _hub = None
+
+
+os.register_at_fork(after_in_child=_forget_hub)

@@ -1,0 +1,67 @@
+"""Writes the golden folder. Run by hand, only when the format version changes:
+
+python -m tests.compat.make_golden
+"""
+
+from pathlib import Path
+
+from penstock.clock import Clock
+from penstock.files import Files
+from penstock.log import encode, frame, segment
+from penstock.log.frame import Producer
+from penstock.log.log import Log
+from penstock.options import TopicOptions
+
+GOLDEN = Path(__file__).parent / "golden" / "partition"
+
+
+class FixedFiles(Files):
+    """A machine that is always the same."""
+
+    def boot(self) -> int:
+        return 0xB007
+
+
+class Ticking(Clock):
+    """A second passes with each look at the clock."""
+
+    def __init__(self) -> None:
+        self._now = 1_700_000_000_000_000_000
+
+    def now_ns(self) -> int:  # type: ignore[override]
+        self._now += 1_000_000_000
+        return self._now
+
+
+def open_golden(path: Path, *, read_only: bool = False) -> Log:
+    return Log(
+        str(path), topic="golden", topic_id=0x60D, partition=0, options=TopicOptions(),
+        files=FixedFiles(), clock=Ticking(), read_only=read_only,
+    )  # fmt: skip
+
+
+def write(log: Log) -> None:
+    """Two segments: a sealed one of several frames of every kind, and an active one."""
+    log.append([encode.encode([b"first"], [b"k1"], created=1)])
+    log.append([encode.encode([None, b"", b"x"], [None, b"", b"k"], created=2, timestamps=[5, -6, 7])])
+    log.append([encode.encode([b"h"], created=3, headers=[{"text": "ä", "raw": b"\xff"}])])
+    log.append([encode.encode([b"p", b"q"], created=4, producer=(Producer("shop", "g", 1), [10, 12]))])
+    log.append([encode.control(frame.FENCE, b"", created=5, producer=Producer("shop", "g", 2), seqno=12)])
+    log.append([encode.encode([b"%03d" % i for i in range(100)], created=6)])
+    log.appender.seal_active()
+    log.append([encode.encode([b"active"], [b"k2"], created=7)])
+    log.sync_all()
+
+
+def main() -> None:
+    segment.new_salt = lambda: 0x5A17  # type: ignore[assignment]
+    GOLDEN.mkdir(parents=True, exist_ok=True)
+    log = open_golden(GOLDEN)
+    write(log)
+    log.tidy()
+    log.close()
+    (GOLDEN / "vacuum").unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    main()

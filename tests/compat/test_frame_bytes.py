@@ -1,0 +1,120 @@
+"""The byte tables of docs/FORMAT.md, packed by hand here and compared with what the code writes."""
+
+import struct
+from zlib import crc32
+
+from penstock.log import encode, frame
+from penstock.log.frame import Producer
+from penstock.log.records import AppendRecord, DurableRecord, ShownRecord
+from penstock.log.segment import SegmentHead
+
+
+def framed(body: bytes, *, flags: int, codec: int, count: int, created: int, extension: bytes = b"") -> bytes:
+    """A frame by the table: base offset 7, written at 11, synced 13, salt 17."""
+    rest = (
+        struct.pack("<IIHHHHII", crc32(body), len(body), 64 + len(extension), flags, 0, codec, count, 17)
+        + struct.pack("<QqqQ", 7, 11, created, 13)
+        + extension
+    )
+    whole = b"PSKF" + struct.pack("<I", crc32(rest)) + rest + body
+    return whole + bytes(-len(whole) % 8)
+
+
+def written(draft: encode.Draft) -> bytes:
+    return draft.header(base=7, written_at=11, synced=13, salt=17) + draft.body
+
+
+def test_a_frame_of_one_keyed_message():
+    body = struct.pack("<IIII", 0, 3, 0, 5) + b"key" + b"value"
+    assert written(encode.encode([b"value"], [b"key"], created=5)) == framed(
+        body, flags=0b1, codec=1, count=1, created=5
+    )
+
+
+def test_a_frame_with_nulls_times_and_headers():
+    body = (
+        struct.pack("<IIIII", 0, 0, 0, 1, 0)[:16]  # key offsets of None, b"", b"k"
+        + struct.pack("<IIII", 0, 0, 0, 2)  # value offsets of None, b"", b"vv"
+        + bytes([0b110]) + bytes(7)  # key validity
+        + bytes([0b110]) + bytes(7)  # value validity
+        + struct.pack("<qqq", 1, -5, 3)  # timestamps, one before 1970
+        + struct.pack("<IIII", 0, 0, 2, 2)  # header offsets: the second message has two
+        + struct.pack("<III", 0, 1, 3) + bytes(4)  # names "a" and "bc"
+        + struct.pack("<III", 0, 1, 2) + bytes(4)  # values "x" and b"y"
+        + bytes([0b01]) + bytes(7)  # the first was text
+        + b"k" + b"vv" + b"abc" + b"xy"
+    )  # fmt: skip
+    draft = encode.encode(
+        [None, b"", b"vv"],
+        [None, b"", b"k"],
+        created=9,
+        timestamps=[1, -5, 3],
+        headers=[None, {"a": "x", "bc": b"y"}, None],
+    )
+    assert written(draft) == framed(body, flags=0b101111, codec=1, count=3, created=9)
+
+
+def test_a_frame_of_a_producer_with_gaps_in_its_numbers():
+    extension = struct.pack("<qIHH", 4, 2, 4, 2) + b"shop" + b"g1"
+    extension += bytes(-len(extension) % 8)
+    body = struct.pack("<III", 0, 1, 2) + bytes(4) + struct.pack("<qq", 4, 9) + b"ab"
+    draft = encode.encode([b"a", b"b"], created=0, producer=(Producer("shop", "g1", 2), [4, 9]))
+    assert written(draft) == framed(
+        body, flags=1 << 6 | 1 << 7, codec=1, count=2, created=0, extension=extension
+    )
+
+
+def test_a_repacked_frame_names_a_producer_for_each_message():
+    body = (
+        struct.pack("<III", 0, 1, 2) + bytes(4)
+        + struct.pack("<qq", 20, 30)  # written times
+        + struct.pack("<qq", 0, 8)  # seqnos
+        + struct.pack("<II", 0, 1)  # producers: none, the first
+        + b"ab"
+        + struct.pack("<IHH", 3, 1, 0) + b"p"
+    )  # fmt: skip
+    draft = encode.encode(
+        [b"a", b"b"], created=0, written=[20, 30], producers=([None, Producer("p", None, 3)], [None, 8])
+    )
+    assert written(draft) == framed(body, flags=1 << 4 | 1 << 7 | 1 << 8, codec=1, count=2, created=0)
+
+
+def test_a_fence_is_a_frame_without_messages():
+    extension = struct.pack("<qIHH", 41, 6, 1, 0) + b"p"
+    extension += bytes(-len(extension) % 8)
+    draft = encode.control(frame.FENCE, b"", created=3, producer=Producer("p", None, 6), seqno=41)
+    assert written(draft) == framed(b"", flags=1 << 6, codec=1, count=0, created=3, extension=extension)
+
+
+def test_a_segment_header():
+    rest = struct.pack("<HHIIQQIIq", 1, 64, 17, 2, 1200, 99, 3, 0, 5) + bytes(8)
+    expected = b"PENSTOCK" + struct.pack("<I", crc32(rest)) + rest
+    assert (
+        SegmentHead(salt=17, generation=2, base=1200, topic_id=99, partition=3, created=5).pack() == expected
+    )
+    assert len(expected) == 64
+
+
+def test_the_three_records():
+    def sealed(fields: bytes) -> bytes:
+        fields += bytes(60 - len(fields))
+        return struct.pack("<I", crc32(fields)) + fields
+
+    a = AppendRecord(
+        flags=1, tree=2, boot=3, pid=4, byte=5, next=6, segment=7, reserved=8, last_written_at=9, pending=10
+    )
+    assert a.pack() == sealed(struct.pack("<BBHQIIQQQqQ", 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10))
+    s = ShownRecord(flags=2, tree=2, boot=3, start=4, end=5, segment=6, byte=7)
+    assert s.pack() == sealed(struct.pack("<BBHQQQQQ", 1, 2, 2, 3, 4, 5, 6, 7))
+    d = DurableRecord(flags=1, cuts=2, boot=3, end=4, segment=5, byte=6)
+    assert d.pack() == sealed(struct.pack("<BBHQQQQ", 1, 1, 2, 3, 4, 5, 6))
+
+
+def test_a_batch_of_one_costs_at_most_96_bytes_and_a_thousand_at_most_10_each():
+    for size in range(9):
+        one = encode.encode([b"v" * size], [b"k" * 16], created=0)
+        assert one.size - size - 16 <= 96
+    thousand = encode.encode([b"v" * 204] * 1000, [b"k" * 16] * 1000, created=0)
+    assert (thousand.size - 1000 * 220) / 1000 <= 10
+    uneven = encode.encode([b"v" * (i % 90) for i in range(1000)], [b"k" * 16] * 1000, created=0)
+    assert (uneven.size - sum(i % 90 for i in range(1000)) - 16_000) / 1000 <= 10
