@@ -1,0 +1,1 @@
+"""Reading as a named consumer: readers, commits, positions, lag."""

@@ -1,0 +1,1 @@
+"""Everything small, in SQLite: names, options, topic ids, consumers and their positions."""

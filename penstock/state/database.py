@@ -1,0 +1,266 @@
+"""`state.db`: one SQLite file in WAL mode, written by one process at a time.
+
+Every write, checkpoint and close happens under flock(state.lock); SQLite's own busy handler starves
+writers when many compete. No other code may open `state.db`, `-wal` or `-shm`: a plain open and
+close of them in this process would drop the locks SQLite holds.
+
+`synchronous` is NORMAL for positions (the last few may vanish with the power, which only repeats
+messages) and FULL for everything that must not be forgotten.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from penstock.errors import (
+    Closed,
+    DataError,
+    NotAStore,
+    PenstockError,
+    ReadOnly,
+    Unavailable,
+    UnknownFormat,
+)
+from penstock.files import Files
+from penstock.locks import STATE_RANK, FileLock, pause_at_fork
+from penstock.state.readonly import ReadOnlyConnection, refusal
+
+FORMAT = 1
+#: "PnSk": tells a store's database from any other.
+_APPLICATION_ID = 0x506E536B
+
+_SCHEMA = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE topics (
+    id INTEGER PRIMARY KEY,              -- never used again, also not for a topic of the same name
+    name TEXT NOT NULL UNIQUE,
+    options TEXT NOT NULL,               -- JSON of TopicOptions
+    tree INTEGER NOT NULL DEFAULT 0,     -- counts changes of the partitions
+    created INTEGER NOT NULL
+);
+CREATE TABLE gates (                     -- a partition added later opens to a consumer behind these
+    topic_id INTEGER NOT NULL, partition INTEGER NOT NULL, parent INTEGER NOT NULL, offset INTEGER NOT NULL,
+    PRIMARY KEY (topic_id, partition, parent)
+) WITHOUT ROWID;
+CREATE TABLE consumers (
+    name TEXT NOT NULL, topic_id INTEGER NOT NULL, options TEXT NOT NULL, created INTEGER NOT NULL,
+    PRIMARY KEY (name, topic_id)
+) WITHOUT ROWID;
+CREATE TABLE positions (
+    consumer TEXT NOT NULL, topic_id INTEGER NOT NULL, partition INTEGER NOT NULL,
+    position INTEGER NOT NULL,           -- the next offset to read, never "last read"
+    epoch INTEGER NOT NULL DEFAULT 0,    -- counts changes of hands: who commits with an older one lost it
+    updated INTEGER NOT NULL,
+    PRIMARY KEY (consumer, topic_id, partition)
+) WITHOUT ROWID;
+CREATE INDEX positions_by_topic ON positions (topic_id, partition);
+"""
+
+
+class Database:
+    """The open `state.db` of one store in one process; shared by its threads."""
+
+    def __init__(self, path: str, files: Files, *, create: bool, read_only: bool) -> None:
+        self.path = path
+        self._mutex = threading.RLock()
+        self._read_only = read_only
+        self._closed = False
+        self._reader: ReadOnlyConnection | None = None
+        if read_only:
+            self._reader = ReadOnlyConnection(path)
+        else:
+            self.lock = FileLock(
+                files, os.path.join(os.path.dirname(path), "state.lock"), order=(STATE_RANK, 0, 0),
+                holder=lambda: None,
+            )  # fmt: skip
+            with self.lock:
+                self._connection = _connect(path)
+                if create and not self._one("PRAGMA application_id")[0]:
+                    self._create()
+        _require_format(path, self._one("PRAGMA application_id")[0], self._one("PRAGMA user_version")[0])
+        pause_at_fork(self)
+
+    @property
+    def store_id(self) -> str:
+        return str(self.row("SELECT value FROM meta WHERE name = 'store_id'")[0])
+
+    def rows(self, sql: str, arguments: Sequence[Any] = ()) -> list[Any]:
+        """Read."""
+        with self._mutex:
+            try:
+                if self._reader is not None:
+                    return self._reader.rows(sql, arguments)
+                return self._connection.execute(sql, arguments).fetchall()
+            except sqlite3.DatabaseError as error:
+                raise self._explained(error) from error
+
+    def row(self, sql: str, arguments: Sequence[Any] = ()) -> Any:
+        """The first row, or None."""
+        rows = self.rows(sql, arguments)
+        return rows[0] if rows else None
+
+    def quick(self, sql: str, arguments: Sequence[Any]) -> int:
+        """One statement as a transaction of its own, not waiting for the disk; returns the rows changed."""
+        self._refuse_write()
+        try:
+            self.lock.acquire()
+            try:
+                with self._mutex:
+                    return self._connection.execute(sql, arguments).rowcount
+            finally:
+                self.lock.release()
+        except sqlite3.DatabaseError as error:
+            raise self._explained(error) from error
+        except KeyboardInterrupt:
+            self.lock.drop()
+            raise
+
+    @contextmanager
+    def transaction(self, *, after: Callable[[], None] | None = None) -> Iterator[sqlite3.Connection]:
+        """Several statements, all or none, on disk when it returns.
+
+        `after` is called behind the commit while the lock is still held, so that nobody acts in between.
+        """
+        with self._write_lock():
+            connection = self._connection
+            connection.execute("PRAGMA synchronous = FULL")
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                yield connection
+                connection.execute("COMMIT")
+                if after is not None:
+                    after()
+            finally:
+                if connection.in_transaction:  # it failed, or Ctrl-C came
+                    connection.execute("ROLLBACK")
+                connection.execute("PRAGMA synchronous = NORMAL")
+
+    def check(self) -> list[str]:
+        """What SQLite finds wrong with the file; empty when nothing."""
+        return [str(found[0]) for found in self.rows("PRAGMA integrity_check") if found[0] != "ok"]
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._reader is not None:
+            self._reader.close()
+            return
+        with self.lock, self._mutex:
+            self._connection.close()
+        self.lock.close()
+
+    def before_fork(self) -> None:
+        """Close the connection for the time of a fork.
+
+        SQLite notes per process which locks it has on a file. A child would inherit the notes without
+        the locks, open the same file, and commit to a log that the parent removes when it closes.
+        """
+        self._mutex.acquire()
+        if not self._closed:
+            (self._reader or self._connection).close()
+
+    def after_fork_in_parent(self) -> None:
+        try:
+            if self._reader is not None and not self._closed:
+                self._reader = ReadOnlyConnection(self.path)
+            elif not self._closed:
+                self._connection = _connect(self.path)
+        finally:
+            self._mutex.release()
+
+    def abandon(self) -> None:
+        """In a forked child: it is closed here, and the mutex is the parent's."""
+        self._mutex = threading.RLock()
+        self._closed = True
+
+    @contextmanager
+    def _write_lock(self) -> Iterator[None]:
+        self._refuse_write()
+        with self.lock, self._mutex:
+            try:
+                yield
+            except sqlite3.IntegrityError:
+                raise
+            except sqlite3.DatabaseError as error:
+                raise self._explained(error) from error
+
+    def _refuse_write(self) -> None:
+        if self._read_only:
+            raise ReadOnly("the store was opened with read_only=True", hint="open it without")
+
+    def _explained(self, error: sqlite3.DatabaseError) -> PenstockError:
+        if self._closed:
+            return Closed(f"{self.path} is closed", hint="open the store again")
+        if isinstance(error, sqlite3.OperationalError):
+            return Unavailable(f"{self.path}: {error}", hint="try again")
+        return DataError(f"{self.path} is damaged: {error}", hint="penstock verify looks closer")
+
+    def _one(self, sql: str) -> Any:
+        try:
+            if self._reader is not None:
+                return self._reader.rows(sql)[0]
+            return self._connection.execute(sql).fetchone()
+        except sqlite3.DatabaseError as error:
+            raise refusal(self.path, error) from error
+
+    def _create(self) -> None:
+        self._connection.execute("PRAGMA synchronous = FULL")
+        script = (
+            f"BEGIN IMMEDIATE; {_SCHEMA}"
+            f"INSERT INTO meta VALUES ('store_id', '{secrets.token_hex(16)}');"
+            f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {FORMAT}; COMMIT;"
+        )
+        self._connection.executescript(script)
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def refuse_stranger(path: str) -> None:
+    """Raise unless the file is a store's database, or nothing yet; leave it as it is.
+
+    Asked before anything is opened for writing, which would already change a database that is not ours.
+    """
+    reader = ReadOnlyConnection(path)
+    try:
+        (application,) = reader.rows("PRAGMA application_id")[0]
+        (version,) = reader.rows("PRAGMA user_version")[0]
+        (things,) = reader.rows("SELECT count(*) FROM sqlite_master")[0]
+    except sqlite3.DatabaseError as error:
+        raise refusal(path, error) from error
+    finally:
+        reader.close()
+    if application or things:
+        _require_format(path, application, version)
+
+
+def _require_format(path: str, application: int, version: int) -> None:
+    if application != _APPLICATION_ID:
+        raise NotAStore(f"{path} is not a store's database")
+    if version != FORMAT:
+        raise UnknownFormat(
+            f"{os.path.dirname(path)} has format {version}, this Penstock knows {FORMAT}",
+            hint="upgrade Penstock",
+        )
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    try:
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
+        # Positions are small: so is what a commit writes, and the file is synced less often.
+        connection.execute("PRAGMA page_size = 1024")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA wal_autocheckpoint = 8000")
+        connection.execute("PRAGMA synchronous = NORMAL")
+    except sqlite3.OperationalError as error:
+        raise ReadOnly(
+            f"{path} cannot be opened for writing: {error}", hint="read_only=True may do"
+        ) from error
+    except sqlite3.DatabaseError as error:
+        raise refusal(path, error) from error
+    return connection

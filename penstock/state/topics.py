@@ -1,0 +1,124 @@
+"""Topics as the store remembers them: id, name, options, and the number of the partition tree."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sqlite3
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.errors import AlreadyExists, InvalidOption, TopicReplaced, UnknownTopic
+from penstock.options import TopicOptions
+from penstock.state.database import Database
+
+
+class TopicRecord(NamedTuple):
+    """One topic, as it was when this was read."""
+
+    id: int
+    name: str
+    options: TopicOptions
+    #: Changes with the partitions; writers compare it under the append lock.
+    tree: int
+    created: int
+
+
+_COLUMNS = "id, name, options, tree, created"
+
+
+class Topics:
+    """The store's list of topics."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def names(self) -> list[str]:
+        return [row[0] for row in self._database.rows("SELECT name FROM topics ORDER BY name")]
+
+    def find(self, name: str) -> TopicRecord:
+        row = self._database.row(f"SELECT {_COLUMNS} FROM topics WHERE name = ?", (name,))
+        if row is None:
+            raise UnknownTopic(name, tuple(self.names()))
+        return _record(row)
+
+    def by_id(self, topic_id: int) -> TopicRecord:
+        """The topic as it is now; raises `TopicReplaced` when it was dropped."""
+        row = self._database.row(f"SELECT {_COLUMNS} FROM topics WHERE id = ?", (topic_id,))
+        if row is None:
+            raise TopicReplaced("the topic was dropped", hint="open it anew by its name")
+        return _record(row)
+
+    def create(
+        self, name: str, options: TopicOptions, now_ns: int, *, before: Callable[[], None]
+    ) -> TopicRecord:
+        """Add a topic; `before` runs before the commit, when it is certain that there is none so far."""
+        topic_id = secrets.randbits(62) | 1
+        try:
+            with self._database.transaction() as connection:
+                connection.execute(
+                    "INSERT INTO topics (id, name, options, created) VALUES (?, ?, ?, ?)",
+                    (topic_id, name, json.dumps(options.as_dict()), now_ns),
+                )
+                before()
+        except sqlite3.IntegrityError:
+            raise AlreadyExists(f"topic {name!r} exists", hint="exists_ok=True accepts it") from None
+        return self.by_id(topic_id)
+
+    def alter(
+        self, record: TopicRecord, options: TopicOptions, gates: list[tuple[int, int, int]]
+    ) -> TopicRecord:
+        """Store new options; with added partitions also the (partition, parent, offset) they open behind."""
+        grown = options.partitions - record.options.partitions
+        if grown < 0:
+            raise InvalidOption(
+                f"partitions cannot be taken away ({record.options.partitions} to {options.partitions})",
+                hint="create a topic with fewer and copy the messages",
+            )
+        with self._database.transaction() as connection:
+            connection.execute(
+                "UPDATE topics SET options = ?, tree = tree + ? WHERE id = ?",
+                (json.dumps(options.as_dict()), 1 if grown else 0, record.id),
+            )
+            connection.executemany(
+                "INSERT OR REPLACE INTO gates VALUES (?, ?, ?, ?)",
+                [(record.id, partition, parent, offset) for partition, parent, offset in gates],
+            )
+        return self.by_id(record.id)
+
+    def gates(self, topic_id: int) -> dict[int, dict[int, int]]:
+        """For each partition added later: which offset of which earlier one must be committed first."""
+        found: dict[int, dict[int, int]] = {}
+        rows = self._database.rows(
+            "SELECT partition, parent, offset FROM gates WHERE topic_id = ?", (topic_id,)
+        )
+        for partition, parent, offset in rows:
+            found.setdefault(partition, {})[parent] = offset
+        return found
+
+    def make_durable(self) -> None:
+        """Return when everything written to `state.db` so far would survive a power cut."""
+        with self._database.transaction() as connection:
+            connection.execute("INSERT OR REPLACE INTO meta VALUES ('synced', hex(randomblob(4)))")
+
+    def sweep(self, after: Callable[[list[str]], None]) -> None:
+        """Call `after` with all names while nobody can create or drop."""
+        names: list[str] = []
+        with self._database.transaction(after=lambda: after(names)) as connection:
+            names += [row[0] for row in connection.execute("SELECT name FROM topics")]
+
+    def drop(self, topic_id: int, *, after: Callable[[], None]) -> None:
+        """Forget a topic, its consumers' positions and all.
+
+        `after` runs behind the commit, before anyone else can create or drop.
+        """
+        with self._database.transaction(after=after) as connection:
+            for table, column in (
+                ("positions", "topic_id"), ("consumers", "topic_id"), ("gates", "topic_id"), ("topics", "id"),
+            ):  # fmt: skip
+                connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (topic_id,))
+
+
+def _record(row: tuple[int, str, str, int, int]) -> TopicRecord:
+    topic_id, name, options, tree, created = row
+    return TopicRecord(topic_id, name, TopicOptions(**json.loads(options)), tree, created)

@@ -1,0 +1,312 @@
+"""A store: a folder of topics that any process may open."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+import threading
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+from penstock.clock import Clock
+from penstock.errors import (
+    AlreadyExists,
+    Closed,
+    InvalidOption,
+    NotAStore,
+    PenstockError,
+    ReadOnly,
+    TopicReplaced,
+    WrongType,
+)
+from penstock.files import Files, refuse_network_file_system
+from penstock.locks import FORKED, forget_in_child
+from penstock.options import TopicOptions, topic_changes, topic_name
+from penstock.state.consumers import Consumers
+from penstock.state.database import Database, refuse_stranger
+from penstock.state.topics import TopicRecord, Topics
+from penstock.store.folders import TopicFolders
+from penstock.store.ownership import Ownership
+from penstock.store.topic import Topic
+from penstock.topic.housekeeper import Housekeeper
+from penstock.topic.partitions import Partitions
+
+#: How long `close` waits for indexes and repacking that are under way.
+_CLOSE_WAIT_S = 10.0
+
+
+def open_store(
+    path: str | os.PathLike[str], *, create: bool = True, read_only: bool = False, exclusive: bool = False,
+    files: Files | None = None, clock: Clock | None = None,
+) -> Store:  # fmt: skip
+    """Open the store in a folder, making it if need be.
+
+    Any number of processes may have it open and write to it; `exclusive=True` makes this one the only
+    one that may. `read_only=True` changes nothing in the folder. ":memory:" is a store of your own that
+    is gone when it is closed. `files` and `clock` are for tests.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise WrongType(f"a store's path is a str or a Path, not {type(path).__name__}")
+    folder = os.fspath(path)
+    if not isinstance(folder, str) or not folder or "\0" in folder:
+        raise InvalidOption(f"{folder!r} is not a path for a store")
+    temporary = folder == ":memory:"
+    if temporary:
+        room = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        folder = tempfile.mkdtemp(prefix="penstock-", dir=room)
+    files = files or Files()
+    if not read_only:
+        refuse_network_file_system(folder)
+    _prepare(folder, files, create=create and not read_only)
+    try:
+        return Store(
+            os.path.abspath(folder),
+            files,
+            clock or Clock(),
+            read_only=read_only,
+            exclusive=exclusive,
+            temporary=temporary,
+        )
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise
+        raise ReadOnly(
+            f"{folder} cannot be written: {error.strerror}", hint="read_only=True may do"
+        ) from error
+
+
+class Store:
+    """An open store. Use it with `with`, or call `close`."""
+
+    def __init__(
+        self, path: str, files: Files, clock: Clock, *, read_only: bool, exclusive: bool, temporary: bool
+    ) -> None:
+        self.path = path
+        self.read_only = read_only
+        self._files = files
+        self._clock = clock
+        self._temporary = temporary
+        self._closed = ""
+        self._mutex = threading.Lock()
+        self._opened: dict[int, Partitions] = {}
+        self._housekeeper = Housekeeper()
+        self._ownership = None if read_only else Ownership(path, files, exclusive=exclusive)
+        try:
+            self._database = Database(
+                os.path.join(path, "state.db"), files, create=not read_only, read_only=read_only
+            )
+        except BaseException:
+            if self._ownership is not None:
+                self._ownership.close()
+            raise
+        self._records = Topics(self._database)
+        self._consumers = Consumers(self._database)
+        self._folders = TopicFolders(os.path.join(path, "topics"), files)
+        forget_in_child(self)
+        if not read_only and self._folders.look_abandoned(self._records.names()):
+            self._records.sweep(self._folders.put_away_all_but)
+            self._folders.remove_put_away()
+
+    @property
+    def id(self) -> str:
+        """Tells this store from any other, wherever its folder is moved."""
+        return self._database.store_id
+
+    # Topics.
+
+    def create_topic(self, name: str, *, exists_ok: bool = False, **options: Any) -> Topic:
+        """Make a topic; its options are those of `TopicOptions`, such as `partitions=3, retention="7d"`.
+
+        With `exists_ok=True` one of that name is taken as it is, unless an option given here differs:
+        then `InvalidOption` names it.
+        """
+        self._require_open()
+        topic_name(name)
+        changes = topic_changes(options)
+        wanted = TopicOptions(**changes)
+        if self.read_only:
+            raise ReadOnly("the store was opened with read_only=True", hint="open it without")
+        try:
+            leftover = self._folders.path(name)
+            record = self._records.create(
+                name, wanted, self._clock.now_ns(), before=lambda: self._folders.put_away(leftover)
+            )
+        except AlreadyExists:
+            if not exists_ok:
+                raise
+            topic = self.topic(name)
+            _refuse_other_options(name, topic.options, changes)
+            return topic
+        partitions = self._open(record)
+        partitions.logs()
+        return Topic(partitions)
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that name; raises `UnknownTopic`."""
+        self._require_open()
+        return Topic(self._open(self._records.find(topic_name(name))))
+
+    def topics(self) -> list[Topic]:
+        """All topics, by name."""
+        self._require_open()
+        return [self.topic(name) for name in self._records.names()]
+
+    def drop_topic(self, name: str) -> None:
+        """Remove a topic with all its messages and positions, for good.
+
+        Readers and writers that have it open get `TopicReplaced`.
+        """
+        self._require_open()
+        if self.read_only:
+            raise ReadOnly("the store was opened with read_only=True", hint="open it without")
+        record = self._records.find(topic_name(name))
+        partitions = self._open(record)
+        folder = self._folders.path(name)
+        partitions.publish_dropped(
+            lambda: self._records.drop(record.id, after=lambda: self._folders.put_away(folder))
+        )
+        with self._mutex:
+            self._opened.pop(record.id, None)
+        partitions.close("the topic was dropped")
+        self._folders.remove_put_away()
+
+    def consumers(self) -> list[str]:
+        """Names of all consumers."""
+        self._require_open()
+        return self._consumers.names()
+
+    # The store itself.
+
+    def flush_housekeeping(self, timeout: float = 60.0) -> bool:
+        """Wait until indexes and repacking that this process owes are done; False when time ran out."""
+        return self._housekeeper.finish(timeout)
+
+    def check_state(self) -> list[str]:
+        """What is wrong with `state.db`; empty when nothing."""
+        return self._database.check()
+
+    def close(self) -> None:
+        """Make everything durable and let go of the folder; open writers are closed first.
+
+        Raises if anything could not be stored. Calling it twice is fine.
+        """
+        if self._closed:
+            return
+        self._housekeeper.end(_CLOSE_WAIT_S)
+        try:
+            with ExitStack() as writers:
+                for partitions in self._opened.values():
+                    for writer in list(partitions.writers):
+                        writers.callback(writer.close)
+            for partitions in self._opened.values():
+                if not self.read_only and partitions.options.sync == "os":
+                    _settle(partitions)
+        finally:
+            self._closed = "it is closed"
+            for partitions in self._opened.values():
+                partitions.close()
+            self._database.close()
+            if self._ownership is not None:
+                self._ownership.close()
+            if self._temporary:
+                shutil.rmtree(self.path, ignore_errors=True)
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close()
+        except PenstockError as second:  # must not hide the error that is on its way
+            error.add_note(f"closing the store failed too: {second}")
+
+    def __repr__(self) -> str:
+        return f"<Store {self.path}{' (closed)' if self._closed else ''}>"
+
+    def after_fork_in_child(self) -> None:
+        self._closed = FORKED
+        self._temporary = False
+        self._database.abandon()
+        if self._ownership is not None:
+            self._ownership.abandon()
+        for partitions in self._opened.values():
+            partitions._closed = FORKED
+            partitions._logs = {}
+        self._opened = {}
+
+    # Inside.
+
+    def _open(self, record: TopicRecord) -> Partitions:
+        with self._mutex:
+            partitions = self._opened.get(record.id)
+            if partitions is None:
+                partitions = Partitions(
+                    self._folders.path(record.name), record, self._records, self._consumers, self._files,
+                    self._clock, read_only=self.read_only,
+                )  # fmt: skip
+                partitions.on_roll = lambda number, opened=partitions: self._housekeeper.add(opened, number)  # type: ignore[misc]
+                self._opened[record.id] = partitions
+            return partitions
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Closed(f"store {self.path}: {self._closed}", hint="open it again")
+
+
+def _prepare(folder: str, files: Files, *, create: bool) -> None:
+    """See that the folder is a store, or may become one."""
+    database = os.path.join(folder, "state.db")
+    if files.exists(database):
+        refuse_stranger(database)
+        return
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise NotAStore(f"{folder} is a file, not a folder")
+    if not create:
+        raise NotAStore(f"there is no store in {folder}", hint="create=True makes one")
+    strangers = (
+        [name for name in files.listdir(folder) if name not in _OWN_NAMES] if files.exists(folder) else []
+    )
+    if strangers:
+        raise NotAStore(
+            f"{folder} is not a store: it holds {strangers[0]!r} and no state.db",
+            hint="choose an empty folder",
+        )
+    try:
+        files.make_dirs(folder)
+        files.sync_dir(os.path.dirname(os.path.abspath(folder)))
+    except OSError as error:
+        raise ReadOnly(f"{folder} cannot be made: {error.strerror}") from error
+
+
+_OWN_NAMES = {"state.lock", "state.db-wal", "state.db-shm", "owner"}
+
+
+def _refuse_other_options(name: str, there: TopicOptions, wanted: dict[str, Any]) -> None:
+    present = there.as_dict()
+    differing = [
+        f"{field}={present[field]!r} there, {value!r} asked"
+        for field, value in wanted.items()
+        if present[field] != value
+    ]
+    if differing:
+        raise InvalidOption(
+            f"topic {name!r} exists with other options: {'; '.join(differing)}", hint="alter() changes them"
+        )
+
+
+def _settle(partitions: Partitions) -> None:
+    """sync="os": on a clean close everything goes to disk, and offsets set aside are given back."""
+    for log in list(partitions._logs.values()):
+        try:
+            log.sync_all()
+            log.lower_reserve()
+        except TopicReplaced:
+            return  # another process dropped it: there is nothing to keep

@@ -1,0 +1,161 @@
+"""Checking a whole store: `state.db`, every partition, and that positions point at something.
+
+Nothing is created and nothing is altered, also while others write. Damage in one place does not
+keep the rest from being checked: without a readable `state.db` the folders are checked as they lie.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import NamedTuple
+
+from penstock.clock import Clock
+from penstock.errors import DataError, NotAStore, PenstockError, UnknownFormat, UnknownTopic
+from penstock.files import Files
+from penstock.log.findings import Checked, Finding, damage, note
+from penstock.log.folder import Folder
+from penstock.log.verify import PartitionVerifier
+from penstock.options import topic_name
+from penstock.state.consumers import Consumers, Position
+from penstock.state.database import Database
+from penstock.state.topics import Topics
+
+
+class _Known(NamedTuple):
+    """What `state.db` says of a topic; without it only the name is known."""
+
+    name: str
+    id: int = 0
+    partitions: int = 0
+    sync: str = "disk"
+    positions: tuple[Position, ...] = ()
+
+
+class StoreVerifier:
+    """Checks the store in a folder, or one topic of it. Take `findings` once; `checked` counts along."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        topic: str | None = None,
+        files: Files | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.path = os.path.abspath(path)
+        self.checked = Checked()
+        self._files = files or Files()
+        self._clock = clock or Clock()
+        self._knows_all = False
+        self._topic = None if topic is None else topic_name(topic)
+        self._state = os.path.join(self.path, "state.db")
+        self._topics = os.path.join(self.path, "topics")
+        if not self._files.exists(self._state) and not self._files.exists(self._topics):
+            raise NotAStore(f"there is no store in {self.path}")
+
+    def findings(self, progress: Callable[[], None] = lambda: None) -> Iterator[Finding]:
+        """Everything that is wrong, topic by topic; empty when nothing is. `progress` is called now and then.
+
+        Raises `UnknownTopic`, and `UnknownFormat` for a store that a newer Penstock wrote.
+        """
+        known: list[_Known] = []
+        self._progress = progress
+        folders = self._folders()
+        yield from self._state_findings(known)
+        if not self._knows_all:
+            listed = {each.name for each in known}
+            known += [_Known(name) for name in folders if name not in listed and not name.startswith(".")]
+        if self._topic is not None and self._topic not in [each.name for each in known]:
+            raise UnknownTopic(self._topic, tuple(each.name for each in known))
+        for each in known:
+            if self._topic in (None, each.name):
+                yield from self._topic_findings(each)
+        if self._knows_all and self._topic is None:
+            yield from self._strangers(folders, {each.name for each in known})
+
+    # state.db
+
+    def _state_findings(self, known: list[_Known]) -> Iterator[Finding]:
+        """Check the database and fill `known`, as far as it can be read."""
+        if not self._files.exists(self._state):
+            yield damage(self._state, None, "state.db is missing: names, options and positions are lost")
+            return
+        try:
+            database = Database(self._state, self._files, create=False, read_only=True)
+        except UnknownFormat:
+            raise
+        except PenstockError as error:
+            yield damage(self._state, 0, f"state.db cannot be read: {error.args[0]}")
+            return
+        with closing(database):
+            try:
+                for problem in database.check():
+                    yield damage(self._state, None, f"state.db: {problem}")
+                yield from self._learn(database, known)
+            except DataError as error:
+                self._knows_all = False
+                yield damage(self._state, None, error.args[0])
+
+    def _learn(self, database: Database, known: list[_Known]) -> Iterator[Finding]:
+        """What the tables say; positions are read here, before the ends they are compared with."""
+        topics, consumers = Topics(database), Consumers(database)
+        self._knows_all = True
+        for name in topics.names():
+            try:
+                record = topics.find(name)
+            except (ValueError, TypeError, PenstockError):
+                yield damage(self._state, None, f"the options of topic {name!r} cannot be understood")
+                self._knows_all = False
+                continue
+            positions = tuple(consumers.positions(record.id))
+            options = record.options
+            known.append(_Known(name, record.id, options.partitions, options.sync, positions))
+
+    # Topics.
+
+    def _topic_findings(self, topic: _Known) -> Iterator[Finding]:
+        self.checked.topics += 1
+        parts = os.path.join(self._topics, topic.name, "parts")
+        there = sorted(self._files.listdir(parts)) if self._files.exists(parts) else []
+        numbers = {int(name) for name in there if name.isdecimal()}
+        for number in sorted(numbers | set(range(topic.partitions))):
+            path = os.path.join(parts, f"{number:06d}")
+            for finding in self._partition_findings(path, topic, number):
+                yield finding._replace(topic=topic.name, partition=number)
+
+    def _partition_findings(self, path: str, topic: _Known, number: int) -> Iterator[Finding]:
+        end = 0
+        try:
+            folder = Folder(
+                path, topic_id=topic.id, partition=number, files=self._files, clock=self._clock,
+                read_only=True,
+            )  # fmt: skip
+            with closing(folder):
+                verifier = PartitionVerifier(folder, self.checked, sync=topic.sync, progress=self._progress)
+                yield from verifier.findings()
+                end = verifier.end
+        except FileNotFoundError:
+            yield note(path, None, "no folder: nothing was written here yet, or it was removed")
+        if topic.id and number >= topic.partitions:
+            yield note(path, None, "a partition the topic does not have: left by an interrupted alter")
+        for position in topic.positions:
+            if position.partition == number and position.position > end:
+                yield damage(
+                    self._state,
+                    None,
+                    f"consumer {position.consumer!r} stands at {position.position}, beyond the end ({end})",
+                    end,
+                    position.position,
+                )
+
+    def _folders(self) -> list[str]:
+        return sorted(self._files.listdir(self._topics)) if self._files.exists(self._topics) else []
+
+    def _strangers(self, folders: list[str], names: set[str]) -> Iterator[Finding]:
+        """Folders without a topic: a create or drop was interrupted, or is going on now."""
+        for name in folders:
+            if name not in names:
+                what = "no topic of the store: the next program that opens it for writing removes this"
+                yield note(os.path.join(self._topics, name), None, what)

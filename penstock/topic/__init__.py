@@ -1,0 +1,1 @@
+"""What makes logs a topic: partitions, routing, writers, scans, retention."""

@@ -1,0 +1,68 @@
+"""Work after a roll: indexes, repacking, vacuum. Done by a thread of the process that rolled.
+
+Nothing depends on it happening: readers build a missing index for themselves, and the next roll or
+`vacuum()` takes up what a process that died left undone.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from penstock.errors import PenstockError
+from penstock.topic.partitions import Partitions
+from penstock.topic.retention import vacuum_partition
+
+logger = logging.getLogger("penstock.housekeeper")
+
+
+class Housekeeper:
+    """One thread for a whole store, started when there is something to do."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: list[tuple[Partitions, int]] = []
+        self._busy = False
+        self._ended = False
+
+    def add(self, partitions: Partitions, partition: int) -> None:
+        """Have a partition tidied soon."""
+        with self._changed:
+            if self._ended or (partitions, partition) in self._waiting:
+                return
+            self._waiting.append((partitions, partition))
+            if not self._busy:
+                thread = threading.Thread(target=self._work, name="penstock-housekeeper", daemon=True)
+                self._busy = True
+                try:
+                    thread.start()
+                except BaseException:
+                    self._busy = thread.is_alive()
+                    raise
+
+    def finish(self, timeout: float) -> bool:
+        """Wait until nothing is left to do; False when time ran out."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._busy, timeout)
+
+    def end(self, timeout: float) -> None:
+        """Finish what is being done, drop the rest."""
+        with self._changed:
+            self._ended = True
+            self._waiting.clear()
+            self._changed.wait_for(lambda: not self._busy, timeout)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                if not self._waiting:
+                    self._busy = False
+                    self._changed.notify_all()
+                    return
+                partitions, number = self._waiting.pop(0)
+            try:
+                vacuum_partition(partitions, number)
+            except (PenstockError, OSError) as error:
+                logger.warning("housekeeping of %s/%d failed: %s", partitions.name, number, error)
+            except Exception:  # or nobody would do the rest, and `finish` wait in vain
+                logger.exception("housekeeping of %s/%d failed", partitions.name, number)

@@ -1,0 +1,342 @@
+"""A topic's logs, and the one path by which messages are appended to them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from typing import NamedTuple, Protocol
+
+from penstock.clock import Clock
+from penstock.errors import Closed, InvalidOption, MessageTooLarge, OffsetAhead, TopicReplaced
+from penstock.files import Files
+from penstock.log.append import Appended, Rerouted
+from penstock.log.columns import Lengths
+from penstock.log.encode import Draft, encode
+from penstock.log.log import Log
+from penstock.message import Headers, Stored
+from penstock.options import KIB, MIB, PARTITIONS_MAX, Place, TopicOptions, spot, whole
+from penstock.state.consumers import Consumers
+from penstock.state.topics import TopicRecord, Topics
+from penstock.topic.routing import PARTITIONERS
+
+#: A writer's frames: large enough to be worth a checksum, small enough to be read alone.
+FRAME_BYTES = MIB
+FRAME_MESSAGES = 10_000
+#: What is left of it for keys, values and headers.
+_BODY_BYTES = FRAME_BYTES - 64 * KIB
+
+
+class Outgoing(NamedTuple):
+    """Checked messages on their way into the log; columns that nobody used are None."""
+
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None] | None = None
+    headers: Sequence[Headers | None] | None = None
+    timestamps: Sequence[int] | None = None
+    #: Explicit partitions, where the caller chose.
+    partitions: Sequence[int | None] | None = None
+    #: Lengths of values and keys, where checking them has found them.
+    lengths: tuple[Lengths | None, Lengths | None] = (None, None)
+
+    def pick(self, places: Sequence[int]) -> Outgoing:
+        """Those at `places`, in that order."""
+        return Outgoing(
+            [self.values[i] for i in places],
+            self.keys and [self.keys[i] for i in places],
+            self.headers and [self.headers[i] for i in places],
+            self.timestamps and [self.timestamps[i] for i in places],
+            self.partitions and [self.partitions[i] for i in places],
+        )
+
+    def part(self, first: int, stop: int) -> Outgoing:
+        return Outgoing(
+            self.values[first:stop],
+            self.keys and self.keys[first:stop],
+            self.headers and self.headers[first:stop],
+            self.timestamps and self.timestamps[first:stop],
+            self.partitions and self.partitions[first:stop],
+        )
+
+
+class Landed(NamedTuple):
+    """Messages of one call that went to one partition: which of the call, and where."""
+
+    partition: int
+    places: Sequence[int]
+    appended: Appended
+    #: How many bytes they take in the log.
+    size: int
+
+    def stored(self) -> Stored:
+        return Stored(self.partition, self.appended.first, len(self.places))
+
+
+class Closable(Protocol):
+    """What can be closed."""
+
+    def close(self) -> None: ...
+
+
+class Partitions:
+    """One topic, as one process has it open: opens logs when they are used, notices new ones."""
+
+    def __init__(
+        self, folder: str, record: TopicRecord, topics: Topics, consumers: Consumers, files: Files,
+        clock: Clock, *, read_only: bool = False,
+    ) -> None:  # fmt: skip
+        self.folder = folder
+        self.record = record
+        self.topics = topics
+        self.consumers = consumers
+        self.files = files
+        self.clock = clock
+        self.read_only = read_only
+        self._logs: dict[int, Log] = {}
+        self._mutex = threading.Lock()
+        self._turn = itertools.count()
+        self._closed = ""
+        self._dropped = False
+        #: Open writers: they are closed before the store is, or what they hold would be lost.
+        self.writers: weakref.WeakSet[Closable] = weakref.WeakSet()
+        #: Called after a segment was sealed here, with the partition's number.
+        self.on_roll: Callable[[int], None] = lambda partition: None
+
+    @property
+    def options(self) -> TopicOptions:
+        return self.record.options
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    def __len__(self) -> int:
+        return self.record.options.partitions
+
+    def log(self, partition: int) -> Log:
+        """The log of one partition, opened at first use."""
+        log = self._logs.get(partition)
+        if log is not None:
+            return log
+        self.require_open()
+        if not 0 <= whole("partition", partition, -(2**31), 2**31) < len(self):
+            raise InvalidOption(
+                f"topic {self.name!r} has no partition {partition!r}", hint=f"they are 0 to {len(self) - 1}"
+            )
+        with self._mutex:
+            if partition not in self._logs:
+                self._logs[partition] = self._open(partition)
+                self._logs[partition].help_sync()
+            return self._logs[partition]
+
+    def check(self, partition: int | None) -> None:
+        """Raise unless the partition exists, or none was chosen."""
+        if partition is not None:
+            self.log(whole("partition", partition, 0, PARTITIONS_MAX))
+
+    def begin(self, partition: int, place: Place, now_ns: int) -> int:
+        """The offset at which reading from `place` begins in a partition.
+
+        Raises `OffsetAhead` beyond the end: nobody could tell waiting there from waiting for nothing.
+        """
+        if isinstance(place, Mapping):
+            for number in place:
+                self.check(number)
+        log = self.log(partition)
+        offset = log.resolve(spot(place, partition, now_ns))
+        end = log.bounds().end
+        if offset > end:
+            raise OffsetAhead(
+                f"offset {offset} of {self.name!r} partition {partition} is beyond the end ({end})",
+                partition=partition, offset=offset, end=end,
+            )  # fmt: skip
+        return offset
+
+    def begin_all(self, place: Place, now_ns: int) -> dict[int, int]:
+        """The same for every partition."""
+        return {number: self.begin(number, place, now_ns) for number in range(len(self))}
+
+    def logs(self) -> list[Log]:
+        return [self.log(partition) for partition in range(len(self))]
+
+    def refresh(self) -> None:
+        """Take up partitions and options that another process changed; `TopicReplaced` if it is gone."""
+        self.require_open()
+        record = self.topics.by_id(self.record.id)
+        if record != self.record:
+            self.record = record
+            for log in list(self._logs.values()):
+                log.options = record.options
+
+    # Writing.
+
+    def append(self, batch: Outgoing) -> Iterator[Landed]:
+        """Append each message to its partition; visible to writers, not yet durable.
+
+        Yields as it goes, so that the caller knows what is stored when a later partition fails.
+        """
+        tree = self.record.tree  # before routing: if another thread learns of a new tree, we route again
+        left = self._route(batch, range(len(batch.values)))
+        while left:
+            number, places = left[0]
+            drafts = encode_all(
+                batch if len(places) == len(batch.values) else batch.pick(places), self.clock.now_ns()
+            )
+            try:
+                appended = self.append_drafts(number, drafts, tree)
+                yield Landed(number, places, appended, sum(draft.size for draft in drafts))
+                left = left[1:]
+            except Rerouted:
+                if self.record.tree != tree:  # else it was the partition that had not heard of the tree
+                    tree = self.record.tree
+                    left = self._route(batch, sorted(place for _, places in left for place in places))
+
+    def append_drafts(self, partition: int, drafts: Sequence[Draft], tree: int) -> Appended:
+        """Append frames to one partition; `Rerouted` when the partitions changed since `tree`."""
+        log = self.log(partition)
+        try:
+            appended = log.append(drafts, tree=tree)
+        except Rerouted:
+            self._catch_up(log)
+            raise
+        if log.appender.sealed:
+            self.on_roll(partition)
+        return appended
+
+    def sync(self, landed: Sequence[Landed]) -> None:
+        """Return when all of it would survive a power cut."""
+        for each in landed:
+            self._logs[each.partition].sync(each.appended)
+
+    def _route(self, batch: Outgoing, places: Sequence[int]) -> list[tuple[int, Sequence[int]]]:
+        """(partition, places in the batch) for each partition that gets something."""
+        count = len(self)
+        if batch.partitions is None:
+            if count == 1:
+                return [(0, places)]
+            if batch.keys is None:
+                return [(next(self._turn) % count, places)]
+        choose = PARTITIONERS[self.options.partitioner]
+        chosen: dict[int, list[int]] = {}
+        for place in places:
+            number = batch.partitions[place] if batch.partitions is not None else None
+            if number is None:
+                key = batch.keys[place] if batch.keys is not None else None
+                number = choose(key, count) if key is not None else next(self._turn) % count
+            chosen.setdefault(number, []).append(place)
+        return sorted(chosen.items())
+
+    def _catch_up(self, log: Log) -> None:
+        """Learn of new partitions, and finish telling writers if whoever added them died before it did."""
+        with log.folder.append:
+            self.refresh()
+            log.appender.publish_tree(self.record.tree)
+
+    # The topic as a whole.
+
+    def alter(self, options: TopicOptions) -> None:
+        """Change options; added partitions open to a consumer once it has read what came before."""
+        for partition in range(len(self), options.partitions):
+            self._open(partition).close()
+        with ExitStack() as locks:
+            logs = self.logs()
+            for log in logs:
+                locks.enter_context(log.folder.append)
+            ends = [(log.partition, log.appender.ready().next) for log in logs]
+            if options.partitions > len(self):
+                for log in logs:
+                    log.sync_all()  # a gate behind messages that go with the power would stay shut
+            gates = [
+                (partition, parent, end)
+                for partition in range(len(self), options.partitions)
+                for parent, end in ends
+            ]
+            self.record = self.topics.alter(self.record, options, gates)
+            for log in logs:
+                log.appender.publish_tree(self.record.tree)
+                log.options = options
+
+    def publish_dropped(self, forget: Callable[[], None]) -> None:
+        """Tell every reader and writer that the topic is gone, and call `forget`, all locks held."""
+        with ExitStack() as locks:
+            logs = self.logs()
+            for log in logs:
+                locks.enter_context(log.folder.append)
+            for log in logs:
+                log.appender.publish_dropped()
+            forget()
+        self._dropped = True
+
+    def close(self, reason: str = "the store is closed") -> None:
+        self._closed = reason
+        for log in self._logs.values():
+            log.close()
+        self._logs.clear()
+
+    def _open(self, partition: int) -> Log:
+        record = self.topics.by_id(self.record.id)  # or the folder may be a newer topic's by now
+        return Log(
+            os.path.join(self.folder, "parts", f"{partition:06d}"),
+            topic=record.name,
+            topic_id=record.id,
+            partition=partition,
+            options=record.options,
+            files=self.files,
+            clock=self.clock,
+            committed=lambda: self.consumers.highest(record.id, partition),
+            require_topic=lambda: self.topics.by_id(record.id),
+            read_only=self.read_only,
+        )
+
+    def require_open(self) -> None:
+        """Raise when the store was closed or the topic dropped."""
+        if self._dropped:
+            raise TopicReplaced(f"topic {self.name!r} was dropped", hint="open it anew by its name")
+        if self._closed:
+            raise Closed(f"topic {self.name!r}: {self._closed}", hint="open the store again")
+
+
+def encode_all(batch: Outgoing, created: int) -> list[Draft]:
+    """A batch as frames of at most 1 MiB or 10,000 messages."""
+    if _seems_small(batch):  # weighing all messages first would cost as much as encoding them
+        with suppress(MessageTooLarge):  # the first message was no measure of the others
+            whole = _encode(batch, created)
+            if whole.size <= FRAME_BYTES or len(batch.values) == 1:
+                return [whole]
+            del whole
+    return [_encode(batch.part(first, stop), created) for first, stop in _frame_bounds(batch)]
+
+
+def _seems_small(batch: Outgoing) -> bool:
+    """Whether a frame might do, judged by the first message; headers are always weighed."""
+    count = len(batch.values)
+    size = len(batch.values[0] or b"") + (len(batch.keys[0] or b"") if batch.keys else 0)
+    return (count <= FRAME_MESSAGES and count * size <= FRAME_BYTES and batch.headers is None) or count == 1
+
+
+def _encode(batch: Outgoing, created: int) -> Draft:
+    return encode(
+        batch.values, batch.keys, created=created, headers=batch.headers, timestamps=batch.timestamps,
+        lengths=batch.lengths,
+    )  # fmt: skip
+
+
+def _frame_bounds(batch: Outgoing) -> list[tuple[int, int]]:
+    """Where to cut so that each frame stays small; a single message may be larger."""
+    count = len(batch.values)
+    offsets = 4 * (2 if batch.keys is not None else 1)
+    bounds, first, weight = [], 0, 0
+    for place, value in enumerate(batch.values):
+        size = offsets + len(value or b"")
+        if batch.keys is not None:
+            size += len(batch.keys[place] or b"")
+        if batch.headers is not None:
+            size += sum(8 + len(n) + len(v) for n, v in (batch.headers[place] or {}).items())
+        if place > first and (weight + size > _BODY_BYTES or place - first >= FRAME_MESSAGES):
+            bounds.append((first, place))
+            first, weight = place, 0
+        weight += size
+    return [*bounds, (first, count)]

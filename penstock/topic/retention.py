@@ -1,0 +1,144 @@
+"""Retention: what may go, decided by age and size, held back by consumers that have not read it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.clock import NANOSECONDS
+from penstock.log.folder import file_bytes
+from penstock.log.log import Log
+from penstock.topic.partitions import Partitions
+
+logger = logging.getLogger("penstock.retention")
+
+
+class Hold(NamedTuple):
+    """A consumer that keeps messages from going: all it has not committed, or those younger than a limit."""
+
+    consumer: str
+    position: int
+    #: None holds for ever (an important consumer).
+    younger_than_ns: int | None
+
+
+class Vacuumed(NamedTuple):
+    """What a vacuum did to one partition."""
+
+    partition: int
+    #: First readable offset before and after.
+    start_before: int
+    start: int
+    messages: int
+    segments: int
+    bytes: int
+    #: Consumers that kept something from going.
+    held_by: tuple[str, ...]
+
+
+class VacuumReport(NamedTuple):
+    """What a vacuum removed, partition by partition."""
+
+    topic: str
+    partitions: tuple[Vacuumed, ...]
+
+    @property
+    def messages(self) -> int:
+        return sum(each.messages for each in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.bytes for each in self.partitions)
+
+    @property
+    def segments(self) -> int:
+        return sum(each.segments for each in self.partitions)
+
+
+def vacuum(partitions: Partitions) -> VacuumReport:
+    """Tidy up and remove what retention lets go; a partition that another process is at is left to it."""
+    done = [vacuum_partition(partitions, number) for number in range(len(partitions))]
+    return VacuumReport(partitions.name, tuple(each for each in done if each is not None))
+
+
+def vacuum_partition(partitions: Partitions, number: int) -> Vacuumed | None:
+    """One partition's turn: index and repack what is sealed, then trim; None when someone else is at it."""
+    log = partitions.log(number)
+    with log.folder.housekeeping() as alone:
+        if not alone:
+            return None
+        log.tidy()
+        return _vacuum(partitions, log)
+
+
+def _vacuum(partitions: Partitions, log: Log) -> Vacuumed:
+    bounds = log.bounds()
+    now = partitions.clock.now_ns()
+    wanted = max(bounds.start, _start_by_age(log, partitions.options.retention_ns, now))
+    wanted = max(wanted, _start_by_bytes(log, partitions.options.max_bytes))
+    start, held_by = held_back(wanted, _holds(partitions, log.partition), log, now)
+    start = max(start, bounds.start)
+    if start > bounds.start:
+        # The positions that let it go must be as durable as the new start, or a consumer falls behind it.
+        partitions.topics.make_durable()
+    trimmed = log.trim(start)
+    return Vacuumed(
+        log.partition, bounds.start, trimmed.start, trimmed.messages, trimmed.segments, trimmed.bytes, held_by
+    )
+
+
+def _start_by_age(log: Log, retention_ns: int | None, now: int) -> int:
+    """The first message that is young enough."""
+    return 0 if retention_ns is None else log.offset_at(now - retention_ns)
+
+
+def _start_by_bytes(log: Log, max_bytes: int | None) -> int:
+    if max_bytes is None:
+        return 0
+    bounds = log.bounds()
+    sizes = [
+        (base, bounds.byte if base == bounds.segment else file_bytes(log.folder, base))
+        for base in log.view.segments()
+        if base <= bounds.segment
+    ]
+    return first_within(sizes, max_bytes)
+
+
+def first_within(sizes: Sequence[tuple[int, int]], max_bytes: int) -> int:
+    """The first segment to keep so that the rest fits; the newest always stays."""
+    total = sum(size for _, size in sizes)
+    for base, size in sizes[:-1]:
+        if total <= max_bytes:
+            return base
+        total -= size
+    return sizes[-1][0] if sizes else 0
+
+
+def held_back(wanted: int, holds: Sequence[Hold], log: Log, now: int) -> tuple[int, tuple[str, ...]]:
+    """How far the start may really move, and who held it back."""
+    start, held_by = wanted, []
+    for hold in holds:
+        limit = hold.position
+        if hold.younger_than_ns is not None:
+            limit = max(limit, log.offset_at(now - hold.younger_than_ns))
+        if limit < wanted:
+            held_by.append(hold.consumer)
+            start = min(start, limit)
+    return start, tuple(held_by)
+
+
+def _holds(partitions: Partitions, number: int) -> list[Hold]:
+    topic_id = partitions.record.id
+    positions = {
+        p.consumer: p.position for p in partitions.consumers.positions(topic_id) if p.partition == number
+    }
+    holds = []
+    for consumer in partitions.consumers.of_topic(topic_id):
+        position = positions.get(consumer.name, 0)
+        period = consumer.options.availability_period_s
+        if consumer.options.important:
+            holds.append(Hold(consumer.name, position, None))
+        elif period is not None:
+            holds.append(Hold(consumer.name, position, round(period * NANOSECONDS)))
+    return holds

@@ -1,0 +1,78 @@
+"""A lazy pass over a topic: batches on demand, in constant memory, to Python or to Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock import arrow
+from penstock.message import Batch, Message
+from penstock.options import MIB, Place, spot
+from penstock.topic.partitions import Partitions
+
+if TYPE_CHECKING:
+    import pyarrow
+
+#: Small enough that the objects made of a batch stay in the processor's cache.
+_BATCH_BYTES = MIB
+_BATCH_MESSAGES = 65_536
+
+
+class Scan:
+    """Messages from one place to another; where "latest" was is fixed when the scan is made.
+
+    Iterate it for batches, `messages()` for messages, or hand it to anything that takes an Arrow
+    stream: `duckdb.sql("select count(*) from scan")`, `polars.DataFrame(scan)`. It can be iterated
+    again and gives the same messages, as long as retention leaves them.
+    """
+
+    def __init__(
+        self, partitions: Partitions, partition: int | None, start: Place, stop: Place,
+        columns: Sequence[str] | None = None,
+    ) -> None:  # fmt: skip
+        self._names = None if columns is None else tuple(columns)
+        if self._names is not None:
+            arrow.schema(self._names)  # a wrong name is said now
+        now = partitions.clock.now_ns()
+        chosen = range(len(partitions)) if partition is None else (partition,)
+        self._partitions = partitions
+        self._ranges: list[tuple[int, int, int]] = []
+        for number in chosen:
+            log = partitions.log(number)
+            first = partitions.begin(number, start, now)
+            last = log.resolve(spot(stop, number, now))
+            self._ranges.append((number, first, min(last, log.bounds().end)))
+
+    @property
+    def ranges(self) -> list[tuple[int, int, int]]:
+        """(partition, first offset, offset behind the last) of what this scan reads."""
+        return list(self._ranges)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Batches of neighbouring messages, partition after partition."""
+        for number, first, stop in self._ranges:
+            cursor = self._partitions.log(number).cursor(first, far=True)
+            while rows := cursor.read(_BATCH_MESSAGES, _BATCH_BYTES, stop):
+                yield Batch(self._partitions.name, rows)
+
+    def messages(self) -> Iterator[Message]:
+        for batch in self:
+            yield from batch
+
+    def record_batches(self) -> Iterator[pyarrow.RecordBatch]:
+        """Arrow record batches, pointing into the mapped files where they can."""
+        for batch in self:
+            for rows in batch.rows:
+                yield rows.record_batch(self._names)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """Everything as one Arrow table."""
+        pa = arrow.require_pyarrow()
+        return pa.Table.from_batches(self.record_batches(), schema=arrow.schema(self._names))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
+        return arrow.stream(self.record_batches(), requested_schema, self._names)
+
+    def __repr__(self) -> str:
+        count = sum(max(stop - first, 0) for _, first, stop in self._ranges)
+        return f"<Scan {self._partitions.name}: {count} messages in {len(self._ranges)} partitions>"
