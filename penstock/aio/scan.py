@@ -1,0 +1,60 @@
+"""The async scan: batches on demand, each read in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from penstock.aio.threads import Threads
+from penstock.message import Batch, Message
+from penstock.topic import scan
+
+if TYPE_CHECKING:
+    import pyarrow
+
+T = TypeVar("T")
+
+
+class Scan:
+    """Messages from one place to another; where "latest" was is fixed when the scan is made.
+
+    Iterate it for batches, `messages()` for messages. As an Arrow stream it reads in the thread that
+    pulls: give it to DuckDB or Polars in a thread, or await `to_arrow`.
+    """
+
+    def __init__(self, blocking: scan.Scan, threads: Threads) -> None:
+        #: The scan for code that may block.
+        self.blocking = blocking
+        self._threads = threads
+
+    @property
+    def ranges(self) -> list[tuple[int, int, int]]:
+        """(partition, first offset, offset behind the last) of what this scan reads."""
+        return self.blocking.ranges
+
+    def __aiter__(self) -> AsyncIterator[Batch]:
+        """Batches of neighbouring messages, partition after partition."""
+        return self._each(iter(self.blocking))
+
+    async def messages(self) -> AsyncIterator[Message]:
+        async for batch in self:
+            for message in batch:
+                yield message
+
+    def record_batches(self) -> AsyncIterator[pyarrow.RecordBatch]:
+        """Arrow record batches, pointing into the mapped files where they can."""
+        return self._each(self.blocking.record_batches())
+
+    async def to_arrow(self) -> pyarrow.Table:
+        """Everything as one Arrow table."""
+        return await self._threads.run(self.blocking.to_arrow)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
+        return self.blocking.__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return repr(self.blocking)
+
+    async def _each(self, blocking: Iterator[T]) -> AsyncIterator[T]:
+        while (item := await self._threads.run(next, blocking, None)) is not None:
+            yield item

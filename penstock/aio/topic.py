@@ -1,0 +1,222 @@
+"""The async topic: a named log in partitions, and its promises."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from penstock import store as sync
+from penstock.aio.group import Group
+from penstock.aio.opening import Opening
+from penstock.aio.reader import Reader
+from penstock.aio.scan import Scan
+from penstock.aio.threads import Threads
+from penstock.aio.writer import Writer
+from penstock.consume import reader as consume
+from penstock.message import Batch, Message, Receipt, Receipts
+from penstock.options import Duration, Place, Size, Sync, TopicOptions, nanoseconds, seconds
+from penstock.store.topic import ConsumerStats, TopicStats
+from penstock.topic.buffer import Extras
+from penstock.topic.checks import checked_headers, checked_key, checked_value
+from penstock.topic.outgoing import Key, Value
+from penstock.topic.retention import VacuumReport
+
+
+class Topic:
+    """A topic of an open store; made by `Store.topic` and `Store.create_topic`."""
+
+    def __init__(
+        self, topic: sync.Topic, group: Group, writers: weakref.WeakSet[Writer], threads: Threads
+    ) -> None:
+        self._topic = topic
+        self._group = group
+        self._writers = writers
+        self._threads = threads
+
+    @property
+    def name(self) -> str:
+        return self._topic.name
+
+    @property
+    def id(self) -> int:
+        """Differs for a topic that was dropped and created again."""
+        return self._topic.id
+
+    @property
+    def options(self) -> TopicOptions:
+        """What the topic promises, as last read from the store."""
+        return self._topic.options
+
+    # Writing.
+
+    async def write(
+        self, value: Value, *, key: Key = None, headers: Mapping[str, str | bytes] | None = None,
+        partition: int | None = None, timestamp: int | datetime | None = None,
+    ) -> Receipt:  # fmt: skip
+        """Append one message; return once it would survive a power cut (or what the topic's `sync` says).
+
+        Coroutines that write at the same time share one sync. Raises `Unavailable` when it cannot be
+        stored now: nothing of it stays, try again. Cancelled, it may be stored or not.
+        """
+        self._topic._require_writable()
+        stored = checked_value(value, self.options.max_message_bytes)
+        stored_key = checked_key(key)
+        extras = None
+        if headers is not None or timestamp is not None or partition is not None:
+            self._topic._partitions.check(partition)
+            moment = None if timestamp is None else nanoseconds("timestamp", timestamp)
+            extras = Extras(checked_headers(headers), moment, partition)
+        return await self._group.add(stored, stored_key, extras)
+
+    async def write_many(
+        self, values: Any, *, keys: Any = None, headers: Any = None, timestamps: Any = None,
+        partition: int | None = None,
+    ) -> Receipts:  # fmt: skip
+        """Append many messages; return once all would survive a power cut (or what `sync` says).
+
+        `values` is a list, an Arrow array, a table with a column `value`, a `Batch` or a `Scan`; nothing
+        is written unless all of them can be. Messages of one partition stay together, in order.
+        """
+        if isinstance(values, Scan):
+            values = values.blocking
+        return await self._threads.run(
+            self._topic.write_many, values, keys=keys, headers=headers, timestamps=timestamps,
+            partition=partition,
+        )  # fmt: skip
+
+    def writer(
+        self, *, headers: Mapping[str, str | bytes] | None = None, linger: Duration = "2ms",
+        buffer: Size = "16MiB", timeout: Duration | None = None, sync: Sync | None = None,
+    ) -> Writer:  # fmt: skip
+        """A buffered writer, for many messages one after another.
+
+        `linger` is how long a message may wait for company, `buffer` how many bytes may wait for the
+        disk before `write` does, `timeout` how long it waits then. `sync="os"` does not wait for the disk.
+        """
+        blocking = self._topic.writer(
+            headers=headers, linger=linger, buffer=buffer, timeout=timeout, sync=sync
+        )
+        limit_s = None if timeout is None else seconds("timeout", timeout)
+        writer = Writer(blocking, self._threads, timeout_s=limit_s)
+        self._writers.add(writer)
+        return writer
+
+    # Reading.
+
+    async def read(
+        self, *, partition: int | None = None, start: Place = "earliest", stop: Place | None = None,
+        limit: int = 1000,
+    ) -> Batch:  # fmt: skip
+        """Up to `limit` messages from `start` on; empty at the end, never waits.
+
+        Without a partition: partition after partition. Raises `OutOfRange` for an offset that retention
+        took or that lies beyond the end.
+        """
+        return await self._threads.run(
+            self._topic.read, partition=partition, start=start, stop=stop, limit=limit
+        )
+
+    async def get(self, offset: int, *, partition: int = 0) -> Message:
+        """The one message at `offset`; raises `OutOfRange` when it is not there (any more, or yet)."""
+        return await self._threads.run(self._topic.get, offset, partition=partition)
+
+    async def scan(
+        self, *, partition: int | None = None, start: Place = "earliest", stop: Place = "latest",
+        columns: Sequence[str] | None = None,
+    ) -> Scan:  # fmt: skip
+        """A lazy pass from `start` to `stop`, in constant memory; takes part in Arrow, DuckDB, Polars.
+
+        `columns` names those that its Arrow batches shall have: fewer are quicker.
+        """
+        scan = await self._threads.run(
+            self._topic.scan, partition=partition, start=start, stop=stop, columns=columns
+        )
+        return Scan(scan, self._threads)
+
+    def reader(
+        self, *, consumer: str | None = None, start: Place = "earliest",
+        partitions: Sequence[int] | None = None, follow: bool = True,
+        on_gap: Literal["raise", "skip"] = "raise", create: bool = True,
+    ) -> OpeningReader:  # fmt: skip
+        """A live reader over all partitions; waits for what is to come unless `follow=False`.
+
+        Use it with `async with`, or await it. A consumer is created at first use and begins at `start`;
+        later it goes on where it committed. Without a consumer nothing is saved. `on_gap="skip"` passes
+        over what retention or damage took, and notes it in `reader.gaps`; otherwise that raises.
+        """
+
+        async def opened() -> Reader:
+            opening = self._threads.start(
+                self._topic.reader, consumer=consumer, start=start, partitions=partitions, follow=follow,
+                on_gap=on_gap, create=create,
+            )  # fmt: skip
+            try:
+                return Reader(await asyncio.shield(opening), self._threads)
+            except asyncio.CancelledError:
+                opening.add_done_callback(_close_unwanted)
+                raise
+
+        return OpeningReader(opened)
+
+    # Consumers.
+
+    async def add_consumer(
+        self, name: str, *, important: bool = False, availability_period: Duration | None = None,
+        start: Place = "earliest",
+    ) -> None:  # fmt: skip
+        """Declare a consumer before its first reader; raises `AlreadyExists`.
+
+        Nothing is removed before an important consumer has committed it, however full the disk gets;
+        `availability_period` does so for a time.
+        """
+        await self._threads.run(
+            self._topic.add_consumer, name, important=important, availability_period=availability_period,
+            start=start,
+        )  # fmt: skip
+
+    async def consumers(self) -> list[ConsumerStats]:
+        """Who reads this topic, where they stand, and how far behind they are."""
+        return await self._threads.run(self._topic.consumers)
+
+    async def seek_consumer(self, name: str, place: Place) -> dict[int, int]:
+        """Put a consumer anywhere and return the offsets; a reader open under its name loses its place."""
+        return await self._threads.run(self._topic.seek_consumer, name, place)
+
+    async def drop_consumer(self, name: str) -> None:
+        """Forget a consumer and its positions; raises `UnknownConsumer`."""
+        await self._threads.run(self._topic.drop_consumer, name)
+
+    # The topic itself.
+
+    async def alter(self, **changes: Any) -> None:
+        """Change options. Partitions can be added, not taken away; other processes notice by themselves."""
+        await self._threads.run(self._topic.alter, **changes)
+
+    async def stats(self) -> TopicStats:
+        """Messages, bytes and times of each partition, without reading the messages."""
+        return await self._threads.run(self._topic.stats)
+
+    async def vacuum(self) -> VacuumReport:
+        """Remove what retention lets go, now, and report it."""
+        return await self._threads.run(self._topic.vacuum)
+
+    def __repr__(self) -> str:
+        return repr(self._topic)
+
+
+class OpeningReader(Opening[Reader]):
+    """What `topic.reader(…)` returns: await it, enter it, or iterate it at once."""
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        async with self as reader:
+            async for message in reader:
+                yield message
+
+
+def _close_unwanted(opening: asyncio.Future[consume.Reader]) -> None:
+    """Whoever opened the reader was cancelled meanwhile: end its watches."""
+    if opening.exception() is None:
+        opening.result().close()

@@ -1,0 +1,233 @@
+"""The async buffered writer: gathers in the loop, hands over to the blocking writer in a thread.
+
+`write` only waits when two frames' worth of messages have not been handed over. A task takes what
+has gathered to the blocking writer, which appends and syncs it as it always does; while that waits
+for the disk, the task waits, and so in turn does `write`.
+
+What fails in the background is raised by the next call, and by leaving `async with`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+from penstock.aio.scan import Scan
+from penstock.aio.threads import Threads
+from penstock.errors import Closed, PenstockError, WriteTimeout
+from penstock.message import Receipts
+from penstock.topic import writer
+from penstock.topic.buffer import Entry, weight
+from penstock.topic.checks import checked_key, checked_value
+from penstock.topic.outgoing import Key, Value
+from penstock.topic.partitions import FRAME_BYTES, FRAME_MESSAGES
+
+#: What may wait to be handed over: one frame gathers while one is on its way.
+_BYTES_MOST = 2 * FRAME_BYTES
+_MESSAGES_MOST = 2 * FRAME_MESSAGES
+#: How long the task rests when the blocking writer has no room within the writer's `timeout`.
+_REST_S = 0.01
+
+
+class Writer:
+    """Writes many messages to a topic; safe to share between coroutines. Use it with `async with`."""
+
+    def __init__(self, blocking: writer.Writer, threads: Threads, *, timeout_s: float | None) -> None:
+        self._blocking = blocking
+        self._threads = threads
+        self._timeout_s = timeout_s
+        self._limit = blocking._limit
+        self._has_headers = blocking._headers is not None
+        self._gathered: list[Entry] = []
+        self._bytes_gathered = 0
+        self._bytes_on_their_way = 0
+        self._accepted = 0
+        self._handed = 0
+        self._progress = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._failure: Exception | None = None
+        self._closed = ""
+
+    # Writing.
+
+    async def write(
+        self, value: Value, *, key: Key = None, headers: Mapping[str, str | bytes] | None = None,
+        partition: int | None = None, timestamp: int | datetime | None = None,
+    ) -> None:  # fmt: skip
+        """Accept one message; it is stored by `flush`, or soon by itself.
+
+        Waits when too much is not yet durable. Raises what went wrong in the background before; then
+        this message was not accepted, and those accepted before it are as the error says.
+        """
+        stored = checked_value(value, self._limit)
+        stored_key = checked_key(key)
+        extras = None
+        if headers is not None or timestamp is not None or partition is not None or self._has_headers:
+            extras = self._blocking._extras_of(headers, timestamp, partition)
+        if self._failure is not None or self._closed or self._blocking._broken:
+            await self._raise_failure()
+        if self._is_full():
+            await self._wait_for_room()
+        entry = stored, stored_key, extras
+        self._gathered.append(entry)
+        self._bytes_gathered += weight(entry)
+        self._accepted += 1
+        if self._task is None:
+            self._start()
+
+    async def write_many(
+        self, values: Any, *, keys: Any = None, headers: Any = None, timestamps: Any = None,
+        partition: int | None = None,
+    ) -> None:  # fmt: skip
+        """Accept many messages at once; lists, Arrow arrays, a table, a `Batch` or a `Scan`."""
+        await self._raise_failure()
+        await self._hand_over()
+        if isinstance(values, Scan):
+            values = values.blocking
+        await self._threads.run(
+            self._blocking.write_many, values, keys=keys, headers=headers, timestamps=timestamps,
+            partition=partition,
+        )  # fmt: skip
+
+    async def flush(self) -> Receipts:
+        """Return when everything written before is stored; the receipts tell where and how safely."""
+        await self._raise_failure()
+        await self._hand_over()
+        return await self._threads.run(self._blocking.flush)
+
+    @property
+    def written(self) -> int:
+        """How many messages were stored so far, as safely as this writer promises."""
+        return self._blocking.written
+
+    @property
+    def skipped(self) -> int:
+        """How many messages were duplicates and not stored again."""
+        return self._blocking.skipped
+
+    async def close(self) -> None:
+        """Flush and end; raises if anything could not be stored."""
+        if self._closed:
+            return
+        self._closed = "the writer is closed"
+        try:
+            await self._hand_over()
+        except PenstockError as error:
+            try:
+                await self._threads.run(self._blocking.close)
+            except PenstockError as second:
+                error.add_note(f"closing the writer failed too: {second}")
+            raise
+        await self._threads.run(self._blocking.close)
+
+    async def __aenter__(self) -> Writer:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+            return
+        try:  # what was accepted is stored, but must not hide the error that is on its way
+            await self.close()
+        except PenstockError as second:
+            error.add_note(f"closing the writer failed too: {second}")
+
+    # Inside.
+
+    async def _raise_failure(self) -> None:
+        """Raise what happened; after a failure that passes (a full disk) writing may go on."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        if self._closed:
+            topic = self._blocking._partitions.name
+            raise Closed(f"writer of {topic!r}: {self._closed}", hint="open a new one")
+        if self._blocking._broken:
+            await self._threads.run(self._blocking.flush)  # which raises it
+
+    def _is_full(self) -> bool:
+        return (
+            self._bytes_gathered + self._bytes_on_their_way >= _BYTES_MOST
+            or self._accepted - self._handed >= _MESSAGES_MOST
+        )
+
+    async def _wait_for_room(self) -> None:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                while self._is_full() and self._failure is None:
+                    await self._wait_for_progress()
+        except TimeoutError:
+            raise WriteTimeout(
+                f"the disk was too slow for {self._timeout_s} s: this message was not accepted",
+                hint="write it again later; write more slowly, or raise buffer=",
+            ) from None
+        await self._raise_failure()
+
+    async def _hand_over(self) -> None:
+        """Return when the blocking writer has everything that was accepted before."""
+        target = self._accepted
+        while self._handed < target and self._failure is None:
+            await self._wait_for_progress()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    async def _wait_for_progress(self) -> None:
+        if self._task is None:
+            self._start()
+        self._progress.clear()
+        await self._progress.wait()
+
+    def _start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def _work(self) -> None:
+        """The task: take what has gathered to the blocking writer, until there is nothing or it fails."""
+        try:
+            while self._gathered and self._failure is None:
+                taken, self._gathered = self._gathered, []
+                self._bytes_on_their_way, self._bytes_gathered = self._bytes_gathered, 0
+                try:
+                    await self._hand(taken)
+                finally:
+                    self._bytes_on_their_way = 0
+                    self._progress.set()
+        finally:
+            self._task = None
+            self._progress.set()
+
+    async def _hand(self, taken: list[Entry]) -> None:
+        before, count = self._handed, len(taken)
+        try:
+            await self._threads.run(self._write_all, taken)
+        except WriteTimeout:
+            self._put_back(taken, self._handed - before)
+            await asyncio.sleep(_REST_S)
+        except Exception as error:  # noqa: BLE001 - kept, and raised from the next call
+            self._failure = error
+            if getattr(error, "retryable", False):
+                self._put_back(taken, self._handed - before)
+            else:
+                self._handed = before + count  # they are lost, and the error says so
+
+    def _write_all(self, taken: list[Entry]) -> None:
+        """In a thread; a message is counted once the blocking writer has accepted it."""
+        for value, key, extras in taken:
+            if extras is None:
+                self._blocking.write(value, key=key)
+            else:
+                headers, timestamp, partition = extras
+                self._blocking.write(
+                    value, key=key, headers=headers, timestamp=timestamp, partition=partition
+                )
+            self._handed += 1
+
+    def _put_back(self, taken: list[Entry], accepted: int) -> None:
+        """What was not accepted goes before what has gathered meanwhile."""
+        self._gathered[:0] = taken[accepted:]
+        self._bytes_gathered = sum(map(weight, self._gathered))
