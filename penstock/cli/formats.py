@@ -1,0 +1,100 @@
+"""A message as bytes on stdout: text for people, json and raw for programs, hex for a close look."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from penstock import Message
+from penstock.cli.units import iso
+
+#: Control characters would move the cursor or break the line.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+class Format(StrEnum):
+    """How `penstock read` prints messages."""
+
+    TEXT = "text"
+    JSON = "json"
+    RAW = "raw"
+    HEX = "hex"
+
+
+def as_text(message: Message) -> bytes:
+    """Place, time, key, value; control characters and bytes that are not UTF-8 are escaped."""
+    time = (iso(message.timestamp) or "").replace("T", " ")[:-4]
+    key = "-" if message.key is None else _shown(message.key)
+    value = "(tombstone)" if message.value is None else _shown(message.value)
+    return f"{message.partition}:{message.offset}  {time}  {key}  {value}\n".encode()
+
+
+def as_raw(message: Message) -> bytes:
+    """The value as it is, and a line end; a tombstone is an empty line."""
+    return (message.value or b"") + b"\n"
+
+
+def as_hex(message: Message) -> bytes:
+    """Place, key, value in hexadecimal; "-" where there is none."""
+    key = "-" if message.key is None else message.key.hex()
+    value = "-" if message.value is None else message.value.hex()
+    return f"{message.partition}:{message.offset}  {key}  {value}\n".encode()
+
+
+def as_json(message: Message) -> bytes:
+    """The whole message as one line of JSON; docs/cli.md describes it."""
+    return msgspec.json.encode(json_record(message)) + b"\n"
+
+
+def json_record(message: Message) -> dict[str, Any]:
+    """What the JSON holds: bytes as text if they are UTF-8, else base64, which is said beside them."""
+    record: dict[str, Any] = {
+        "topic": message.topic,
+        "partition": message.partition,
+        "offset": message.offset,
+        **_encoded("key", message.key),
+        **_encoded("value", message.value),
+        "headers": {},
+        "timestamp": iso(message.timestamp),
+        "timestamp_ns": message.timestamp,
+        "written_at": iso(message.written_at),
+        "written_at_ns": message.written_at,
+    }
+    for name, value in message.headers.items():
+        header = _encoded("value", value)
+        record["headers"][name] = header["value"]
+        if "value_encoding" in header:
+            record.setdefault("headers_encoding", {})[name] = header["value_encoding"]
+    for name in ("producer_id", "group", "seqno"):
+        if getattr(message, name) is not None:
+            record[name] = getattr(message, name)
+    if message.codec != "raw":
+        record["codec"] = message.codec
+    return record
+
+
+def _encoded(name: str, value: bytes | str | None) -> dict[str, str | None]:
+    if value is None or isinstance(value, str):
+        return {name: value}
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {name: base64.b64encode(value).decode(), f"{name}_encoding": "base64"}
+
+
+def _shown(value: bytes) -> str:
+    text = value.decode(errors="backslashreplace")
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+FORMATS: dict[Format, Callable[[Message], bytes]] = {
+    Format.TEXT: as_text,
+    Format.JSON: as_json,
+    Format.RAW: as_raw,
+    Format.HEX: as_hex,
+}

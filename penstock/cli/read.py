@@ -1,0 +1,169 @@
+"""`penstock read`: messages of a topic, from a place to a place, or as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import Annotated, Literal, NamedTuple
+
+import typer
+
+from penstock import Message, Reader, Topic
+from penstock.cli import output
+from penstock.cli.arguments import (
+    PLACE_HELP,
+    StoreOption,
+    TopicArgument,
+    flag,
+    open_to_read,
+    open_to_write,
+    parse_place,
+)
+from penstock.cli.formats import FORMATS, Format
+from penstock.errors import InvalidOption
+from penstock.message import Batch
+from penstock.options import Place
+
+_BATCH = 1000
+
+
+class OnGap(StrEnum):
+    """What to do where messages are missing."""
+
+    RAISE = "raise"
+    SKIP = "skip"
+
+
+class _Wanted(NamedTuple):
+    """What to read, as it was typed."""
+
+    start: Place | None
+    stop: Place | None
+    limit: int | None
+    partition: int | None
+    consumer: str | None
+    follow: bool
+    on_gap: Literal["raise", "skip"]
+
+
+def read(
+    topic: TopicArgument,
+    follow: Annotated[bool, flag("--follow", "-f", help="Wait for what is to come.")] = False,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="PLACE", help=f"Where to begin: {PLACE_HELP}.")
+    ] = None,
+    stop: Annotated[
+        str | None, typer.Option("--to", metavar="PLACE", help="Where to end; the message there is left out.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N messages.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, metavar="N", help="Only this partition.")
+    ] = None,
+    consumer: Annotated[
+        str | None,
+        typer.Option(
+            "--consumer",
+            "-c",
+            metavar="NAME",
+            help="Go on where this consumer stands, and commit what was printed; made at first use.",
+        ),
+    ] = None,
+    format: Annotated[
+        Format | None, typer.Option("--format", help="How messages are printed.", show_default="text")
+    ] = None,
+    on_gap: Annotated[
+        OnGap,
+        typer.Option("--on-gap", help="Where messages are gone or damaged: fail, or go on behind them."),
+    ] = OnGap.RAISE,
+    store: StoreOption = "",
+    as_json: Annotated[bool, flag("--json", help="The same as --format json.")] = False,
+) -> None:
+    """Print the messages of a topic.
+
+    Ends at the present end unless --follow is given. Without a consumer nothing is stored.
+    """
+    form = FORMATS[_chosen_format(format, as_json)]
+    wanted = _Wanted(
+        None if start is None else parse_place(start), None if stop is None else parse_place(stop),
+        limit, partition, consumer, follow, on_gap.value,
+    )  # fmt: skip
+    if follow and stop is not None:
+        raise InvalidOption("--follow never ends, so it has no --to", hint="give one of them")
+    with (open_to_read if consumer is None else open_to_write)(store) as opened:
+        _print(opened.topic(topic), wanted, form)
+
+
+def _print(topic: Topic, wanted: _Wanted, form: Callable[[Message], bytes]) -> None:
+    if wanted.consumer is not None and wanted.start is not None:
+        _refuse_to_move(topic, wanted.consumer)
+    stops = None if wanted.follow else _stops(topic, wanted)
+    with topic.reader(
+        consumer=wanted.consumer,
+        start="earliest" if wanted.start is None else wanted.start,
+        partitions=None if wanted.partition is None else (wanted.partition,),
+        follow=wanted.follow,
+        on_gap=wanted.on_gap,
+    ) as reader:
+        for batch, messages in _batches(reader, wanted.limit, stops):
+            output.put(b"".join(map(form, messages)))
+            if wanted.consumer is not None:
+                _commit(reader, batch, messages)
+
+
+def _batches(
+    reader: Reader, limit: int | None, stops: dict[int, int] | None
+) -> Iterator[tuple[Batch, list[Message]]]:
+    """Batches, and what of them is to be printed: up to `limit` in all, and below `stops`."""
+    left = dict(stops or {})
+    while limit is None or limit > 0:
+        batch = reader.receive_batch(max_messages=_BATCH if limit is None else min(limit, _BATCH))
+        messages = list(batch)
+        if not messages:
+            return
+        if stops is not None:
+            number, stop = messages[0].partition, stops.get(messages[0].partition, 0)
+            if messages[-1].offset + 1 >= stop:
+                messages = [message for message in messages if message.offset < stop]
+                left.pop(number, None)
+        if messages:
+            yield batch, messages
+        if limit is not None:
+            limit -= len(messages)
+        if stops is not None and not left:
+            return
+
+
+def _stops(topic: Topic, wanted: _Wanted) -> dict[int, int]:
+    """The offset to stop at, for each partition that has something to read; fixed before reading begins."""
+    start = "earliest" if wanted.start is None else wanted.start
+    stop = "latest" if wanted.stop is None else wanted.stop
+    if isinstance(stop, dict):  # partitions it does not name are read to their end
+        stop = {number: end for number, _, end in topic.scan().ranges} | stop
+    ranges = topic.scan(partition=wanted.partition, start=start, stop=stop).ranges
+    if wanted.consumer is not None:
+        return {number: stop for number, _, stop in ranges}
+    return {number: stop for number, first, stop in ranges if first < stop}
+
+
+def _commit(reader: Reader, batch: Batch, printed: list[Message]) -> None:
+    if len(printed) == len(batch):
+        reader.commit(batch)
+        return
+    for message in printed:
+        reader.commit(message)
+
+
+def _refuse_to_move(topic: Topic, consumer: str) -> None:
+    if any(each.consumer == consumer for each in topic.consumers()):
+        raise InvalidOption(
+            f"consumer {consumer!r} has a position already, so --from has no meaning",
+            hint=f"`penstock consumer seek {topic.name} {consumer} PLACE` moves it",
+        )
+
+
+def _chosen_format(format: Format | None, as_json: bool) -> Format:
+    if as_json and format not in (None, Format.JSON):
+        raise InvalidOption(f"--json and --format {format} contradict each other")
+    return Format.JSON if as_json else format or Format.TEXT

@@ -1,0 +1,125 @@
+"""`penstock verify`: check every frame, index and state; name file and byte of damage; never write."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import typer
+
+from penstock.cli import output, units
+from penstock.cli.arguments import JsonOption, StoreOption
+from penstock.cli.failures import Exit
+from penstock.log.findings import Finding
+from penstock.store.verify import StoreVerifier
+
+
+@dataclass(frozen=True)
+class Found:
+    """One finding; `path` is relative to the store, `last_offset` is the last one concerned."""
+
+    severity: str
+    topic: str | None
+    partition: int | None
+    path: str
+    byte: int | None
+    what: str
+    first_offset: int | None
+    last_offset: int | None
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was checked and what was found."""
+
+    store: str
+    sound: bool
+    seconds: float
+    topics: int
+    partitions: int
+    segments: int
+    frames: int
+    messages: int
+    bytes: int
+    damage: list[Found]
+    notes: list[Found]
+
+
+def verify(
+    topic: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC]", help="Only this topic.", show_default=False)
+    ] = None,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Check every byte that is stored; exit code 3 when there is damage.
+
+    Nothing is written, so it may run at any time, also beside writers. Damage means that messages
+    are lost; notes tell of what will be made good by itself.
+    """
+    began = time.monotonic()
+    verifier = StoreVerifier(store, topic=topic)
+    checked = verifier.checked
+    progress = output.Progress(lambda: f"{units.size(checked.bytes)} checked")
+    found = list(verifier.findings(progress.update))
+    progress.clear()
+    result = Verified(
+        store=verifier.path,
+        sound=all(each.severity != "damage" for each in found),
+        seconds=round(time.monotonic() - began, 3),
+        **asdict(checked),
+        damage=_listed(verifier.path, found, "damage"),
+        notes=_listed(verifier.path, found, "note"),
+    )
+    if as_json:
+        output.put_json(result)
+    else:
+        _put(result)
+    if not result.sound:
+        raise typer.Exit(Exit.UNHEALTHY)
+
+
+def _listed(store: str, findings: Sequence[Finding], severity: str) -> list[Found]:
+    return [
+        Found(
+            each.severity, each.topic, each.partition, os.path.relpath(each.path, store), each.byte,
+            each.what, each.first, None if each.stop is None else each.stop - 1,
+        )
+        for each in findings
+        if each.severity == severity
+    ]  # fmt: skip
+
+
+def _put(result: Verified) -> None:
+    for each in (*result.damage, *result.notes):
+        place = each.path if each.byte is None else f"{each.path} at byte {each.byte}"
+        output.put_text(f"{each.severity}: {place}: {each.what}{_offsets(each)}")
+    rate = units.size(int(result.bytes / max(result.seconds, 0.001)))
+    looked_at = ", ".join(
+        units.counted(number, noun)
+        for number, noun in (
+            (result.messages, "message"),
+            (result.frames, "frame"),
+            (result.segments, "segment"),
+            (result.partitions, "partition"),
+            (result.topics, "topic"),
+        )
+    )
+    output.put_text(f"{looked_at}; {units.size(result.bytes)} in {result.seconds:g} s ({rate}/s)")
+    found = (
+        f"{units.counted(len(result.damage), 'damaged place')}, {units.counted(len(result.notes), 'note')}"
+    )
+    output.put_text(f"{'sound' if result.sound else 'DAMAGED'}: {found}")
+
+
+def _offsets(found: Found) -> str:
+    if found.first_offset is None:
+        return ""
+    if found.last_offset is None:
+        return f" (from offset {found.first_offset})"
+    if found.last_offset == found.first_offset:
+        return f" (offset {found.first_offset})"
+    return f" (offsets {found.first_offset} to {found.last_offset})"

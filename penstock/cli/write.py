@@ -1,0 +1,248 @@
+"""`penstock write`: one message from the arguments, or one from each line of stdin."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, NamedTuple
+
+import typer
+
+from penstock import Receipts, Store, Topic
+from penstock.cli import output, units
+from penstock.cli.arguments import JsonOption, StoreOption, TopicArgument, flag, open_to_write
+from penstock.errors import InvalidOption, MessageTooLarge, UnknownTopic
+from penstock.options import KEY_BYTES_MAX, TopicOptions, topic_name
+from penstock.topic import outgoing
+
+#: Receipts are folded into the summary each time so many lines were written.
+_FLUSH_LINES = 100_000
+
+
+@dataclass(frozen=True)
+class Written:
+    """Where a message was stored."""
+
+    topic: str
+    partition: int
+    offset: int
+    sync: str
+
+
+@dataclass
+class WrittenPartition:
+    """Where lines were stored in one partition; others may have written in between."""
+
+    partition: int
+    messages: int
+    first: int
+    last: int
+
+
+@dataclass
+class WrittenLines:
+    """What became of the lines of stdin."""
+
+    topic: str
+    messages: int = 0
+    sync: str = "disk"
+    seconds: float = 0.0
+    partitions: list[WrittenPartition] = field(default_factory=list)
+
+    def add(self, receipts: Receipts) -> None:
+        self.sync = receipts.sync
+        rows = {row.partition: row for row in self.partitions}
+        for run in receipts.runs:
+            last = run.first + run.count - 1
+            row = rows.get(run.partition)
+            if row is None:
+                row = rows[run.partition] = WrittenPartition(run.partition, 0, run.first, last)
+            row.messages += run.count
+            row.last = last
+            self.messages += run.count
+        self.partitions = sorted(rows.values(), key=lambda row: row.partition)
+
+
+class _Common(NamedTuple):
+    """What all messages of the call have in common."""
+
+    key: bytes | None
+    headers: dict[str, str] | None
+    partition: int | None
+    timestamp: int | None
+
+
+def write(
+    topic: TopicArgument,
+    value: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[VALUE]", help="The value; without it, each line of stdin is one.", show_default=False
+        ),
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="The key.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; repeatable.")
+    ] = None,
+    partition: Annotated[
+        int | None,
+        typer.Option("--partition", "-p", min=0, metavar="N", help="The partition; else the key chooses."),
+    ] = None,
+    timestamp: Annotated[
+        str | None,
+        typer.Option("--timestamp", metavar="TIME", help="An ISO time, or nanoseconds since 1970; else now."),
+    ] = None,
+    tombstone: Annotated[
+        bool, flag("--tombstone", help="Write a message without a value: the key is deleted.")
+    ] = False,
+    key_separator: Annotated[
+        str | None,
+        typer.Option("--key-separator", metavar="TEXT", help="Lines hold a key, this text, and the value."),
+    ] = None,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Write a message, or each line of stdin as one.
+
+    Makes the store and the topic if they are not there, and says so. It returns when everything is
+    on disk. A VALUE that begins with a dash goes behind --.
+    """
+    topic_name(topic)
+    common = _Common(
+        None if key is None else os.fsencode(key),
+        _headers(header or []),
+        partition,
+        None if timestamp is None else units.parse_moment(timestamp),
+    )
+    if value is not None or tombstone:
+        if value is not None and tombstone:
+            raise InvalidOption("a tombstone has no value", hint="leave VALUE or --tombstone away")
+        if key_separator is not None:
+            raise InvalidOption("--key-separator is for the lines of stdin", hint="use --key with a VALUE")
+        _write_one(store, topic, None if value is None else os.fsencode(value), common, as_json)
+        return
+    if key_separator is not None and (key is not None or not key_separator):
+        raise InvalidOption("--key-separator needs a text, and no --key beside it")
+    _write_lines(store, topic, common, os.fsencode(key_separator or ""), as_json)
+
+
+def _write_one(store: str, name: str, value: bytes | None, common: _Common, as_json: bool) -> None:
+    outgoing.one(value, *common, limit=2**62)  # what is wrong anyway fails before anything is made
+    _refuse_in_new_store(store, name, common.partition, len(value or b""))
+    with open_to_write(store, create=True) as opened:
+        topic = _topic(opened, name, common.partition, len(value or b""))
+        receipt = topic.write(
+            value, key=common.key, headers=common.headers, partition=common.partition,
+            timestamp=common.timestamp,
+        )  # fmt: skip
+        result = Written(name, receipt.partition, receipt.offset, receipt.sync)
+    if as_json:
+        output.put_json(result)
+    else:
+        output.put_text(f"{name}: partition {result.partition}, offset {result.offset}")
+
+
+def _write_lines(store: str, name: str, common: _Common, separator: bytes, as_json: bool) -> None:
+    outgoing.one(b"", *common, limit=1)
+    if sys.stdin.isatty():
+        output.say("each line becomes a message; Ctrl-D ends")
+    _refuse_in_new_store(store, name, common.partition, 0)
+    result = WrittenLines(name)
+    began = time.monotonic()
+    with open_to_write(store, create=True) as opened:
+        topic = _topic(opened, name, common.partition, 0)
+        try:
+            _copy_lines(topic, common, separator, result)
+        except BaseException:
+            output.say(f"{units.counted(result.messages, 'message')} written before that")
+            raise
+    result.seconds = round(time.monotonic() - began, 3)
+    if as_json:
+        output.put_json(result)
+        return
+    output.put_table(
+        f"{units.counted(result.messages, 'message')} written to {name} in {result.seconds:g} s",
+        result.partitions,
+        (
+            ("partition", lambda row: str(row.partition), True),
+            ("messages", lambda row: units.count(row.messages), True),
+            ("first offset", lambda row: str(row.first), True),
+            ("last offset", lambda row: str(row.last), True),
+        ),
+    )
+
+
+def _copy_lines(topic: Topic, common: _Common, separator: bytes, result: WrittenLines) -> None:
+    """Write the lines of stdin, in constant memory; what was accepted is stored also when one fails."""
+    with topic.writer() as writer:
+        progress = output.Progress(lambda: units.counted(writer.written, "message"))
+        try:
+            for number, line in enumerate(_lines(topic.options.max_message_bytes), start=1):
+                key, value = _split(line, separator, number) if separator else (common.key, line)
+                writer.write(
+                    value, key=key, headers=common.headers, partition=common.partition,
+                    timestamp=common.timestamp,
+                )  # fmt: skip
+                if not number % _FLUSH_LINES:
+                    result.add(writer.flush())
+                progress.update()
+        finally:
+            progress.clear()
+            result.add(writer.flush())
+
+
+def _lines(limit: int) -> Iterator[bytes]:
+    """The lines of stdin without their ends; one that is far too long fails before it fills the memory."""
+    most = limit + KEY_BYTES_MAX + 1024
+    while line := sys.stdin.buffer.readline(most):
+        if len(line) == most and not line.endswith(b"\n"):
+            raise MessageTooLarge(f"a line is over the topic's limit of {limit} bytes")
+        yield line.removesuffix(b"\n")
+
+
+def _split(line: bytes, separator: bytes, number: int) -> tuple[bytes, bytes]:
+    key, found, value = line.partition(separator)
+    if not found:
+        raise InvalidOption(f"line {number} holds no {os.fsdecode(separator)!r}, so it has no key")
+    return key, value
+
+
+def _topic(store: Store, name: str, partition: int | None, value_bytes: int) -> Topic:
+    """The topic, made if it is not there."""
+    try:
+        return store.topic(name)
+    except UnknownTopic:
+        _refuse_in_new_topic(name, partition, value_bytes)
+        topic = store.create_topic(name, exists_ok=True)
+        output.say(f"created topic {name} (1 partition)")
+        return topic
+
+
+def _refuse_in_new_store(store: str, name: str, partition: int | None, value_bytes: int) -> None:
+    """Fail before a store is made for a message that it could not take."""
+    if not os.path.exists(os.path.join(store, "state.db")):
+        _refuse_in_new_topic(name, partition, value_bytes)
+
+
+def _refuse_in_new_topic(name: str, partition: int | None, value_bytes: int) -> None:
+    limit = TopicOptions().max_message_bytes
+    if partition:
+        raise InvalidOption(
+            f"topic {name!r} is not there, and a new one has partition 0 only",
+            hint=f"`penstock topic create {name} --partitions {partition + 1}` makes it first",
+        )
+    if value_bytes > limit:
+        raise MessageTooLarge(f"a value of {value_bytes} bytes is over the limit of {limit} for a new topic")
+
+
+def _headers(pairs: list[str]) -> dict[str, str] | None:
+    headers = {}
+    for pair in pairs:
+        name, found, value = pair.partition("=")
+        if not found or not name:
+            raise InvalidOption(f"--header {pair!r} is not a header", hint="write it as NAME=VALUE")
+        headers[name] = value
+    return headers or None
