@@ -1,0 +1,49 @@
+"""A slice as record batches of a size that suits Spark: small frames put together, large ones divided.
+
+A batch costs Spark about as much as a few hundred rows, and one that is too large is held in memory
+twice; between 4 and 16 thousand rows both are small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from penstock.options import MIB
+from penstock.spark.columns import Table
+from penstock.spark.planning import Slice
+from penstock.spark.segments import parts
+
+ROWS_LEAST = 4096
+ROWS_MOST = 16384
+#: A batch of large values is closed earlier.
+_BYTES_ENOUGH = 8 * MIB
+
+
+def read(planned: Slice, columns: Mapping[str, bool]) -> Iterator[pa.RecordBatch]:
+    """The messages of a slice, in order, as record batches.
+
+    `columns` are their names, in order, and whether the schema says that they may be null.
+    """
+    table = Table(columns, topic=planned.topic, partition=planned.partition)
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for part in parts(planned):
+        waiting.append(table.batch(part))
+        rows += waiting[-1].num_rows
+        size += part.bytes
+        if rows >= ROWS_LEAST or size >= _BYTES_ENOUGH:
+            yield from _divided(_together(waiting))
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield _together(waiting)
+
+
+def _together(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _divided(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    for first in range(0, batch.num_rows, ROWS_MOST):
+        yield batch.slice(first, ROWS_MOST)

@@ -1,0 +1,212 @@
+"""Messages as Arrow columns of the types Spark declares; only those that a query asks for are made.
+
+Spark wants batches whose schema equals the declared one: nullable fields, times in microseconds, no
+dictionaries. Our nanoseconds are floored, also before 1970, so that order is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import UnknownFormat
+from penstock.log import tables
+from penstock.log.frame import (
+    CODEC_NAMES,
+    CODECS,
+    HEADERS,
+    KEY_NULLS,
+    KEYS,
+    PRODUCER,
+    PRODUCERS,
+    RAW,
+    TIMES,
+    VALUE_NULLS,
+    WRITTEN,
+    Producer,
+)
+from penstock.spark.schema import TYPES
+from penstock.spark.segments import FramePart
+from penstock.spark.singles import Singles
+
+_TIME = pa.timestamp("us", tz="UTC")
+_ARROW = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "timestamp": _TIME,
+    "binary": pa.binary(),
+    "map<string,binary>": pa.map_(pa.string(), pa.binary()),
+}
+
+
+def arrow_schema(columns: Mapping[str, bool]) -> pa.Schema:
+    """What Spark expects a batch to look like; given are names and whether they may be null."""
+    return pa.schema([pa.field(name, _ARROW[TYPES[name]], nullable) for name, nullable in columns.items()])
+
+
+class Table:
+    """Makes record batches with the chosen columns of one partition."""
+
+    def __init__(self, columns: Mapping[str, bool], *, topic: str, partition: int) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._schema = arrow_schema(columns)
+
+    def batch(self, part: FramePart | Singles) -> pa.RecordBatch:
+        """One record batch; keys and values of a frame point into its bytes."""
+        made: _Columns
+        if isinstance(part, Singles):
+            made = _OfSingles(self._topic, self._partition, part)
+        else:
+            made = _OfFrame(self._topic, self._partition, part)
+        arrays = [getattr(made, name)() for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+class _Columns:
+    """What all kinds have in common: a method for each column, called like it."""
+
+    def __init__(self, topic: str, partition: int, offset: int, count: int) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._offset = offset
+        self._count = count
+
+    def topic(self) -> pa.Array:
+        return _repeated(self._topic, pa.string(), self._count)
+
+    def partition(self) -> pa.Array:
+        return _repeated(self._partition, pa.int32(), self._count)
+
+    def offset(self) -> pa.Array:
+        return tables._counting(self._offset, self._count)
+
+    def _nulls(self, name: str) -> pa.Array:
+        return _repeated(None, _ARROW[TYPES[name]], self._count)
+
+
+class _OfFrame(_Columns):
+    """Columns of a part of a frame."""
+
+    def __init__(self, topic: str, partition: int, part: FramePart) -> None:
+        self._frame, first, stop = part
+        self._head = self._frame.head
+        self._flags = self._head.flags
+        self._first, self._stop = first, stop
+        super().__init__(topic, partition, self._head.base + first, stop - first)
+
+    @cached_property
+    def _body(self) -> pa.Buffer:
+        return pa.py_buffer(self._frame.body)
+
+    def timestamp(self) -> pa.Array:
+        return self._time(TIMES, self._frame.layout.times, self._head.created)
+
+    def written_at(self) -> pa.Array:
+        return self._time(WRITTEN, self._frame.layout.written, self._head.written_at)
+
+    def key(self) -> pa.Array:
+        if not self._flags & KEYS:
+            return self._nulls("key")
+        at = self._frame.layout
+        return self._binary(at.key_offsets, at.keys, at.key_nulls if self._flags & KEY_NULLS else None)
+
+    def value(self) -> pa.Array:
+        if self._flags & CODECS or self._head.codec != RAW:
+            raise UnknownFormat(
+                f"offsets from {self._head.base} on hold packed values, which this version cannot read",
+                hint="upgrade Penstock",
+            )
+        at = self._frame.layout
+        nulls_at = at.value_nulls if self._flags & VALUE_NULLS else None
+        return self._binary(at.value_offsets, at.values, nulls_at)
+
+    def headers(self) -> pa.Array:
+        if not self._flags & HEADERS:
+            return self._nulls("headers")
+        return tables._headers(self._frame, self._body)[self._first : self._stop]
+
+    def producer_id(self) -> pa.Array:
+        return pa.array([who.id if who else None for who in self._producers], pa.string())
+
+    def group(self) -> pa.Array:
+        return pa.array([who.group if who else None for who in self._producers], pa.string())
+
+    def seqno(self) -> pa.Array:
+        if not self._flags & (PRODUCER | PRODUCERS):
+            return self._nulls("seqno")
+        return pa.array(self._frame.seqnos(self._first, self._stop), pa.int64())
+
+    def codec(self) -> pa.Array:
+        if self._flags & CODECS:
+            return pa.array(self._frame.codecs(self._first, self._stop), pa.string())
+        name = CODEC_NAMES.get(self._head.codec, str(self._head.codec))
+        return _repeated(name, pa.string(), self._count)
+
+    @cached_property
+    def _producers(self) -> Sequence[Producer | None]:
+        return self._frame.producers(self._first, self._stop)
+
+    def _binary(self, offsets_at: int, bytes_at: int, nulls_at: int | None) -> pa.Array:
+        whole = tables._binary(self._body, self._head.count, offsets_at, bytes_at, nulls_at)
+        return whole[self._first : self._stop]
+
+    def _time(self, flag: int, at: int, same_for_all: int) -> pa.Array:
+        if not self._flags & flag:
+            return pa.repeat(pa.scalar(same_for_all // 1000, pa.int64()), self._count).view(_TIME)
+        stored = self._body.slice(at + 8 * self._first, 8 * self._count)
+        return floored(pa.Array.from_buffers(pa.int64(), self._count, [None, stored]))
+
+
+class _OfSingles(_Columns):
+    """Columns of messages that were frames of their own."""
+
+    def __init__(self, topic: str, partition: int, singles: Singles) -> None:
+        super().__init__(topic, partition, singles.first, len(singles))
+        self._singles = singles
+
+    def timestamp(self) -> pa.Array:
+        return floored(pa.array(self._singles.created, pa.int64()))
+
+    def written_at(self) -> pa.Array:
+        return floored(pa.array(self._singles.written, pa.int64()))
+
+    def key(self) -> pa.Array:
+        return pa.array(self._singles.keys, pa.binary())
+
+    def value(self) -> pa.Array:
+        return pa.array(self._singles.values, pa.binary())
+
+    def headers(self) -> pa.Array:
+        return self._nulls("headers")
+
+    def producer_id(self) -> pa.Array:
+        return self._nulls("producer_id")
+
+    def group(self) -> pa.Array:
+        return self._nulls("group")
+
+    def seqno(self) -> pa.Array:
+        return self._nulls("seqno")
+
+    def codec(self) -> pa.Array:
+        return _repeated(CODEC_NAMES[RAW], pa.string(), self._count)
+
+
+@lru_cache(maxsize=128)
+def _repeated(value: str | int | None, kind: pa.DataType, count: int) -> pa.Array:
+    """Frames of a topic mostly have the same few lengths, so these are made once and used again."""
+    return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
+
+
+def floored(nanoseconds: pa.Array) -> pa.Array:
+    """Nanoseconds as microseconds, rounded towards the past."""
+    microseconds = pc.divide(nanoseconds, 1000)  # towards zero
+    if len(nanoseconds) and pc.min(nanoseconds).as_py() < 0:
+        too_late = pc.greater(pc.multiply(microseconds, 1000), nanoseconds)
+        microseconds = pc.subtract(microseconds, too_late.cast(pa.int64()))
+    return microseconds.view(_TIME)

@@ -1,0 +1,104 @@
+"""A Spark session that works where pip installed it: Java found, workers in this Python, quick settings."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.errors import InvalidOption, MissingExtra
+from penstock.spark.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+#: Measured: a scan takes 2.0 s through Unix sockets, 3.1 s through TCP.
+_ALWAYS = {
+    "spark.app.name": "penstock",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",
+}
+#: One machine talks to itself: no name to look up, no port for a web page nobody opens.
+_LOCAL = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+
+
+def session(master: str | None = None, **conf: object) -> SparkSession:
+    """A running Spark session in which `format("penstock")` works; the present one, if there is one.
+
+    Without `master` all cores of this machine are used. Settings go by their own names:
+    `session("local[2]", **{"spark.sql.shuffle.partitions": 2})`; those of the session's start have no
+    effect on one that is running.
+
+    Raises `MissingExtra` when PySpark or Java 17 or 21 is missing; its hint is the command to install both.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise MissingExtra("pyspark", "spark") from None
+    settings = _settings(master or "local[*]", conf)
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with _environment(_for_launch(os.environ)):
+        return builder.getOrCreate()
+
+
+def _settings(master: str, conf: Mapping[str, object]) -> dict[str, str]:
+    """Everything the session is started with; what the caller says comes last."""
+    strangers = [name for name in conf if not name.startswith("spark.")]
+    if strangers:
+        raise InvalidOption(
+            f"{strangers[0]!r} is not a setting of Spark",
+            hint='session(**{"spark.sql.shuffle.partitions": 2})',
+        )
+    chosen = {name: _text(value) for name, value in conf.items()}
+    settings = {**_ALWAYS, **(_LOCAL if master.startswith("local") else {}), **chosen, "spark.master": master}
+    quiet = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    settings[_JAVA_OPTIONS] = f"{quiet} {settings.get(_JAVA_OPTIONS, '')}".strip()
+    return settings
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _for_launch(environment: Mapping[str, str]) -> dict[str, str | None]:
+    """What the environment must hold while Spark starts; None is for what it must not."""
+    # Else Spark starts its workers with the first `python3` on the PATH, which may lack this package.
+    changes: dict[str, str | None] = {"PYSPARK_PYTHON": environment.get("PYSPARK_PYTHON", sys.executable)}
+    if "PYSPARK_GATEWAY_PORT" not in environment:  # else spark-submit has started Java already
+        changes["JAVA_HOME"] = find_java(environment).home
+    return changes
+
+
+@contextmanager
+def _environment(changes: Mapping[str, str | None]) -> Iterator[None]:
+    """Change the environment for a while."""
+    before = {name: os.environ.get(name) for name in changes}
+    _set(changes)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
