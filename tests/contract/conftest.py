@@ -1,0 +1,40 @@
+"""What the contract tests share: a face to use, and a fresh store behind it."""
+
+import pytest
+
+from penstock.testing import Clock
+from tests.contract.faces import AsyncFace, BlockingFace
+
+
+@pytest.fixture(scope="session", params=[BlockingFace, AsyncFace], ids=lambda kind: kind.name)
+def face(request):
+    """A way to use a store; every test runs once with each."""
+    face = request.param()
+    yield face
+    face.close()
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def open_store(face, tmp_path):
+    """Opens the test's store, as often as the test likes; closes what is left open."""
+    opened = []
+
+    def open_store(path=None, **options):
+        store = face.open(tmp_path / "store" if path is None else path, **options)
+        opened.append(store)
+        return store
+
+    yield open_store
+    for store in reversed(opened):
+        store.close()
+
+
+@pytest.fixture
+def store(open_store, clock):
+    """A fresh store whose clock the test moves."""
+    return open_store(clock=clock)

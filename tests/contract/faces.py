@@ -1,0 +1,105 @@
+"""The ways to use a store, made to look the same, so that each behaviour is tested by one body.
+
+A test is written as blocking code. On the async face its calls run in an event loop of another thread;
+threads of a test become coroutines of that loop.
+"""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import penstock
+import penstock.aio
+
+#: No call of a contract test takes nearly as long; one that hangs fails by itself.
+_PATIENCE_S = 60
+
+
+class BlockingFace:
+    """`penstock.open`."""
+
+    name = "blocking"
+
+    def open(self, path, **options):
+        return penstock.open(path, **options)
+
+    def close(self):
+        pass
+
+
+class AsyncFace:
+    """`penstock.aio.open`, with its event loop."""
+
+    name = "async"
+
+    def __init__(self):
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def open(self, path, **options):
+        return self.call(penstock.aio.open, path, **options)
+
+    def call(self, function, *args, **kwargs):
+        """Call in the loop's thread, await what can be awaited, and make the result look blocking."""
+
+        async def called():
+            result = function(*map(_bare, args), **{name: _bare(value) for name, value in kwargs.items()})
+            return await result if inspect.isawaitable(result) else result
+
+        future = asyncio.run_coroutine_threadsafe(called(), self._loop)
+        return self._blocking(future.result(_PATIENCE_S))
+
+    def close(self):
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    def _blocking(self, result):
+        if isinstance(result, list):
+            return [self._blocking(each) for each in result]
+        is_ours = type(result).__module__.startswith("penstock.aio")
+        return Twin(result, self) if is_ours or isinstance(result, AsyncIterator) else result
+
+
+class Twin:
+    """An async object that looks like its blocking twin."""
+
+    def __init__(self, target: Any, face: AsyncFace) -> None:
+        self._target = target
+        self._face = face
+
+    def __getattr__(self, name):
+        found = getattr(self._target, name)
+        if not callable(found):
+            return found
+        return lambda *args, **kwargs: self._face.call(found, *args, **kwargs)
+
+    def __enter__(self):
+        self._face.call(self._target.__aenter__)
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self._face.call(self._target.__aexit__, kind, error, trace)
+
+    def __iter__(self):
+        return self._face.call(self._target.__aiter__)
+
+    def __next__(self):
+        try:
+            return self._face.call(self._target.__anext__)
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self._target.__arrow_c_stream__(requested_schema)
+
+    def __repr__(self):
+        return repr(self._target)
+
+
+def _bare(value):
+    return value._target if isinstance(value, Twin) else value

@@ -1,0 +1,256 @@
+"""Does a folder keep every promise that was made before it crashed?
+
+`Promises` is the sum of the marks of a trace up to the crash; `problems` opens the folder as the next
+process does, reads and writes everything, and lists what is not as promised. It never raises: a canary
+wants to see what is found, not an exception.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import penstock
+from penstock.errors import NotAStore
+from penstock.store import Store, Topic
+from tests.crash.disk import Call, Image
+from tests.crash.scenario import AUDIT, STORE, HandClock
+from tests.crash.tracing import BootFiles
+
+Place = tuple[int, int]  # (topic id, partition)
+
+
+class Born(NamedTuple):
+    name: str
+    partitions: int
+    sync: str
+
+
+@dataclass
+class Promises:
+    """What was promised to writers and readers so far."""
+
+    topics: dict[int, Born] = field(default_factory=dict)
+    #: Topics whose removal has begun: they may be there or not.
+    going: set[int] = field(default_factory=set)
+    attempted: set[bytes] = field(default_factory=set)
+    acked: dict[Place, dict[int, tuple[bytes, str]]] = field(default_factory=lambda: defaultdict(dict))
+    seen: dict[Place, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
+    starts: dict[Place, int] = field(default_factory=dict)
+    positions: dict[tuple[int, str, int], int] = field(default_factory=dict)
+    sync_failed: bool = False
+    #: A failed sync and a power cut: what a sync="os" topic acknowledged may lie there half.
+    torn: bool = False
+
+    def take(self, call: Call) -> None:
+        """Add a mark to the promises; other calls promise nothing."""
+        match call:
+            case ("mark", "created", topic_id, name, partitions, sync):
+                self.topics[topic_id] = Born(name, partitions, sync)
+            case ("mark", "altered", topic_id, partitions):
+                self.topics[topic_id] = self.topics[topic_id]._replace(partitions=partitions)
+            case ("mark", "dropping", topic_id):
+                self.going.add(topic_id)
+            case ("mark", "dropped", topic_id):
+                del self.topics[topic_id]
+            case ("mark", "attempt", _, values):
+                self.attempted.update(values)
+            case ("mark", "sync_failed"):
+                self.sync_failed = True
+                self._forget_early_acks()
+            case ("mark", "acked", topic_id, partition, offset, value, sync):
+                self.acked[topic_id, partition][offset] = (value, sync)
+            case ("mark", "read", topic_id, partition, offset, value):
+                self.seen[topic_id, partition][offset] = value
+            case ("mark", "start", topic_id, partition, start):
+                self.starts[topic_id, partition] = start
+            case ("mark", "committed", topic_id, consumer, partition, position):
+                self.positions[topic_id, consumer, partition] = position
+
+    def after_power_loss(self) -> Promises:
+        """What is left of them when the power fails: what was synced, and that no offset is given twice."""
+        left = dataclasses.replace(
+            self,
+            positions={},
+            torn=self.sync_failed,
+            acked=defaultdict(dict),
+            seen=defaultdict(dict, {place: dict(seen) for place, seen in self.seen.items()}),
+        )
+        for place, acked in self.acked.items():
+            early = place[0] in self.topics and self.topics[place[0]].sync == "disk"
+            for offset, (value, level) in acked.items():
+                if level == "disk":
+                    left.acked[place][offset] = value, level
+                elif not early:
+                    left.seen[place][offset] = value
+        return left
+
+    def _forget_early_acks(self) -> None:
+        """What a sync="disk" topic's writers asked to be acknowledged early; no reader has seen it."""
+        for (topic_id, _), acked in self.acked.items():
+            if topic_id in self.topics and self.topics[topic_id].sync == "disk":
+                for offset in [o for o, (_, level) in acked.items() if level == "os"]:
+                    del acked[offset]
+
+
+def put(image: Image, folder: str) -> None:
+    """Make a folder look like the image."""
+    shutil.rmtree(folder, ignore_errors=True)
+    os.mkdir(folder)
+    for path, data in image.items():
+        place = os.path.join(folder, path)
+        if data is None:
+            os.mkdir(place)
+        else:
+            fd = os.open(place, os.O_CREAT | os.O_WRONLY)
+            os.write(fd, data)
+            os.close(fd)
+
+
+def problems(folder: str, promises: Promises, files: BootFiles, now_ns: int) -> list[str]:
+    """What the folder does not keep of the promises; empty when all is well."""
+    store = None
+    try:
+        store = penstock.open(os.path.join(folder, STORE), files=files, clock=HandClock(now_ns))
+        found = _Check(store, promises).run()
+        store.close()
+        return found
+    except Exception as error:
+        return [f"{type(error).__name__}: {error}"]
+    finally:
+        if store is not None:
+            store.close()
+
+
+def read_only_problems(folder: str, promises: Promises, files: BootFiles, now_ns: int) -> list[str]:
+    """What someone misses who opens the folder before anyone has recovered it, and may change nothing."""
+    found = []
+    try:
+        path = os.path.join(folder, STORE)
+        with penstock.open(path, read_only=True, files=files, clock=HandClock(now_ns)) as store:
+            for topic in store.topics():
+                if topic.id in promises.topics and topic.id not in promises.going:
+                    found += _missing_for_readers(topic, promises)
+    except NotAStore:
+        if promises.topics:
+            found.append("the store is gone")
+    except Exception as error:
+        found.append(f"read-only: {type(error).__name__}: {error}")
+    return found
+
+
+def _missing_for_readers(topic: Topic, promises: Promises) -> Iterator[str]:
+    for partition in range(topic.options.partitions):
+        if topic.options.sync == "os" and promises.torn:
+            continue
+        messages = topic.read(partition=partition, limit=100_000)
+        stored = {message.offset: message.value for message in messages}
+        start = promises.starts.get((topic.id, partition), 0)
+        for offset, (value, level) in promises.acked[topic.id, partition].items():
+            if level == topic.options.sync and offset >= start and stored.get(offset) != value:
+                yield f"read-only: {topic.name}/{partition}: {offset} holds {_short(stored.get(offset))}"
+
+
+class _Check:
+    def __init__(self, store: Store, promises: Promises) -> None:
+        self._store = store
+        self._promises = promises
+        self._found: list[str] = []
+
+    def run(self) -> list[str]:
+        there = {topic.id: topic for topic in self._store.topics()}
+        for topic_id, born in self._promises.topics.items():
+            if topic_id not in there and topic_id not in self._promises.going:
+                self._found.append(f"topic {born.name} is gone")
+        for topic in there.values():
+            try:
+                self._check_topic(topic)
+            except Exception as error:
+                self._found.append(f"{topic.name}: {type(error).__name__}: {error}")
+        return self._found
+
+    def _check_topic(self, topic: Topic) -> None:
+        now = Born(topic.name, topic.options.partitions, topic.options.sync)
+        born = self._promises.topics.get(topic.id, now)
+        if now.partitions < born.partitions:
+            self._found.append(f"{topic.name}: {now.partitions} partitions, {born.partitions} promised")
+        for partition in range(topic.options.partitions):
+            self._check_partition(topic, partition, born.sync)
+        self._check_consumers(topic)
+
+    def _check_partition(self, topic: Topic, partition: int, sync: str) -> None:
+        place = (topic.id, partition)
+        say = f"{topic.name}/{partition}"
+        if sync == "os" and self._promises.torn:
+            with topic.reader(partitions=[partition], follow=False, on_gap="skip") as reader:
+                messages = list(reader)
+        else:
+            messages = topic.read(partition=partition, limit=100_000).messages()
+        stored = {message.offset: message.value for message in messages}
+        self._check_order(say, [message.offset for message in messages])
+        start = self._promises.starts.get(place, 0)
+        known = self._promises.acked[place]
+        for offset, (value, level) in known.items():
+            if offset >= start and stored.get(offset) != value:
+                there = _short(stored.get(offset))
+                self._found.append(
+                    f"{say}: acknowledged {offset} ({level}) holds {there}, not {_short(value)}"
+                )
+        for offset, value in self._promises.seen[place].items():
+            if stored.get(offset, value) != value:
+                there = _short(stored[offset])
+                self._found.append(f"{say}: {offset} was read as {_short(value)}, now {there}")
+        for value in stored.values():
+            if value not in self._promises.attempted:
+                self._found.append(f"{say}: {_short(value)} was never written")
+        if len(set(stored.values())) != len(stored):
+            self._found.append(f"{say}: a message is there twice")
+        self._check_append(topic, partition, {*known, *self._promises.seen[place], *stored})
+
+    def _check_order(self, say: str, offsets: Sequence[int]) -> None:
+        if any(later <= earlier for earlier, later in itertools.pairwise(offsets)):
+            self._found.append(f"{say}: offsets out of order: {offsets}")
+
+    def _check_append(self, topic: Topic, partition: int, given: set[int]) -> None:
+        """Writing works, gives an offset nobody has seen (W000-2, W002-1), and can be read."""
+        say = f"{topic.name}/{partition}"
+        value = b"after the crash %d" % partition
+        receipt = topic.write(value, partition=partition)
+        if receipt.offset <= max(given, default=-1):
+            self._found.append(f"{say}: new offset {receipt.offset} is not behind {max(given)}")
+        if topic.get(receipt.offset, partition=partition).value != value:
+            self._found.append(f"{say}: what was just written cannot be read")
+
+    def _check_consumers(self, topic: Topic) -> None:
+        bounds = {log.partition: log.bounds() for log in topic._partitions.logs()}
+        for consumer in topic.consumers():
+            for partition, position in consumer.positions.items():
+                say = f"{topic.name}/{partition}: consumer {consumer.consumer} at {position}"
+                # One message was written by `_check_append`.
+                if position >= bounds[partition].end:
+                    self._found.append(f"{say}, beyond the end {bounds[partition].end - 1}")
+                if consumer.important and position < bounds[partition].start:
+                    self._found.append(f"{say}, before the start {bounds[partition].start}")
+                stored = self._promises.positions.get((topic.id, consumer.consumer, partition))
+                if stored is not None and position < stored:
+                    self._found.append(f"{say}, had committed {stored}")
+            if consumer.consumer == AUDIT:
+                self._read_on(topic, consumer.consumer)
+
+    def _read_on(self, topic: Topic, consumer: str) -> None:
+        """An important consumer goes on where it was and meets no gap."""
+        with topic.reader(consumer=consumer, follow=False) as reader:
+            for message in reader:
+                reader.commit(message)
+            if reader.lag():
+                self._found.append(f"{topic.name}: consumer {consumer} stopped before the end")
+
+
+def _short(value: bytes | None) -> str:
+    return "nothing" if value is None else value[:24].decode()

@@ -1,0 +1,82 @@
+"""Starting and ending the processes of `tests.crash.workers`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+class Worker:
+    """A process, and what it said before it ended."""
+
+    def __init__(self, job: str, *arguments: str, out: str) -> None:
+        self._out = out
+        with open(out, "ab") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.crash.workers", job, *arguments],
+                cwd=ROOT,
+                stdout=file,
+                stderr=subprocess.PIPE,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def lines(self) -> list[str]:
+        """What it has said so far, in whole lines."""
+        data = Path(self._out).read_bytes()
+        return data[: data.rfind(b"\n") + 1].decode().splitlines()
+
+    def wait_for(self, line: str, timeout: float = 30.0) -> None:
+        import time
+
+        deadline = time.monotonic() + timeout
+        while line not in self.lines():
+            assert self.process.poll() is None, self.errors()
+            assert time.monotonic() < deadline, f"it never said {line!r}"
+            time.sleep(0.005)
+
+    def send(self, signal: int) -> None:
+        os.kill(self.pid, signal)
+
+    def end(self, timeout: float = 60.0) -> int:
+        """Wait for its end; its exit code."""
+        _, errors = self.process.communicate(timeout=timeout)
+        self._errors = errors.decode()
+        return self.process.returncode
+
+    def errors(self) -> str:
+        if self.process.poll() is None:
+            return ""
+        if not hasattr(self, "_errors"):
+            self.end()
+        return self._errors
+
+
+@contextmanager
+def no_orphans(workers: list[Worker]) -> Iterator[None]:
+    """Whatever happens, no worker outlives the test."""
+    try:
+        yield
+    finally:
+        for worker in workers:
+            if worker.process.poll() is None:
+                worker.process.kill()
+            if not hasattr(worker, "_errors"):
+                worker.end()
+
+
+def told(lines: list[str]) -> list[tuple[int, int, str]]:
+    """(partition, offset, value) of lines that name messages."""
+    found = []
+    for line in lines:
+        partition, offset, value = line.split(" ", 2)
+        found.append((int(partition), int(offset), value))
+    return found

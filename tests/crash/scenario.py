@@ -1,0 +1,239 @@
+"""A scripted run over a store, with a note of everything it was promised.
+
+Two openings of the same folder (as two processes have it) write, read, commit, roll, tidy, vacuum,
+add partitions, drop and create topics, and meet a disk that fails to sync, in an order that the
+seed decides. What comes out is a trace: file calls, and between them marks:
+
+    attempt    values that are being written from here on        (topic id, values)
+    acked      a message that was acknowledged                   (topic id, partition, offset, value, sync)
+    read       a message that a reader got                       (topic id, partition, offset, value)
+    committed  a position that was stored                        (topic id, consumer, partition, position)
+    start      how far retention may move the start from here on (topic id, partition, offset)
+    created, altered, dropping, dropped                          (topic id, …)
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+import penstock
+from penstock.clock import NANOSECONDS, Clock
+from penstock.errors import NotDurable
+from penstock.store import Store, Topic
+from penstock.topic import partitions
+from tests.crash.tracing import Trace, TracingFiles, traced_commits
+
+#: The store's folder, below the scratch folder whose calls are traced.
+STORE = "store"
+HOUR_NS = 3600 * NANOSECONDS
+AUDIT, PLAIN = "audit", "plain"
+
+
+class HandClock(Clock):
+    """A clock that stands still until it is moved."""
+
+    def __init__(self, now_ns: int = 1_700_000_000 * NANOSECONDS) -> None:
+        self.now = now_ns
+
+    def now_ns(self) -> int:  # type: ignore[override]
+        return self.now
+
+    def forward(self, ns: int) -> None:
+        self.now += ns
+
+
+class Run:
+    """One scripted run; `trace` is what it leaves."""
+
+    def __init__(self, folder: str, seed: int, files: type[TracingFiles] = TracingFiles) -> None:
+        self.chance = random.Random(seed)
+        self.trace = Trace()
+        self.clock = HandClock()
+        self.files = files(folder, self.trace)
+        self._path = os.path.join(folder, STORE)
+        self._stores: list[Store] = []
+        self._count = 0
+        self._failing = False
+        self.files.fails = self._fails
+
+    def play(self, steps: int) -> Trace:
+        """Set up three topics, take `steps` random steps, close."""
+        with traced_commits(self.trace), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(partitions, "FRAME_MESSAGES", 3)  # so that one write makes several frames
+            self._stores = [self._open(), self._open()]
+            self._create("ledger", partitions=2, segment_bytes=4096)
+            self._create("clicks", sync="os", segment_bytes=4096)
+            brief = self._create("brief", retention="1h", segment_bytes=4096)
+            brief.add_consumer(AUDIT, important=True)
+            for _ in range(steps):
+                self._step()
+                self.clock.forward(NANOSECONDS)
+            for store in self._stores:
+                try:
+                    store.close()
+                except NotDurable:
+                    assert self._met_failure, "no sync failed in this run"
+        return self.trace
+
+    def _step(self) -> None:
+        choices: list[tuple[int, Callable[[], None]]] = [
+            (10, self._write),
+            (6, self._write_many),
+            (4, self._write_buffered),
+            (4, self._read_as_consumer),
+            (2, self._read_all),
+            (2, self._vacuum),
+            (1, self._seal_and_tidy),
+            (1, self._add_partition),
+            (1, self._drop_and_create),
+            (1, self._reopen),
+            (1, self._write_to_failing_disk),
+        ]
+        weights, steps = zip(*choices, strict=True)
+        step = self.chance.choices(steps, weights)[0]
+        with self._starts_noted():
+            try:
+                step()
+            except NotDurable:
+                assert self._met_failure, "no sync failed in this run"
+            finally:
+                self._failing = False
+            for store in self._stores:
+                store.flush_housekeeping()
+
+    # Steps.
+
+    def _write(self) -> None:
+        topic = self._topic()
+        (value,) = self._values(topic, 1)
+        key = self.chance.choice([None, b"", b"k%d" % self.chance.randrange(5)])
+        receipt = topic.write(value, key=key)
+        self._acked(topic, receipt.partition, receipt.offset, value, receipt.sync)
+
+    def _write_many(self) -> None:
+        topic = self._topic()
+        values = self._values(topic, self.chance.randrange(1, 8))
+        keys = [b"k%d" % self.chance.randrange(5) for _ in values]
+        for value, receipt in zip(values, topic.write_many(values, keys=keys), strict=True):
+            self._acked(topic, receipt.partition, receipt.offset, value, receipt.sync)
+
+    def _write_buffered(self) -> None:
+        topic = self._topic()
+        sync = self.chance.choice([None, "os"])
+        partition = self.chance.randrange(topic.options.partitions)
+        values = self._values(topic, self.chance.randrange(1, 6))
+        with topic.writer(linger=10, sync=sync) as writer:
+            for value in values:
+                writer.write(value, partition=partition)
+            for value, receipt in zip(values, writer.flush(), strict=True):
+                self._acked(topic, receipt.partition, receipt.offset, value, receipt.sync)
+
+    def _read_as_consumer(self) -> None:
+        topic = self._topic()
+        consumer = AUDIT if topic.name == "brief" and self.chance.random() < 0.5 else PLAIN
+        with topic.reader(consumer=consumer, follow=False, on_gap="skip") as reader:
+            messages = []
+            for _ in range(self.chance.randrange(1, 12)):
+                message = reader.receive()
+                if message is None:
+                    break
+                assert message.value is not None
+                self.trace.mark("read", topic.id, message.partition, message.offset, message.value)
+                messages.append(message)
+            self.chance.shuffle(messages)
+            for message in messages:
+                reader.commit(message)
+                position = reader._sources[topic.name, message.partition].commits.position
+                self.trace.mark("committed", topic.id, consumer, message.partition, position)
+
+    def _read_all(self) -> None:
+        topic = self._topic()
+        for message in topic.scan().messages():
+            self.trace.mark("read", topic.id, message.partition, message.offset, message.value)
+
+    def _vacuum(self) -> None:
+        self.clock.forward(self.chance.randrange(HOUR_NS))
+        self.chance.choice(self._stores).topic("brief").vacuum()
+
+    def _seal_and_tidy(self) -> None:
+        log = self._topic()._partitions.log(0)
+        log.appender.seal_active()
+        log.tidy()
+
+    def _add_partition(self) -> None:
+        topic = self._topic()
+        if topic.options.partitions < 4:
+            topic.alter(partitions=topic.options.partitions + 1)
+            self.trace.mark("altered", topic.id, topic.options.partitions)
+
+    def _drop_and_create(self) -> None:
+        store = self.chance.choice(self._stores)
+        topic = store.topic("ledger")
+        self.trace.mark("dropping", topic.id)
+        store.drop_topic("ledger")
+        self.trace.mark("dropped", topic.id)
+        self._create("ledger", partitions=self.chance.randrange(1, 3), segment_bytes=4096)
+
+    def _reopen(self) -> None:
+        which = self.chance.randrange(2)
+        try:
+            self._stores[which].close()
+        finally:
+            self._stores[which] = self._open()
+
+    def _write_to_failing_disk(self) -> None:
+        self._failing = self._met_failure = True
+        self.chance.choice([self._write, self._write_many, self._write_buffered])()
+
+    # Inside.
+
+    _met_failure = False
+
+    def _fails(self, path: str) -> bool:
+        fails = self._failing and path.endswith(".data") and self.chance.random() < 0.5
+        if fails:
+            self._failing = False
+            self.trace.mark("sync_failed")
+        return fails
+
+    def _open(self) -> Store:
+        return penstock.open(self._path, files=self.files, clock=self.clock)
+
+    def _topic(self) -> Topic:
+        return self.chance.choice(self._stores).topic(self.chance.choice(["ledger", "clicks", "brief"]))
+
+    def _create(self, name: str, **options: object) -> Topic:
+        topic = self.chance.choice(self._stores).create_topic(name, **options)
+        self.trace.mark("created", topic.id, name, topic.options.partitions, topic.options.sync)
+        return topic
+
+    def _values(self, topic: Topic, count: int) -> list[bytes]:
+        values = []
+        for _ in range(count):
+            self._count += 1
+            padding = b"." * self.chance.choice([0, 3, 40, 300, 700])
+            values.append(b"%s %d %s" % (topic.name.encode(), self._count, padding))
+        self.trace.mark("attempt", topic.id, values)
+        return values
+
+    def _acked(self, topic: Topic, partition: int, offset: int, value: bytes, sync: str) -> None:
+        self.trace.mark("acked", topic.id, partition, offset, value, sync)
+
+    @contextmanager
+    def _starts_noted(self) -> Iterator[None]:
+        """Where retention moved a start, allow it from before the step on."""
+        before = len(self.trace)
+        starts = self._starts()
+        yield
+        for (topic_id, partition), start in self._starts().items():
+            if start != starts.get((topic_id, partition), 0):
+                self.trace.mark("start", topic_id, partition, start, at=before)
+
+    def _starts(self) -> dict[tuple[int, int], int]:
+        topic = self._stores[0].topic("brief")
+        return {(topic.id, log.partition): log.bounds().start for log in topic._partitions.logs()}

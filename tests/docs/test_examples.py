@@ -1,0 +1,29 @@
+"""The examples run as a newcomer would start them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("quickstart.py", "order 4"),
+        ("workers.py", "audit: 6000 messages of 3 writers, in order"),
+        ("sql.py", "coffee"),
+    ],
+)
+def test_example_runs(name: str, said: str, tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / name), str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout

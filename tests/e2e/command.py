@@ -1,0 +1,91 @@
+"""The real command, as a subprocess."""
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from penstock.cli import main
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-W", "error", "-m", "penstock"]
+
+
+class Command:
+    """`penstock …` in a folder of its own; the store is ./penstock-data unless a test says otherwise."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = folder / "penstock-data"
+        self.environment = {
+            name: value for name, value in os.environ.items() if name not in ("PENSTOCK_STORE", "FORCE_COLOR")
+        } | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+
+    def run(self, *arguments: str, input: str | bytes = b"", **environment: str) -> "Ended":
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            input=input.encode() if isinstance(input, str) else input,
+            capture_output=True, cwd=self.folder, env=self.environment | environment, timeout=60, check=False,
+        )  # fmt: skip
+        return Ended(done.returncode, done.stdout, done.stderr.decode())
+
+    def quick_json(self, *arguments: str) -> Any:
+        ended = self.quick(*arguments, "--json")
+        assert ended.code == 0, ended
+        return json.loads(ended.out)
+
+    def quick(self, *arguments: str) -> "Ended":
+        """The same inside this process, which is faster: for all that a process is not needed for."""
+        out, err, here = io.TextIOWrapper(io.BytesIO()), io.StringIO(), os.getcwd()
+        terminal, sys.stdin = sys.stdin, io.StringIO()
+        os.chdir(self.folder)
+        try:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                code = main(arguments)
+        finally:
+            os.chdir(here)
+            sys.stdin = terminal
+        out.flush()
+        return Ended(code, out.buffer.getvalue(), err.getvalue())  # type: ignore[attr-defined]
+
+    def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            [*COMMAND, *arguments],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.folder,
+            env=self.environment,
+        )  # fmt: skip
+
+    def ok(self, *arguments: str, input: str | bytes = b"") -> "Ended":
+        """Run it, and see that it went well."""
+        ended = self.run(*arguments, input=input)
+        assert ended.code == 0, ended
+        return ended
+
+    def json(self, *arguments: str, input: str | bytes = b"") -> Any:
+        """What it prints with --json."""
+        return json.loads(self.ok(*arguments, "--json", input=input).out)
+
+
+class Ended:
+    """How a command ended."""
+
+    def __init__(self, code: int, out: bytes, err: str) -> None:
+        self.code = code
+        self.raw = out
+        self.out = out.decode(errors="replace")
+        self.err = err
+        assert "Traceback" not in err, err
+
+    def __repr__(self) -> str:
+        return f"exit code {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+    def json_lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.lines]

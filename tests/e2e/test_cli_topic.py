@@ -1,0 +1,118 @@
+"""`penstock topic create | list | show | alter | drop`."""
+
+import pytest
+
+import penstock
+from tests.e2e.command import Command
+
+
+@pytest.fixture
+def cli(tmp_path):
+    return Command(tmp_path)
+
+
+def test_create_takes_every_option_and_makes_the_store(cli):
+    ended = cli.ok(
+        "topic", "create", "orders", "--partitions", "3", "--retention", "7d", "--max-bytes", "1GiB",
+        "--sync", "os", "--segment-bytes", "1MiB", "--segment-age", "1h", "--max-message-bytes", "2MiB",
+        "--partitioner", "kafka", "--json",
+    )  # fmt: skip
+    assert "created store penstock-data" in ended.err
+    (made,) = ended.json_lines()
+    assert (made["topic"], made["created"], made["before"]) == ("orders", True, None)
+    assert made["after"] == {
+        "partitions": 3, "retention_s": 604800.0, "max_bytes": 2**30, "sync": "os", "segment_bytes": 2**20,
+        "segment_age_s": 3600.0, "max_message_bytes": 2**21, "partitioner": "kafka",
+    }  # fmt: skip
+
+
+def test_create_of_one_that_exists_is_refused_unless_it_is_the_same(cli):
+    cli.quick("topic", "create", "orders")
+    ended = cli.quick("topic", "create", "orders")
+    assert ended.code == 2
+    assert "hint: --exists-ok" in ended.err
+    assert "is there already" in cli.quick("topic", "create", "orders", "--exists-ok").out
+    ended = cli.quick("topic", "create", "orders", "--exists-ok", "--partitions", "2")
+    assert ended.code == 2
+    assert "partitions=1 there, 2 asked" in ended.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--partitions", "0"),
+        ("--retention", "soon"),
+        ("--sync", "maybe"),
+        ("--partitioner", "x"),
+        ("--bogus",),
+    ],
+)
+def test_bad_options_make_nothing(cli, arguments):
+    assert cli.quick("topic", "create", "orders", *arguments).code == 2
+    assert not cli.store.exists()
+
+
+def test_list_and_show_say_the_same_as_table_and_as_json(cli):
+    with penstock.open(cli.store) as store:
+        topic = store.create_topic("orders", partitions=2, retention="12h")
+        topic.write_many(["a", "b", "c"], partition=1)
+        topic.add_consumer("billing", important=True)
+        store.create_topic("empty")
+    table = cli.ok("topic", "list").lines
+    assert [line.split()[0] for line in table] == ["topic", "empty", "orders"]
+    listed = {each["topic"]: each for each in cli.quick_json("topic", "list")["topics"]}
+    orders = listed["orders"]
+    assert (orders["partitions"], orders["messages"], orders["consumers"]) == (2, 3, 1)
+    assert orders["oldest_ns"] <= orders["newest_ns"]
+    assert orders["oldest"].endswith("Z")
+    assert listed["empty"]["oldest"] is None
+    shown = cli.quick_json("topic", "show", "orders")
+    assert shown["topic"] == orders
+    assert [(p["partition"], p["start"], p["end"]) for p in shown["partitions"]] == [(0, 0, 0), (1, 0, 3)]
+    assert [(c["consumer"], c["lag"], c["important"]) for c in shown["consumers"]] == [("billing", 3, True)]
+    text = cli.quick("topic", "show", "orders").out
+    assert "retention          12h" in text
+    assert "billing" in text
+
+
+def test_an_empty_store_lists_nothing(cli):
+    with penstock.open(cli.store):
+        pass
+    assert cli.quick("topic", "list").out == "no topics yet\n"
+
+
+def test_alter_shows_what_changed_and_none_clears_a_limit(cli):
+    with penstock.open(cli.store) as store:
+        store.create_topic("orders", retention="1h")
+    ended = cli.quick("topic", "alter", "orders", "--retention", "none", "--partitions", "2")
+    assert ended.lines == ["partitions: 1 → 2", "retention: 1h → none"]
+    ended = cli.quick("topic", "alter", "orders", "--retention", "7d", "--json")
+    (change,) = ended.json_lines()
+    assert (change["before"]["retention_s"], change["after"]["retention_s"]) == (None, 604800.0)
+    assert cli.quick("topic", "alter", "orders").code == 2
+    assert cli.quick("topic", "alter", "orders", "--partitions", "1").code == 2
+    assert cli.quick("topic", "alter", "orders", "--sync", "os").code == 2
+    assert "nothing changed" in cli.quick("topic", "alter", "orders", "--retention", "7d").out
+
+
+def test_drop_asks_and_takes_only_yes_for_an_answer(cli):
+    with penstock.open(cli.store) as store:
+        store.create_topic("orders").write("x")
+    ended = cli.run("topic", "drop", "orders", input="n\n")
+    assert ended.code == 1
+    assert "Drop orders with 1 message and 0 consumers" in ended.err
+    assert "nothing was changed" in ended.err
+    ended = cli.quick("topic", "drop", "orders")
+    assert ended.code == 1
+    assert "--yes" in ended.err
+    assert cli.run("topic", "drop", "orders", input="y\n").out == "topic orders dropped\n"
+    assert cli.quick("topic", "list", "--json").json_lines() == [{"topics": []}]
+    assert cli.quick("topic", "drop", "orders", "--yes").code == 2
+
+
+def test_drop_with_yes_does_not_ask(cli):
+    with penstock.open(cli.store) as store:
+        store.create_topic("orders")
+    ended = cli.run("topic", "drop", "orders", "--yes", "--json")
+    assert ended.json_lines() == [{"topic": "orders", "dropped": True, "messages": 0}]
+    assert ended.err == ""

@@ -1,0 +1,140 @@
+"""`penstock write`."""
+
+import signal
+import time
+
+import pytest
+
+import penstock
+from tests.e2e.command import Command
+
+
+@pytest.fixture
+def cli(tmp_path):
+    return Command(tmp_path)
+
+
+def stored(cli, topic="orders"):
+    with penstock.open(cli.store, create=False, read_only=True) as store:
+        return list(store.topic(topic).read(limit=10**6))
+
+
+def test_write_makes_store_and_topic_says_so_on_stderr_and_prints_the_receipt(cli):
+    ended = cli.ok("write", "orders", "paid", "--key", "customer-7", "-H", "source=shop", "-H", "a=b=c")
+    assert ended.out == "orders: partition 0, offset 0\n"
+    assert "created store penstock-data" in ended.err
+    assert "created topic orders" in ended.err
+    (message,) = stored(cli)
+    assert (message.key, message.value) == (b"customer-7", b"paid")
+    assert dict(message.headers) == {"source": "shop", "a": "b=c"}
+
+
+def test_write_as_json_gives_partition_and_offset_and_the_second_one_is_silent(cli):
+    cli.ok("write", "orders", "a")
+    ended = cli.ok("write", "orders", "b", "--json")
+    assert ended.json_lines() == [{"topic": "orders", "partition": 0, "offset": 1, "sync": "disk"}]
+    assert ended.err == ""
+
+
+def test_write_takes_partition_timestamp_and_tombstone(cli):
+    with penstock.open(cli.store) as store:
+        store.create_topic("orders", partitions=3)
+    cli.ok("write", "orders", "x", "--partition", "2", "--timestamp", "2001-09-09T01:46:40Z")
+    cli.ok("write", "orders", "--tombstone", "--key", "k", "--partition", "2", "--timestamp", "-5")
+    cli.ok("write", "orders", "", "--partition", "2")
+    first, second, third = stored(cli)
+    assert (first.partition, first.timestamp) == (2, 10**18)
+    assert (second.key, second.value, second.timestamp) == (b"k", None, -5)
+    assert third.value == b""
+
+
+def test_lines_of_stdin_become_messages_byte_for_byte(cli):
+    ended = cli.ok("write", "orders", "--key", "k", input=b"one\n\n\xff\xfe\r\nlast without an end")
+    assert [m.value for m in stored(cli)] == [b"one", b"", b"\xff\xfe\r", b"last without an end"]
+    assert {m.key for m in stored(cli)} == {b"k"}
+    assert ended.lines[0].startswith("4 messages written to orders")
+    assert ended.lines[2].split() == ["0", "4", "0", "3"]
+
+
+def test_lines_can_carry_their_keys_and_the_summary_counts_by_partition(cli):
+    with penstock.open(cli.store) as store:
+        store.create_topic("orders", partitions=4)
+    lines = "".join(f"key-{number}:value:{number}\n" for number in range(50))
+    summary = cli.json("write", "orders", "--key-separator", ":", input=lines)
+    assert summary["messages"] == sum(row["messages"] for row in summary["partitions"]) == 50
+    assert len(summary["partitions"]) > 1
+    assert all(row["last"] - row["first"] + 1 == row["messages"] for row in summary["partitions"])
+    assert {(m.key, m.value) for m in stored(cli)} == {
+        (f"key-{number}".encode(), f"value:{number}".encode()) for number in range(50)
+    }
+
+
+def test_no_lines_are_no_messages_and_no_error(cli):
+    assert cli.json("write", "orders", input="")["messages"] == 0
+
+
+def test_many_lines_are_written_whole_and_in_order(cli):
+    lines = b"".join(b"%d\n" % number for number in range(250_000))
+    summary = cli.json("write", "orders", input=lines)
+    assert summary["partitions"] == [{"partition": 0, "messages": 250_000, "first": 0, "last": 249_999}]
+    with penstock.open(cli.store, read_only=True) as store:
+        scan = store.topic("orders").scan()
+        assert all(int(m.value) == number for number, m in enumerate(scan.messages()))
+
+
+def test_a_line_that_is_too_long_fails_and_says_how_many_were_written(cli):
+    ended = cli.run("write", "orders", input=b"fine\n" + b"x" * (3 * 2**20) + b"\nnever\n")
+    assert ended.code == 2
+    assert "1 message written before that" in ended.err
+    assert "error: a line is over the topic's limit" in ended.err
+    assert [m.value for m in stored(cli)] == [b"fine"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("../x", "v"), "cannot be the name of a topic"),
+        (("orders", "v", "--header", "nope"), "is not a header"),
+        (("orders", "v", "--timestamp", "soon"), "is not a moment"),
+        (("orders", "v", "--timestamp", "9" * 20), "does not fit"),
+        (("orders", "v", "--partition", "1"), "has partition 0 only"),
+        (("orders", "v", "--key", "k" * 5000), "over the limit"),
+        (("orders", "v", "--tombstone"), "a tombstone has no value"),
+    ],
+)
+def test_bad_input_is_a_usage_error_and_nothing_is_made(cli, arguments, message):
+    ended = cli.quick("write", *arguments)
+    assert ended.code == 2, ended
+    assert message in ended.err
+    assert ended.err.startswith("error: ")
+    assert not cli.store.exists()
+
+
+def test_ctrl_c_while_reading_stdin_keeps_what_was_accepted(cli):
+    process = cli.start("write", "orders")
+    process.stdin.write(b"one\ntwo\n")
+    process.stdin.flush()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            if len(stored(cli)) == 2:
+                break
+        except penstock.PenstockError:
+            pass
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert b"2 messages written before that" in err
+    assert b"Traceback" not in err
+    assert out == b""
+    assert [m.value for m in stored(cli)] == [b"one", b"two"]
+
+
+def test_a_store_that_another_process_owns_is_refused_with_its_pid(cli):
+    with penstock.open(cli.store, exclusive=True) as store:
+        store.create_topic("orders")
+        ended = cli.run("write", "orders", "x")
+    assert ended.code == 1
+    assert "belongs to process" in ended.err
+    assert "hint: " in ended.err

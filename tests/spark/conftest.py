@@ -1,0 +1,39 @@
+"""One Spark session for all tests of this folder, and topics to read with it."""
+
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.spark import session
+from tests.require import require
+
+
+@pytest.fixture(scope="session")
+def spark():
+    require("spark", find_spec("pyspark") is not None, "PySpark is not installed")
+    try:
+        running = session("local[2]", **{"spark.sql.shuffle.partitions": 2})
+    except penstock.MissingExtra as error:
+        require("java", False, str(error))
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[penstock.Store]:
+    with penstock.open(tmp_path / "data") as opened:
+        yield opened
+
+
+@pytest.fixture
+def load(spark, store: penstock.Store) -> Callable:
+    """Load a topic: `load("orders", startingOffsets="latest")`."""
+
+    def load(topic: str, *, schema: str | None = None, **options: str):
+        reader = spark.read.format("penstock").option("topic", topic).options(**options)
+        return (reader.schema(schema) if schema else reader).load(store.path)
+
+    return load

@@ -1,0 +1,99 @@
+"""Options of the source, understood without Spark."""
+
+import os
+
+import pytest
+
+from penstock import InvalidOption
+from penstock.options import EARLIEST, LATEST, Spot
+from penstock.spark import schema
+from penstock.spark.options import parse
+
+
+def parsed(**options: str):
+    return parse({"path": "/data", "topic": "orders", **options})
+
+
+def test_defaults_are_everything_there_is_with_kafkas_columns():
+    asked = parsed()
+    assert asked.starting.of(3) == EARLIEST
+    assert asked.ending.of(3) == LATEST
+    assert asked.columns == ("topic", "partition", "offset", "timestamp", "key", "value")
+
+
+def test_option_names_ignore_case_as_sparks_do():
+    assert parse({"PATH": "/data", "Topic": "orders", "STARTINGOFFSETS": "latest"}).starting.of(0) == LATEST
+
+
+def test_offsets_per_partition_in_kafkas_spelling():
+    asked = parsed(startingOffsets='{"orders": {"0": 12, "1": -1, "2": -2}}', endingOffsets='{"orders": {}}')
+    assert [asked.starting.of(p) for p in range(4)] == [Spot("offset", 12), LATEST, EARLIEST, EARLIEST]
+    assert asked.ending.of(0) == LATEST
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("yesterday", "not understood"),
+        ("[1]", "wrong shape"),
+        ('{"orders": 3}', "wrong shape"),
+        ('{"payments": {"0": 1}}', "'payments'"),
+        ('{"orders": {"zero": 1}}', "'zero'"),
+        ('{"orders": {"0": -3}}', "-3"),
+        ('{"orders": {"0": true}}', "True"),
+        ('{"orders": {"0": "7"}}', "'7'"),
+        ('{"orders": {"0": 9223372036854775808}}', "9223372036854775808"),
+    ],
+)
+def test_bad_offsets_are_named(value, told):
+    with pytest.raises(InvalidOption, match=told):
+        parsed(startingOffsets=value)
+
+
+def test_columns_are_chosen_in_the_order_given():
+    assert parsed(columns="value, offset").columns == ("value", "offset")
+    assert parsed(columns="*").columns == tuple(schema.TYPES)
+    assert parsed(includeHeaders="true").columns == (*schema.DEFAULT, "headers")
+    assert parsed(columns="value", includeHeaders="TRUE").columns == ("value", "headers")
+    assert parsed(columns="headers", includeHeaders="true").columns == ("headers",)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"columns": "offset,colour"}, "'colour'"),
+        ({"columns": ""}, "no column ''"),
+        ({"columns": "offset,offset"}, "named twice"),
+        ({"includeHeaders": "maybe"}, "includeHeaders='maybe'"),
+        ({"startingOffset": "latest"}, "unknown option 'startingoffset'"),
+        ({"topic": "../x"}, "cannot be the name"),
+        ({"path": ""}, "which store"),
+        ({"path": ":memory:"}, "in memory"),
+        ({"path": "s3://bucket/data"}, "not a folder"),
+    ],
+)
+def test_bad_options_are_named(options, told):
+    with pytest.raises(InvalidOption, match=told):
+        parsed(**options)
+
+
+def test_topic_is_required():
+    with pytest.raises(InvalidOption, match="which topic"):
+        parse({"path": "/data"})
+
+
+def test_store_is_an_absolute_path_whatever_folder_an_executor_runs_in(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert parsed(path="data").store == os.path.join(tmp_path, "data")
+    assert parsed(path="file:///a%20b/data").store == "/a b/data"
+    assert parsed(path="file:/a/data").store == "/a/data"
+
+
+def test_schema_given_by_the_user_must_have_the_topics_types():
+    assert schema.check_types([("offset", "bigint", False), ("key", "binary", True)]) == ("offset", "key")
+    with pytest.raises(InvalidOption, match="'offset' is bigint, not int"):
+        schema.check_types([("offset", "int", True)])
+    with pytest.raises(InvalidOption, match="'value' may be null"):
+        schema.check_types([("value", "binary", False)])
+    with pytest.raises(InvalidOption, match="no column is chosen"):
+        schema.check_types([])

@@ -1,0 +1,70 @@
+"""`import penstock` is quick, brings nothing along, and shows exactly what it promises."""
+
+import json
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import penstock
+
+#: What a process has loaded anyway, and what an import adds to it, with the milliseconds it took.
+PROGRAM = """
+import json, sys, time
+before = set(sys.modules)
+began = time.perf_counter()
+import penstock
+took = time.perf_counter() - began
+print(json.dumps({"ms": took * 1000, "added": sorted(set(sys.modules) - before)}))
+"""
+
+
+def imported(program=PROGRAM):
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return json.loads(done.stdout)
+
+
+def test_it_takes_less_than_100_ms():
+    """The best of several: a busy machine makes it slower, nothing makes it quicker."""
+    times = []
+    for _ in range(5):
+        times.append(imported()["ms"])
+        if min(times) < 100:
+            return
+    pytest.fail(f"import penstock took {times} ms")
+
+
+def test_it_loads_no_third_party_module_but_msgspec():
+    program = PROGRAM.replace("before = ", "import msgspec\nbefore = ")
+    added = {name.partition(".")[0] for name in imported(program)["added"]}
+    assert added - sys.stdlib_module_names == {"penstock"}
+
+
+def test_it_loads_no_heavy_part():
+    added = set(imported()["added"])
+    heavy = {"asyncio", "sqlite3", "pytest", "pyarrow", "penstock.aio", "penstock.store", "penstock.testing"}
+    assert not added & heavy
+
+
+@pytest.mark.parametrize("name", penstock.__all__)
+def test_every_public_name_is_there(name):
+    assert getattr(penstock, name) is not None
+
+
+def test_the_list_of_names_is_sorted_and_exactly_what_is_visible():
+    assert penstock.__all__ == sorted(penstock.__all__) == dir(penstock)
+    shown = {name for name, thing in vars(penstock).items() if not isinstance(thing, ModuleType)}
+    needed_inside = {"Any", "TYPE_CHECKING", "annotations"}
+    assert {name for name in shown if not name.startswith("_")} - needed_inside <= set(penstock.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = penstock.nothing
+
+
+def test_optional_parts_are_loaded_when_asked_for():
+    assert penstock.aio.__name__ == "penstock.aio"
+    assert penstock.testing.__name__ == "penstock.testing"
