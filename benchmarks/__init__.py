@@ -1,0 +1,1 @@
+"""Measures Penstock against its targets and its peers: `python -m benchmarks`. See README.md."""

@@ -1,0 +1,68 @@
+"""A consumer that commits after every message."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import penstock
+from benchmarks.harness import TOPIC, Bench, rate
+from benchmarks.rows import Row, ratio_at_least
+from benchmarks.stock import Stock
+
+_POSITIONS = """
+CREATE TABLE positions (
+    consumer TEXT NOT NULL, topic_id INTEGER NOT NULL, partition INTEGER NOT NULL,
+    position INTEGER NOT NULL, epoch INTEGER NOT NULL, updated INTEGER NOT NULL,
+    PRIMARY KEY (consumer, topic_id, partition)
+) WITHOUT ROWID
+"""
+
+
+def run(bench: Bench, stock: Stock) -> Iterator[Row]:
+    ours, theirs = bench.interleave(lambda: commit(bench, stock), lambda: update(bench))
+    yield Row(
+        name="commit", what="reader.commit(message), one by one", ours=ours,
+        peer="bare sqlite3 UPDATE (WAL, NORMAL)", theirs=theirs, target=ratio_at_least(0.7),
+    )  # fmt: skip
+
+
+def commit(bench: Bench, stock: Stock) -> float:
+    """Only the commits are timed, not the receiving."""
+    name = f"billing-{time.time_ns()}"
+    with (
+        penstock.open(stock.store) as store,
+        store.topic(TOPIC).reader(consumer=name, follow=False) as reader,
+    ):
+        messages = reader.receive_batch(bench.sizes.lookups).messages()
+
+        def work() -> None:
+            for message in messages:
+                reader.commit(message)
+
+        return rate(len(messages), work)
+
+
+def update(bench: Bench) -> float:
+    """The same statement on the same table, with nothing around it."""
+    count = bench.sizes.lookups
+    with (
+        bench.room() as room,
+        closing(sqlite3.connect(room / "state.db", isolation_level=None)) as connection,
+    ):
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(_POSITIONS)
+        connection.execute("INSERT INTO positions VALUES ('billing', 1, 0, 0, 0, 0)")
+
+        def work() -> None:
+            for position in range(1, count + 1):
+                connection.execute(
+                    "UPDATE positions SET position = ?, updated = ? "
+                    "WHERE consumer = ? AND topic_id = ? AND partition = ? AND epoch = ?",
+                    (position, time.time_ns(), "billing", 1, 0, 0),
+                )
+
+        return rate(count, work)

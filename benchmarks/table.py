@@ -1,0 +1,72 @@
+"""The rows as a Markdown table, aligned so that it also reads well in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.rows import Row, Target
+
+_HEADINGS = (
+    "name",
+    "what",
+    "median",
+    "best",
+    "compared with",
+    "its median",
+    "its best",
+    "ratio",
+    "target",
+    "",
+)
+_MARKS = {"ok": "ok", "short": "SHORT", "info": "", "skipped": "skipped", "failed": "FAILED"}
+
+
+def render(rows: Sequence[Row]) -> str:
+    lines = [_HEADINGS, *(_cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEADINGS))]
+    ruled = [lines[0], tuple("-" * width for width in widths), *lines[1:]]
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
+        for line in ruled
+    )
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """How many rows ended how, and why some have no figures."""
+    counted = [row.status for row in rows]
+    kinds = ", ".join(f"{counted.count(kind)} {kind}" for kind in _MARKS if kind in counted)
+    reasons = [f"{row.name} {row.status}: {row.failed or row.skipped}" for row in rows if not row.ours]
+    return "\n".join([f"{len(rows)} rows: {kinds}", *reasons])
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        row.name,
+        row.what,
+        _number(row.value, row.unit),
+        _number(row.best, row.unit),
+        row.peer,
+        _number(row.peer_value, row.unit),
+        _number(row.peer_best, row.unit),
+        "" if row.ratio is None else f"{row.ratio:.2f}",
+        _target(row.target, row.unit),
+        _MARKS[row.status],
+    )
+
+
+def _target(target: Target | None, unit: str) -> str:
+    if target is None:
+        return ""
+    bound = f"{target.bound:g}×" if target.on == "ratio" else _number(target.bound, unit)
+    return f"{target.sign} {bound}"
+
+
+def _number(value: float | None, unit: str) -> str:
+    if value is None:
+        return ""
+    if unit != "/s":
+        return f"{value:.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
+    for scale, letter in ((1e6, " M"), (1e3, " k")):
+        if value >= scale:
+            return f"{value / scale:.3g}{letter}{unit}"
+    return f"{value:.0f} {unit}"
