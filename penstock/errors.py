@@ -15,7 +15,8 @@
     │  ├─ OwnedElsewhere
     │  ├─ ProducerFenced
     │  ├─ PartitionLost
-    │  └─ TopicReplaced
+    │  ├─ TopicReplaced
+    │  └─ AlreadyCommitted
     ├─ Unavailable           try again
     │  ├─ LockTimeout        (also a TimeoutError)
     │  ├─ WriteTimeout       (also a TimeoutError)
@@ -26,6 +27,8 @@
     ├─ DataError             stop and look
     │  ├─ Corrupt
     │  ├─ UnknownFormat
+    │  ├─ Undecodable        one message's value; the others can be read
+    │  │  └─ UnknownCodec
     │  └─ NotDurable
     └─ Closed                open a new one
 
@@ -126,6 +129,10 @@ class TopicReplaced(ConflictError):
     """The topic was dropped, perhaps created anew: offsets held for the old one mean nothing now."""
 
 
+class AlreadyCommitted(ConflictError):
+    """A transaction of that name was committed before; this one was not."""
+
+
 class Unavailable(PenstockError):
     """Not now; nothing was lost. Try again."""
 
@@ -206,6 +213,30 @@ class Corrupt(DataError):
 
 class UnknownFormat(DataError):
     """The store was written by a newer Penstock, or uses a feature this one does not know."""
+
+
+class Undecodable(DataError):
+    """The value of one message cannot be decoded; `topic`, `partition` and `offset` say which.
+
+    It is raised when the value is asked for. The message's other fields can be read, it can be committed,
+    and the messages around it are as they are.
+    """
+
+    def __init__(self, message: str, *, topic: str, partition: int, offset: int, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+
+
+class UnknownCodec(Undecodable):
+    """This process cannot unpack the codec of a message: register it, or install what it needs."""
+
+    def __init__(
+        self, message: str, *, codec: str, topic: str, partition: int, offset: int, hint: str = ""
+    ) -> None:
+        super().__init__(message, topic=topic, partition=partition, offset=offset, hint=hint)
+        self.codec = codec
 
 
 class NotDurable(DataError):

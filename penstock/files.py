@@ -111,6 +111,13 @@ class Files:
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 
+    def modified_ns(self, path: str) -> int:
+        """When the file was last written; 0 when it is gone."""
+        try:
+            return os.stat(path).st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
     def remove_dir(self, path: str) -> None:
         os.rmdir(path)
 

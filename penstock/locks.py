@@ -189,8 +189,26 @@ class ByteLock:
         kind: int = self._FLOCK.unpack(answer)[0]
         return kind != fcntl.F_UNLCK
 
-    def _call(self, command: int, kind: int, byte: int) -> bytes:
-        result = fcntl.fcntl(self._fd, command, self._FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0))
+    def held_elsewhere(self, first: int, stop: int) -> set[int]:
+        """Which bytes from `first` up to `stop` others hold; takes nothing."""
+        held: set[int] = set()
+        spans = [(first, stop)]
+        while spans:
+            begin, end = spans.pop()
+            if begin >= end:
+                continue
+            kind, _, at, length, _ = self._FLOCK.unpack(
+                self._call(self._GET, fcntl.F_WRLCK, begin, end - begin)
+            )
+            if kind == fcntl.F_UNLCK:
+                continue
+            behind = min(at + length, end) if length else end
+            held.update(range(max(at, begin), behind))
+            spans += [(begin, at), (behind, end)]  # the kernel names one lock, not the first
+        return held
+
+    def _call(self, command: int, kind: int, byte: int, count: int = 1) -> bytes:
+        result = fcntl.fcntl(self._fd, command, self._FLOCK.pack(kind, os.SEEK_SET, byte, count, 0))
         assert isinstance(result, bytes)
         return result
 

@@ -1,29 +1,38 @@
-"""What is read and what a write answers: `Message`, `Batch`, `Receipt`, `Receipts`."""
+"""What is read and what a write answers: `Message`, `Batch`, `Receipt`, `Receipts`.
+
+`Message[Order]` is a message whose value is an `Order`; plain `Message` is one whose value is bytes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
 import msgspec
 
+from penstock import codecs
+from penstock.errors import DataError, Undecodable
+from penstock.headers import NO_HEADERS as NO_HEADERS
+from penstock.headers import Headers as Headers
 from penstock.options import Sync
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
+    from typing_extensions import TypeVar
 
-Headers = Mapping[str, str | bytes]
+    V = TypeVar("V", default=bytes)
+else:
+    from typing import TypeVar
 
-#: Shared by all messages that have none.
-NO_HEADERS: Headers = MappingProxyType({})
+    V = TypeVar("V")
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Message(msgspec.Struct, frozen=True, gc=False):
+class Message(msgspec.Struct, Generic[V], frozen=True, gc=False):
     """One message as it lies in the log. Times are nanoseconds since 1970, UTC."""
 
     topic: str
@@ -31,8 +40,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     offset: int
     #: None when it was written without a key; an empty key is b"".
     key: bytes | None
-    #: None is a tombstone, which differs from an empty value.
-    value: bytes | None
+    #: None is a tombstone, which differs from an empty value. Decoded when it is first looked at.
+    value: V | None
     #: The producer's own time.
     timestamp: int
     #: Given by the log, never decreasing within a partition's segment; retention and seek go by it.
@@ -53,7 +62,112 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     @property
     def text(self) -> str:
         """The value as UTF-8 text; a tombstone is ""."""
-        return "" if self.value is None else self.value.decode()
+        body = value_bytes(self)
+        return "" if body is None else body.decode()
+
+    @property
+    def stored(self) -> bytes | None:
+        """The value's bytes as they lie in the log, packed by `codec`."""
+        return self.value  # type: ignore[return-value]  # a plain Message holds bytes, others are `Unopened`
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Message, _travelling(self, self.value)
+
+
+#: The place of `value` in any message.
+_VALUE: Any = Message.__dict__["value"]
+_PLAIN_FIELDS = Message.__struct_fields__
+
+
+class Unopened(Message[Any], frozen=True, gc=True):
+    """A message whose value is packed, typed, or both, and is made when it is first looked at.
+
+    Reading a batch and looking at keys and headers unpacks nothing (S001-10). What cannot be made raises
+    `Undecodable` each time the value is asked for, and nothing else of the message is affected.
+    """
+
+    stored: bytes | None = None
+    #: Makes the value from its bytes, where it is not the bytes themselves.
+    decode: Callable[[bytes], Any] | None = None
+
+    @property  # type: ignore[misc]
+    def value(self) -> Any:
+        found = _VALUE.__get__(self)
+        if found is msgspec.UNSET:
+            found = self._made()
+            _VALUE.__set__(self, found)
+        return found
+
+    def _made(self) -> Any:
+        body = value_bytes(self)
+        if self.decode is None:
+            return body
+        try:
+            return self.decode(body)  # type: ignore[arg-type]  # a tombstone is never unset
+        except Exception as error:  # the type's own code may raise anything
+            raise Undecodable(
+                f"offset {self.offset} of {self.topic!r} partition {self.partition} is not of the topic's "
+                f"type: {error}",
+                topic=self.topic, partition=self.partition, offset=self.offset,
+                hint="read the topic without type= to see its bytes",
+            ) from error  # fmt: skip
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Message):
+            return NotImplemented
+        if any(getattr(self, name) != getattr(other, name) for name in _BESIDES):
+            return False
+        if isinstance(other, Unopened) and (self.stored, self.decode) == (other.stored, other.decode):
+            return True  # the same bytes make the same value, also where it cannot be made here
+        return bool(self.value == other.value)
+
+    def __repr__(self) -> str:
+        try:
+            value = repr(self.value)
+        except DataError:
+            value = f"<{len(self.stored or b'')} bytes that cannot be decoded>"
+        fields = (value if name == "value" else repr(getattr(self, name)) for name in _PLAIN_FIELDS)
+        pairs = zip(_PLAIN_FIELDS, fields, strict=True)
+        return f"Message({', '.join(f'{name}={shown}' for name, shown in pairs)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Packed values travel packed; a typed one as the value it is, since its decoder cannot."""
+        if self.decode is not None:
+            return Message, _travelling(self, self.value)
+        return Unopened, (*_travelling(self, _VALUE.__get__(self)), self.stored)
+
+
+def _travelling(message: Message[Any], value: Any) -> tuple[Any, ...]:
+    """The fields of a message as they can be pickled: the shared empty headers cannot."""
+    odd = {"value": value, "headers": dict(message.headers)}
+    return tuple(odd[name] if name in odd else getattr(message, name) for name in _PLAIN_FIELDS)
+
+
+#: What tells messages apart besides the value; looked at first, since it costs no unpacking.
+_BESIDES = tuple(name for name in _PLAIN_FIELDS if name != "value")
+
+
+def value_bytes(message: Message[Any]) -> bytes | None:
+    """The bytes that a message's value is made of, unpacked; None for a tombstone."""
+    if not isinstance(message, Unopened):
+        return message.stored
+    if message.stored is None:
+        return None
+    return codecs.decoded(
+        message.codec, message.stored,
+        topic=message.topic, partition=message.partition, offset=message.offset,
+    )  # fmt: skip
+
+
+def typed(message: Message[Any], decode: Callable[[bytes], Any]) -> Message[Any]:
+    """The same message with a value that `decode` makes of its bytes when it is looked at."""
+    stored = message.stored
+    shown = None if stored is None else msgspec.UNSET
+    return Unopened(
+        message.topic, message.partition, message.offset, message.key, shown, message.timestamp,
+        message.written_at, message.headers, message.producer_id, message.group, message.seqno,
+        message.codec, message.attempt, stored, decode,
+    )  # fmt: skip
 
 
 class Rows(Protocol):
@@ -75,32 +189,40 @@ class Rows(Protocol):
     def record_batch(self, names: tuple[str, ...] | None = None) -> pyarrow.RecordBatch: ...
 
 
-class Batch(Sequence[Message]):
-    """Messages that a read returned, in order; decoded on first use, to Python or to Arrow."""
+class Batch(Sequence[Message[V]], Generic[V]):
+    """Messages that a read returned, in order; decoded on first use, to Python or to Arrow.
 
-    def __init__(self, topic: str, rows: Sequence[Rows]) -> None:
+    Values of a typed topic are what `decode` makes of them; Arrow has their bytes.
+    """
+
+    def __init__(
+        self, topic: str, rows: Sequence[Rows], decode: Callable[[bytes], Any] | None = None
+    ) -> None:
         self.topic = topic
         self._rows = rows
-        self._messages: list[Message] | None = None
+        self._decode = decode
+        self._messages: list[Message[V]] | None = None
 
     def __len__(self) -> int:
         return sum(map(len, self._rows))
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[Message[V]]:
         return iter(self.messages())
 
     @overload
-    def __getitem__(self, index: int) -> Message: ...
+    def __getitem__(self, index: int) -> Message[V]: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Message]: ...
-    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+    def __getitem__(self, index: slice) -> list[Message[V]]: ...
+    def __getitem__(self, index: int | slice) -> Message[V] | list[Message[V]]:
         return self.messages()[index]
 
-    def messages(self) -> list[Message]:
+    def messages(self) -> list[Message[V]]:
         """All messages as a list, made once."""
         if self._messages is None:
-            made = [rows.messages() for rows in self._rows]
-            self._messages = made[0] if len(made) == 1 else list(chain.from_iterable(made))
+            made: list[list[Message[Any]]] = [rows.messages() for rows in self._rows]
+            whole = made[0] if len(made) == 1 else list(chain.from_iterable(made))
+            decode = self._decode
+            self._messages = whole if decode is None else [typed(each, decode) for each in whole]
         return self._messages
 
     @property
@@ -134,6 +256,7 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
     """Where a message was stored, and how safely."""
 
     partition: int
+    #: -1 for a duplicate: where the first one lies is not kept.
     offset: int
     #: "disk": it survives a power cut. "os": it survives a crash of the process.
     sync: Sync
@@ -142,11 +265,18 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
-    """A run of messages stored side by side."""
+    """A run of messages stored side by side, or of duplicates that were not."""
 
     partition: int
     first: int
     count: int
+    duplicate: bool = False
+
+    def receipt(self, place: int, sync: Sync) -> Receipt:
+        """That of the message at `place` in the run."""
+        if self.duplicate:
+            return Receipt(self.partition, -1, sync, duplicate=True)
+        return Receipt(self.partition, self.first + place, sync)
 
 
 class Receipts(Sequence[Receipt]):
@@ -175,16 +305,18 @@ class Receipts(Sequence[Receipt]):
         return self._receipt(at)
 
     def __repr__(self) -> str:
-        places = ", ".join(f"{r.partition}:{r.first}..{r.first + r.count - 1}" for r in self.runs[:4])
+        places = ", ".join(
+            f"{r.count} duplicates" if r.duplicate else f"{r.partition}:{r.first}..{r.first + r.count - 1}"
+            for r in self.runs[:4]
+        )
         return f"<Receipts: {len(self)} messages at {places}{', …' if len(self.runs) > 4 else ''}>"
 
     def _receipt(self, at: int) -> Receipt:
         if self._order is not None:
             run_index, place = self._order[at]
-            run = self.runs[run_index]
-            return Receipt(run.partition, run.first + place, self.sync)
+            return self.runs[run_index].receipt(place, self.sync)
         for run in self.runs:
             if at < run.count:
-                return Receipt(run.partition, run.first + at, self.sync)
+                return run.receipt(at, self.sync)
             at -= run.count
         raise IndexError("no such receipt")

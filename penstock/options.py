@@ -7,11 +7,12 @@ Durations are given as seconds or as text ("2ms", "30s", "7d"), sizes as bytes o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from penstock import codecs
 from penstock.clock import NANOSECONDS
 from penstock.errors import InvalidOption, WrongType
 
@@ -26,8 +27,13 @@ KEY_BYTES_MAX = 4 * KIB
 HEADERS_BYTES_MAX = 32 * KIB
 #: Producer ids and groups, in characters (S001-41, S001-42).
 ID_CHARACTERS_MAX = 2048
+#: Seqnos go from 0 to what 63 bits hold.
+SEQNO_MAX = 2**63 - 1
 #: Most a topic may have: six digits name a partition's folder.
 PARTITIONS_MAX = 10_000
+
+#: Entries in a topic's list of codecs (B001-07).
+CODECS_MAX = 100
 
 #: The first and last moment that fit into 64 bits of nanoseconds.
 TIME_MIN_NS = -(2**63)
@@ -75,6 +81,10 @@ class TopicOptions:
     max_message_bytes: int = MIB
     #: How a key chooses its partition: "range" (splits move half a range), "diskq" or "kafka".
     partitioner: str = "range"
+    #: Which codecs a writer may use, by name, custom ones by number; empty allows all.
+    codecs: tuple[str, ...] = ()
+    #: "zstd" compresses each batch as a whole before it is stored; None stores it as it is.
+    compress: str | None = None
 
     def __post_init__(self) -> None:
         whole("partitions", self.partitions, 1, PARTITIONS_MAX)
@@ -86,6 +96,9 @@ class TopicOptions:
             raise WrongType("segment_age takes seconds or text like '7d', not None")
         one_of("sync", self.sync, ("disk", "os"))
         one_of("partitioner", self.partitioner, ("range", "diskq", "kafka"))
+        object.__setattr__(self, "codecs", codec_list(self.codecs))
+        if self.compress is not None:
+            one_of("compress", self.compress, ("zstd",))
 
     @property
     def retention_ns(self) -> int | None:
@@ -104,8 +117,7 @@ _PARSERS = {"retention_s": "duration", "segment_age_s": "duration"}
 _SIZES = ("max_bytes", "segment_bytes", "max_message_bytes")
 #: Options of `create_topic` that later parts bring; asking for them today is answered clearly.
 _NOT_YET: dict[str, tuple[Any, ...]] = {
-    "index": (None,), "payloads": (None,), "codecs": ((), [], None), "compress": (None,),
-    "autopartitioning": ("disabled", None),
+    "index": (None,), "payloads": (None,), "autopartitioning": ("disabled", None),
 }  # fmt: skip
 
 
@@ -126,8 +138,24 @@ def topic_changes(spoken: Mapping[str, Any]) -> dict[str, Any]:
             value = None if value is None else seconds(name, value)
         elif field in _SIZES:
             value = None if value is None else size(name, value)
+        elif field == "codecs":
+            value = codec_list(value)
+        elif field == "compress" and value == "zstd":
+            codecs.encoder(codecs.ZSTD)  # a missing library is said now, not with the first message
         changes[field] = value
     return changes
+
+
+def codec_list(given: object) -> tuple[str, ...]:
+    """A list of codecs by the names that last, each once, by number; None is an empty one."""
+    if given is None:
+        return ()
+    if isinstance(given, (str, int)) or not isinstance(given, Iterable):
+        raise WrongType(f"codecs takes a list of names or numbers, not {type(given).__name__}")
+    numbers = sorted({codecs.number_of(each) for each in given})
+    if len(numbers) > CODECS_MAX:
+        raise InvalidOption(f"{len(numbers)} codecs: {CODECS_MAX} are allowed")
+    return tuple(map(codecs.lasting_name, numbers))
 
 
 def seconds(name: str, value: Duration) -> float:

@@ -49,6 +49,7 @@ class ActiveFile:
         self._stops = array("Q")
         self._starts = array("Q")
         self._sound = bytearray()  # frames whose body was checked
+        self._unpacked: tuple[int, Frame | None] = -1, None  # the last compressed one that was asked for
 
     def __del__(self) -> None:
         if getattr(self, "fd", -1) >= 0:
@@ -73,11 +74,16 @@ class ActiveFile:
         number = self._find(offset, end_byte)
         if number < 0 or offset >= self._stops[number]:
             raise self.damage(offset, end_byte)
+        last, unpacked = self._unpacked
+        if last == number and unpacked is not None:
+            return unpacked
         found = frame.read_frame(self._map, self._starts[number], self._head(number))
         if not self._sound[number]:
             if not found.check_body():
                 raise self.damage(offset, end_byte)
             self._sound[number] = 1
+        if found.head.flags & frame.COMPRESSED:
+            self._unpacked = number, found
         return found
 
     def first_written_since(self, written_at: int, end_byte: int) -> Frame | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from penstock.errors import Corrupt, OffsetTrimmed, TopicReplaced
-from penstock.log import frame, tiny
+from penstock.log import compression, frame, tiny
 from penstock.log.frame import Frame
 from penstock.log.rows import FrameRows, MessageRows, rows_that_fit
 from penstock.log.sealed import SealedSegment
@@ -36,6 +36,8 @@ class Cursor:
         self._ahead = -1
         # Where the next frame begins: (segment, its generation, first offset, byte).
         self._near: tuple[int, int, int, int] | None = None
+        # A compressed frame that was used in part: unpacking it again for the next part would take long.
+        self._begun: Frame | None = None
 
     def read(self, max_messages: int, max_bytes: int, stop: int | None = None) -> list[Rows]:
         """What comes next, up to the limits (one message at least); empty at the end.
@@ -81,9 +83,9 @@ class Cursor:
         if segment.index.average_frame_bytes() < _TINY_FRAME_BYTES:
             return self._read_small_frames(segment, end, max_messages, max_bytes)
         rows: list[Rows] = []
-        topic, partition, sizes = self._view.topic, self._view.folder.partition, segment.index.sizes
-        for number, found in self._frames(segment):
-            base, count, size = found.head.base, found.head.count, sizes[number]
+        topic, partition = self._view.topic, self._view.folder.partition
+        for found in self._frames(segment):
+            base, count, size = found.head.base, found.head.count, found.weight
             is_all_wanted = base >= self.offset and base + count <= end and count <= max_messages
             if is_all_wanted and size <= max_bytes:
                 rows.append(FrameRows(topic, partition, found, 0, count))
@@ -110,7 +112,7 @@ class Cursor:
             with suppress(FileNotFoundError):
                 self._view.sealed(following).check_ahead()
 
-    def _frames(self, segment: SealedSegment) -> Iterator[tuple[int, Frame]]:
+    def _frames(self, segment: SealedSegment) -> Iterator[Frame]:
         """Frames from this cursor's offset on; raises `Corrupt` where one is missing between them."""
         number = max(segment.index.find(self.offset), 0)
         expected = self.offset
@@ -127,7 +129,7 @@ class Cursor:
                         segment.path, segment.end_of(number - 1), "a damaged frame",
                         partition=self._view.folder.partition, first=expected, stop=base,
                     )  # fmt: skip
-                yield number, found
+                yield found
                 expected = stop
             number += 1
         if expected == self.offset and segment.ends_in_damage():
@@ -141,7 +143,7 @@ class Cursor:
     def _frame_or_stop(self, segment: SealedSegment, number: int, expected: int) -> Frame | None:
         """The frame; None when it is damaged but sound ones before it were read and come first."""
         try:
-            return segment.frame(number)
+            return self._as_begun(segment.frame(number))
         except Corrupt:
             if expected > self.offset:
                 return None
@@ -162,8 +164,8 @@ class Cursor:
         found = next(self._frames(segment), None)
         if found is None:
             return []
-        base, stop = found[1].head.base, min(found[1].head.stop, end)
-        taken = self._take(found[1], self.offset - base, stop - base, max_messages, max_bytes)
+        base, stop = found.head.base, min(found.head.stop, end)
+        taken = self._take(found, self.offset - base, stop - base, max_messages, max_bytes)
         return [taken] if taken is not None else []
 
     def _read_active(self, bounds: Bounds, end: int, max_messages: int, max_bytes: int) -> list[Rows]:
@@ -206,9 +208,9 @@ class Cursor:
             head = frame.read_head(data, at)
             if head is None or at + head.size > len(data) or head.salt != salt or head.base != offset:
                 break
-            if rows and head.size > max_bytes:
+            found = self._as_begun(frame.read_frame(data, at, head))
+            if rows and found.weight > max_bytes:
                 break
-            found = frame.read_frame(data, at, head)
             if not found.check_body():
                 break
             if head.count:
@@ -218,7 +220,7 @@ class Cursor:
                     break
                 rows.append(taken)
                 max_messages -= len(taken)
-                max_bytes -= head.size
+                max_bytes -= found.weight
                 if taken.stop < head.stop:
                     break
             at, offset = at + head.size, head.stop
@@ -230,9 +232,19 @@ class Cursor:
         stop = min(stop, first + max_messages)
         if stop <= first:
             return None
-        if found.head.body_length > max_bytes:
+        if found.weight > max_bytes:
             stop = rows_that_fit(found, first, stop, max_bytes)
+        is_begun = found.head.flags & frame.COMPRESSED and stop < found.head.count
+        self._begun = found if is_begun else None
         return FrameRows(self._view.topic, self._view.folder.partition, found, first, stop)
+
+    def _as_begun(self, found: Frame) -> Frame:
+        """The same frame as it was unpacked before, if it was."""
+        if not found.head.flags & frame.COMPRESSED:
+            return found
+        compression.require()  # a missing library is said before the cursor moves
+        begun = self._begun
+        return begun if begun is not None and begun.head == found.head else found
 
     def _trimmed(self, bounds: Bounds) -> OffsetTrimmed:
         return OffsetTrimmed(

@@ -14,11 +14,13 @@ from struct import Struct
 from typing import NamedTuple
 
 from penstock.errors import MessageTooLarge
-from penstock.log import columns
+from penstock.headers import Headers
+from penstock.log import columns, compression
 from penstock.log.checksum import crc32
-from penstock.log.columns import Lengths, padded
+from penstock.log.columns import Buffer, Lengths, padded
 from penstock.log.frame import (
     CODECS,
+    COMPRESSED,
     DICTIONARY_HEAD,
     HEADER_BYTES,
     HEADERS,
@@ -35,7 +37,6 @@ from penstock.log.frame import (
     WRITTEN,
     Producer,
 )
-from penstock.message import Headers
 from penstock.options import FRAME_BYTES_MAX, MIB
 
 _CRC = Struct("<I")
@@ -46,17 +47,24 @@ _AFTER_CRCS = Struct("<IIHHHHIIQqqQ")
 class Draft:
     """A frame that is ready but for what the append lock gives it."""
 
-    __slots__ = ("_extension", "_fields", "body", "body_crc", "count", "size")
+    __slots__ = ("_extension", "_fields", "body", "body_crc", "count", "size", "weight")
 
     def __init__(
         self, parts: Iterable[bytes], *, count: int, flags: int, created: int, codec: int = RAW,
-        extension: bytes = b"",
+        extension: bytes = b"", compress: bool = False,
     ) -> None:  # fmt: skip
-        self.body, length = _joined(parts)
+        body, length = _joined(parts)
+        self.body: Buffer = body
         header_length = HEADER_BYTES + len(extension)
-        self.size = header_length + len(self.body)
+        self.size = self.weight = header_length + len(body)
         if self.size > FRAME_BYTES_MAX:
             raise MessageTooLarge(f"a frame of {self.size} bytes is over {FRAME_BYTES_MAX}")
+        if compress and (packed := compression.pack(body[:length])) is not None:
+            flags |= COMPRESSED
+            extension += packed[1]
+            header_length += len(packed[1])
+            self.body, length = padded(packed[0]), len(packed[0])
+            self.size = header_length + len(self.body)
         self.count = count
         self.body_crc = crc32(self.body[:length])
         self._extension = extension
@@ -72,6 +80,18 @@ class Draft:
         if self._extension:
             rest += self._extension
         return MAGIC_BYTES + _CRC.pack(crc32(rest)) + rest
+
+
+def placed(header: bytes, *, base: int, written_at: int, synced: int, salt: int) -> bytes:
+    """The header of a frame that was finished before, set right for another place."""
+    crc, length, header_length, flags, may_ignore, codec, count, _, _, _, created, _ = (
+        _AFTER_CRCS.unpack_from(header, 8)
+    )
+    rest = _AFTER_CRCS.pack(
+        crc, length, header_length, flags, may_ignore, codec, count, salt, base, written_at, created, synced
+    )
+    rest += header[HEADER_BYTES:header_length]
+    return MAGIC_BYTES + _CRC.pack(crc32(rest)) + rest
 
 
 class _Scratch(threading.local):
@@ -118,6 +138,7 @@ def encode(
     producers: tuple[Sequence[Producer | None], Sequence[int | None]] | None = None,
     codec: int = RAW,
     codecs: Sequence[int] | None = None,
+    compress: bool = False,
 ) -> Draft:
     """A batch as a frame. Columns that say the same of every message are not stored.
 
@@ -163,6 +184,7 @@ def encode(
     return Draft(
         chain(fixed, *strings, (written_by.dictionary,)),
         count=len(values), flags=flags, created=created, codec=codec, extension=written_by.extension,
+        compress=compress,
     )  # fmt: skip
 
 

@@ -19,6 +19,9 @@ DATA = ".data"
 INDEX = ".index"
 TIME_INDEX = ".timeindex"
 DELETED = ".deleted"
+#: Checkpoints of what is known of producers: at a segment's beginning, and where partitions were added.
+PRODUCERS = ".producers"
+GATE_PRODUCERS = ".gate.producers"
 #: What belongs to a segment besides its data, all of it rebuilt when missing.
 COMPANIONS = (INDEX, TIME_INDEX)
 

@@ -24,14 +24,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, repeat
 from struct import Struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock import codecs
 from penstock.errors import UnknownFormat
-from penstock.log import columns
+from penstock.headers import NO_HEADERS, Headers
+from penstock.log import columns, compression
 from penstock.log.checksum import crc32
 from penstock.log.columns import Buffer, round_up
-from penstock.message import NO_HEADERS, Headers, Message
 from penstock.options import FRAME_BYTES_MAX
+
+if TYPE_CHECKING:
+    from penstock.message import Message
 
 MAGIC_BYTES = b"PSKF"
 MAGIC = int.from_bytes(MAGIC_BYTES, "little")
@@ -54,11 +58,10 @@ CODECS = 1 << 9
 TRANSACTION = 1 << 10
 COMPRESSED = 1 << 11
 KNOWN = (1 << 12) - 1
-#: Written down in the format, read by a later version.
-_NOT_READ_YET = COMPRESSED
 
-CODEC_NAMES = {1: "raw", 2: "gzip", 3: "lzop", 4: "zstd"}
-RAW = 1
+RAW = codecs.RAW
+#: Where values stand among the arguments of a message.
+_VALUES_AT = 4
 
 # Kinds of control frames.
 FENCE = 1
@@ -69,7 +72,10 @@ DICTIONARY_HEAD = Struct("<IHH")
 
 
 class Producer(NamedTuple):
-    """Who wrote: the id, the group the messages belong to, and which taking-over of the id it was."""
+    """Who wrote: the id, the group the messages belong to, and which taking-over of the id it was.
+
+    An empty id: nobody in particular, the messages have a group only.
+    """
 
     id: str
     group: str | None = None
@@ -104,6 +110,18 @@ class Head(NamedTuple):
         return self.base + self.count
 
 
+#: Bound when the first message is made: Spark's executors read frames, make none, and lack what it needs.
+_message: type[Message] | None = None
+
+
+def _message_class() -> type[Message]:
+    global _message
+    from penstock.message import Message
+
+    _message = Message
+    return Message
+
+
 class Frame:
     """A stored frame: its header, and its messages decoded when asked for."""
 
@@ -114,6 +132,11 @@ class Frame:
         self.extension = extension
         self.body = body
         self._at: Layout | None = None
+
+    @property
+    def weight(self) -> int:
+        """Bytes that its messages take in memory, about."""
+        return self.head.size
 
     @property
     def layout(self) -> Layout:
@@ -192,12 +215,18 @@ class Frame:
             if not self.head.flags & PRODUCERS:
                 return numbers
             producers = self.producers(first, stop)
-            return [n if p is not None else None for n, p in zip(numbers, producers, strict=True)]
+            return [n if p is not None and p.id else None for n, p in zip(numbers, producers, strict=True)]
         named = self.producer()
-        return [None] * (stop - first) if named is None else range(named[1] + first, named[1] + stop)
+        return (
+            [None] * (stop - first)
+            if named is None or not named[0].id
+            else range(named[1] + first, named[1] + stop)
+        )
 
     def codecs(self, first: int, stop: int) -> Sequence[str]:
-        return [CODEC_NAMES.get(number, str(number)) for number in self.codec_numbers(first, stop)]
+        if self.head.flags & CODECS:
+            return [codecs.name_of(number) for number in self.codec_numbers(first, stop)]
+        return [codecs.name_of(self.head.codec)] * (stop - first)
 
     def codec_numbers(self, first: int, stop: int) -> Sequence[int]:
         if self.head.flags & CODECS:
@@ -216,7 +245,8 @@ class Frame:
         if head.flags:
             first, stop = _PAIR.unpack_from(body, 4 * place)
             key = bytes(body[at.keys + first : at.keys + stop])
-        return Message(topic, partition, head.base + place, key, value, head.created, head.written_at)
+        message = _message or _message_class()
+        return message(topic, partition, head.base + place, key, value, head.created, head.written_at)
 
     def messages(self, topic: str, partition: int, first: int, stop: int) -> list[Message]:
         """Messages `first` to `stop` of this frame."""
@@ -232,18 +262,31 @@ class Frame:
             self.written_times(first, stop) if flags & WRITTEN else repeat(head.written_at),
         )
         if not flags & (HEADERS | PRODUCER | PRODUCERS | CODECS) and head.codec == RAW:
-            return list(map(Message, *always))
+            return list(map(_message or _message_class(), *always))
         producers = self.producers(first, stop)
+        seldom = (
+            self.headers(first, stop),
+            [(p.id or None) if p else None for p in producers],
+            [p.group if p else None for p in producers],
+            self.seqnos(first, stop),
+            self.codecs(first, stop),
+        )
+        if head.codec == RAW and not flags & CODECS:
+            return list(map(_message or _message_class(), *always, *seldom))
+        return self._unopened(always, seldom, first, stop)
+
+    def _unopened(
+        self, always: tuple[Any, ...], seldom: tuple[Any, ...], first: int, stop: int
+    ) -> list[Message]:
+        """Messages whose values are packed: they are made when they are looked at."""
+        from msgspec import UNSET
+
+        from penstock.message import Unopened
+
+        stored, numbers = always[_VALUES_AT], self.codec_numbers(first, stop)
+        shown = [v if v is None or n == RAW else UNSET for v, n in zip(stored, numbers, strict=True)]
         return list(
-            map(
-                Message,
-                *always,
-                self.headers(first, stop),
-                [p.id if p else None for p in producers],
-                [p.group if p else None for p in producers],
-                self.seqnos(first, stop),
-                self.codecs(first, stop),
-            )
+            map(Unopened, *always[:_VALUES_AT], shown, *always[_VALUES_AT + 1 :], *seldom, repeat(1), stored)
         )
 
     def check_body(self) -> bool:
@@ -269,6 +312,32 @@ class Frame:
             entries.append(Producer(name, group or None, epoch))
             at += id_length + group_length
         return entries
+
+
+class CompressedFrame(Frame):
+    """A frame whose body lies compressed; it is unpacked when something of it is asked for."""
+
+    __slots__ = ("_unpacked", "stored")
+
+    def __init__(self, head: Head, extension: Buffer, stored: Buffer) -> None:
+        self.head = head
+        self.extension = extension
+        self.stored = stored
+        self._at = None
+        self._unpacked: bytes | None = None
+
+    @property
+    def body(self) -> bytes:  # type: ignore[override]
+        if self._unpacked is None:
+            self._unpacked = compression.unpack(self.stored, self.extension, self.head.base)
+        return self._unpacked
+
+    @property
+    def weight(self) -> int:
+        return self.head.header_length + compression.unpacked_length(self.extension)
+
+    def check_body(self) -> bool:
+        return crc32(self.stored) == self.head.body_crc
 
 
 class Layout(NamedTuple):
@@ -351,7 +420,7 @@ def read_head(data: Buffer, at: int = 0) -> Head | None:
         return None
     if crc32(data[at + 8 : at + head.header_length]) != head.header_crc:
         return None
-    if head.flags & ~KNOWN or head.flags & _NOT_READ_YET:
+    if head.flags & ~KNOWN:
         raise UnknownFormat(
             f"a frame uses feature bits {head.flags:#x}", hint="it was written by a newer Penstock: upgrade"
         )
@@ -361,7 +430,8 @@ def read_head(data: Buffer, at: int = 0) -> Head | None:
 def read_frame(data: Buffer, at: int, head: Head) -> Frame:
     """The frame whose header was read at `at`; its body is not checked here."""
     begin = at + head.header_length
-    return Frame(head, data[at + HEADER_BYTES : begin], data[begin : begin + head.body_length])
+    kind = CompressedFrame if head.flags & COMPRESSED else Frame
+    return kind(head, data[at + HEADER_BYTES : begin], data[begin : begin + head.body_length])
 
 
 def walk(data: Buffer, at: int = 0) -> Iterator[tuple[int, Frame]]:

@@ -18,12 +18,15 @@ from penstock.clock import Clock
 from penstock.errors import NotDurable, TopicReplaced
 from penstock.files import Files
 from penstock.log import index, repack, trim
-from penstock.log.append import Appended, Appender, refusal
+from penstock.log.append import Appended, Appender
 from penstock.log.cursor import Cursor
 from penstock.log.encode import Draft
 from penstock.log.folder import Folder
+from penstock.log.producers import Claim, Fenced, Pair, Producers, tidy_checkpoints
 from penstock.log.segment import read_head
+from penstock.log.staged import Ledger, NoLedger
 from penstock.log.sync import Syncer
+from penstock.log.tip import refusal
 from penstock.log.view import Bounds, View
 from penstock.options import LATEST, Spot, TopicOptions
 
@@ -49,6 +52,7 @@ class Log:
         clock: Clock,
         committed: Callable[[], int] = lambda: 0,
         require_topic: Callable[[], object] = refuse_dropped,
+        ledger: Ledger | None = None,
         read_only: bool = False,
     ) -> None:
         self.partition = partition
@@ -63,7 +67,7 @@ class Log:
         except OSError as error:
             raise refusal(path, error) from error
         self._committed = committed
-        self._appender = Appender(self.folder, options, committed, require_topic)
+        self._appender = Appender(self.folder, options, committed, require_topic, ledger or NoLedger())
         self._syncer = Syncer(self.folder)
         self.view = View(self.folder, options, topic, None if read_only else self._recover_if_needed)
 
@@ -77,9 +81,23 @@ class Log:
 
     # Writing.
 
-    def append(self, drafts: Sequence[Draft], *, tree: int | None = None) -> Appended:
+    def append(
+        self, drafts: Sequence[Draft], *, tree: int | None = None, claim: Claim | None = None
+    ) -> Appended:
         """Write frames side by side; visible to other writers at once, durable after `sync`."""
-        return self._appender.append(drafts, tree=tree)
+        return self._appender.append(drafts, tree=tree, claim=claim)
+
+    def fence(self, pair: Pair) -> Fenced:
+        """Take over a producer's pair; durable after `sync_fence`."""
+        return self._appender.fence(pair)
+
+    def sync_fence(self, fenced: Fenced) -> None:
+        if self.options.sync == "disk":
+            self._syncer.sync_place(fenced.segment, fenced.byte, fenced.cuts)
+
+    @property
+    def producers(self) -> Producers:
+        return self._appender.producers
 
     def sync(self, appended: Appended) -> None:
         """Return when what was appended would survive a power cut."""
@@ -91,14 +109,33 @@ class Log:
         if a is not None and a.boot == self.folder.boot:
             self._syncer.sync(a.next)
 
-    def help_sync(self) -> None:
-        """Let readers see what a writer that died appended and did not sync."""
-        if self.folder.read_only or self.options.sync == "os":
+    def help(self) -> None:
+        """Let readers see what a process that died appended and did not sync, or only committed."""
+        if self.folder.read_only:
             return
         try:
-            self._syncer.try_sync()
+            self._help_transaction()
+            if self.options.sync == "disk":
+                self._syncer.try_sync()
         except NotDurable as error:
             logger.error("%s", error)  # the next writer finds the mark and cuts back
+
+    def _help_transaction(self) -> None:
+        a = self.folder.read_append()
+        if a is not None and a.pending and a.boot == self.folder.boot:
+            self.finish_transactions()
+
+    def finish_transactions(self) -> None:
+        """Bring in and make durable what processes that died had committed, unless someone else is at it."""
+        try:
+            if self.folder.append.try_acquire():
+                try:
+                    self._appender.finish_transactions()
+                finally:
+                    self.folder.append.release()
+        except KeyboardInterrupt:
+            self.folder.append.drop()
+            raise
 
     def lower_reserve(self) -> None:
         if self.options.sync == "os":
@@ -171,7 +208,7 @@ class Log:
     # Housekeeping.
 
     def tidy(self) -> int:
-        """Index and repack sealed segments that lack it; return how many were done.
+        """Index and repack sealed segments that lack it, keep what is known of producers; how many were done.
 
         Only one process does so at a time (`Folder.housekeeping`).
         """
@@ -181,6 +218,7 @@ class Log:
             if base >= bounds.segment:
                 break
             done += self._finish(base)
+        tidy_checkpoints(self.folder, bounds.segment)
         self._appender.sealed.clear()
         return done
 
@@ -190,7 +228,7 @@ class Log:
             if index.load(self.folder, base, segment.generation, segment.index.salt) is not None:
                 return False
             if repack.is_worth_it(segment):
-                repack.repack(self.folder, segment)
+                repack.repack(self.folder, segment, compress=self.options.compress is not None)
                 self.view.forget()
                 segment = self.view.sealed(base)
             index.save(self.folder, segment.index)

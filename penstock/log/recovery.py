@@ -7,8 +7,9 @@ The last segment is read from its start with every checksum. At the first bad fr
     nothing says so                                      a torn tail: the rest is copied to `.cut`
                                                          and cut off
 
-Then the next offset is the highest of: the end found, the offsets reserved, the highest position a
-consumer committed. If that leaves a gap a new segment begins there: a gap is legal, reuse is not.
+Then what committed transactions have not brought in yet is brought in, at the offsets they were given.
+The next offset is the highest of: the end found, the offsets reserved, the highest position a consumer
+committed. If that leaves a gap a new segment begins there: a gap is legal, reuse is not.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from penstock.log.folder import Folder
 from penstock.log.frame import Head
 from penstock.log.records import AppendRecord, DurableRecord, ShownRecord
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
+from penstock.log.staged import End, Ledger, bring_in
 from penstock.options import TopicOptions
 
 logger = logging.getLogger("penstock.log")
@@ -49,7 +51,9 @@ class Survey(NamedTuple):
     headed: bool
 
 
-def recover(folder: Folder, options: TopicOptions, committed: Callable[[], int]) -> AppendRecord:
+def recover(
+    folder: Folder, options: TopicOptions, committed: Callable[[], int], ledger: Ledger
+) -> AppendRecord:
     """Bring the partition into a sound state and publish A, S and D. The append lock is held."""
     a, shown, durable = folder.read_append(), folder.read_shown(), folder.read_durable()
     bases = folder.segments()
@@ -57,18 +61,52 @@ def recover(folder: Folder, options: TopicOptions, committed: Callable[[], int])
     if not bases:
         _make_reachable(folder)
         first = max(committed(), a.reserved if a else 0, a.next if a else 0, shown.start if shown else 0)
+        floor = first
         folder.files.close(segment.create(folder, first, now, behind_gap=first > 0))
         end = _End(first, first, SEGMENT_HEADER_BYTES, now)
     else:
         end = _mend_last(folder, bases[-1], durable, now)
         floor = max(_reserved(a, options, end.next), committed(), durable.end if durable else 0)
-        if end.damaged or floor > end.next:
-            first = max(end.next, floor, bases[-1] + 1)
-            created = max(now, end.last_written_at)
-            folder.files.close(segment.create(folder, first, created, behind_gap=True))
-            end = _End(first, first, SEGMENT_HEADER_BYTES, end.last_written_at)
+    end = _bring_in_all(folder, end, ledger, now)
+    if end.damaged or floor > end.next:
+        end = _begin_segment(folder, max(end.next, floor, end.segment + 1), end, now)
     start = shown.start if shown is not None else (bases or [end.segment])[0]
     return _publish(folder, end, start, a, shown, durable)
+
+
+def _begin_segment(folder: Folder, first: int, end: _End, now: int) -> _End:
+    """A new segment, with a gap before it."""
+    created = max(now, end.last_written_at)
+    folder.files.close(segment.create(folder, first, created, behind_gap=True))
+    return _End(first, first, SEGMENT_HEADER_BYTES, end.last_written_at)
+
+
+def _bring_in_all(folder: Folder, end: _End, ledger: Ledger, now: int) -> _End:
+    """Bring in what committed transactions lack, and make it durable."""
+    missing = [piece for piece in ledger.unfinished() if piece.stop > end.next]
+    for piece in missing:
+        if end.damaged or end.next < piece.base:  # what came before it went with the power
+            first = max(end.next, piece.base, end.segment + 1)
+            if end.next <= piece.base < first:
+                piece = piece._replace(base=first)
+                ledger.move([piece])
+            end = _begin_segment(folder, first, end, now)
+        at = End(end.next, end.segment, end.byte, max(now, end.last_written_at))
+        end = _End(*bring_in(folder, at, piece))
+    if missing:
+        _sync_segment(folder, end.segment)
+        logger.info(
+            "brought in %d pieces of committed transactions", len(missing), extra={"path": folder.path}
+        )
+    return end
+
+
+def _sync_segment(folder: Folder, base: int) -> None:
+    fd = folder.files.open(folder.segment_path(base))
+    try:
+        folder.files.sync(fd)
+    finally:
+        folder.files.close(fd)
 
 
 def _make_reachable(folder: Folder) -> None:

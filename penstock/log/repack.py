@@ -36,7 +36,7 @@ def is_worth_it(segment: SealedSegment) -> bool:
     return len(segment.index.offsets) > 1 and segment.index.average_frame_bytes() < SMALL_FRAME_BYTES
 
 
-def repack(folder: Folder, segment: SealedSegment) -> None:
+def repack(folder: Folder, segment: SealedSegment, *, compress: bool = False) -> None:
     """Rewrite the segment with large frames. Does nothing when any of it is damaged."""
     head = parse_head(segment.data)
     if head is None or segment.ends_in_damage():
@@ -48,7 +48,7 @@ def repack(folder: Folder, segment: SealedSegment) -> None:
     try:
         files.truncate(fd, 0)
         files.pwrite(fd, new_head.pack(), 0)
-        stop = _write_frames(folder, fd, new_head, segment)
+        stop = _write_frames(folder, fd, new_head, segment, compress)
         if stop != segment.index.stop:
             files.unlink(path + ".tmp")
             return
@@ -59,10 +59,10 @@ def repack(folder: Folder, segment: SealedSegment) -> None:
     files.sync_dir(folder.path)
 
 
-def _write_frames(folder: Folder, fd: int, head: SegmentHead, segment: SealedSegment) -> int:
+def _write_frames(folder: Folder, fd: int, head: SegmentHead, segment: SealedSegment, compress: bool) -> int:
     """Write the merged frames; return the offset behind the last one."""
     at, stop = SEGMENT_HEADER_BYTES, head.base
-    for base, written_at, draft in _merged(segment):
+    for base, written_at, draft in _merged(segment, compress):
         header = draft.header(base=base, written_at=written_at, synced=at, salt=head.salt)
         folder.files.pwritev(fd, [header, draft.body], at)
         at += draft.size
@@ -95,7 +95,7 @@ class _Columns(NamedTuple):
             found.values(0, n), found.keys(0, n), found.headers(0, n), found.timestamps(0, n),
             found.written_times(0, n), found.producers(0, n), found.seqnos(0, n), found.codec_numbers(0, n),
         )  # fmt: skip
-        return cls(found.head.base, found.head.size, *map(list, columns))  # type: ignore[arg-type]
+        return cls(found.head.base, found.weight, *map(list, columns))  # type: ignore[arg-type]
 
     @classmethod
     def of_messages(cls, messages: list[Message], size: int) -> _Columns:
@@ -115,25 +115,25 @@ class _Columns(NamedTuple):
         )
 
 
-def _merged(segment: SealedSegment) -> Iterator[tuple[int, int, Draft]]:
+def _merged(segment: SealedSegment, compress: bool) -> Iterator[tuple[int, int, Draft]]:
     """(first offset, written time, frame) of what the segment's frames become."""
     waiting: list[_Columns] = []
     weight = count = 0
     for part in _parts(segment):
         if isinstance(part, Frame):
-            yield from _flushed(waiting)
+            yield from _flushed(waiting, compress)
             yield part.head.base, part.head.written_at, _copied(part)
             waiting, weight, count = [], 0, 0
             continue
         apart = waiting and part.base != waiting[-1].stop
         full = weight + part.weight > _TARGET_BYTES or count + len(part.values) > _TARGET_MESSAGES
         if apart or full:
-            yield from _flushed(waiting)
+            yield from _flushed(waiting, compress)
             waiting, weight, count = [], 0, 0
         waiting.append(part)
         weight += part.weight
         count += len(part.values)
-    yield from _flushed(waiting)
+    yield from _flushed(waiting, compress)
 
 
 def _parts(segment: SealedSegment) -> Iterator[_Columns | Frame]:
@@ -155,17 +155,17 @@ def _parts(segment: SealedSegment) -> Iterator[_Columns | Frame]:
         at, offset = at + found[1].head.size, found[1].head.stop
 
 
-def _flushed(waiting: list[_Columns]) -> Iterator[tuple[int, int, Draft]]:
+def _flushed(waiting: list[_Columns], compress: bool) -> Iterator[tuple[int, int, Draft]]:
     if not waiting:
         return
     columns = (
         list(chain.from_iterable(lists)) for lists in zip(*(part[2:] for part in waiting), strict=True)
     )
     merged = _Columns(waiting[0].base, 0, *columns)
-    yield merged.base, merged.written[0], _encoded(merged)
+    yield merged.base, merged.written[0], _encoded(merged, compress)
 
 
-def _encoded(merged: _Columns) -> Draft:
+def _encoded(merged: _Columns, compress: bool) -> Draft:
     has_producers = any(producer is not None for producer in merged.producers)
     return encode.encode(
         merged.values,
@@ -177,6 +177,7 @@ def _encoded(merged: _Columns) -> Draft:
         producers=(merged.producers, merged.seqnos) if has_producers else None,
         codec=merged.codecs[0],
         codecs=merged.codecs if len(set(merged.codecs)) > 1 else None,
+        compress=compress,
     )
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.arrow import Names
 from penstock.log import columns
 from penstock.log.frame import KEYS, Frame
-from penstock.message import Message
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from penstock.message import Message
 
 
 class FrameRows:
@@ -56,7 +57,7 @@ class MessageRows:
 
     __slots__ = ("_messages",)
 
-    def __init__(self, messages: list[Message]) -> None:
+    def __init__(self, messages: list[Message[Any]]) -> None:
         self._messages = messages
 
     def __len__(self) -> int:

@@ -18,6 +18,8 @@ from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
 
 #: Parsed headers kept for single look-ups; they point into the mapping and cost little.
 _FRAMES_KEPT = 1024
+#: Of compressed ones fewer: each takes as much memory as its messages.
+_UNPACKED_KEPT = 4
 
 
 class SealedSegment:
@@ -65,7 +67,8 @@ class SealedSegment:
             if number < 0:
                 return None
             found = self.frame(number)
-            if len(self._frames) >= _FRAMES_KEPT:
+            compressed = found.head.flags & frame.COMPRESSED
+            if len(self._frames) >= (_UNPACKED_KEPT if compressed else _FRAMES_KEPT):
                 self._frames.clear()
             self._frames[number] = found
         return found if offset < found.head.stop else None

@@ -17,7 +17,7 @@ from penstock import locks
 from penstock.errors import NotDurable
 from penstock.log import records
 from penstock.log.folder import Folder
-from penstock.log.records import DurableRecord
+from penstock.log.records import AppendRecord, DurableRecord
 
 #: About as long as a sync takes: looking more often only takes the processor from those who append.
 _PAUSE_FIRST_S = 200e-6
@@ -63,6 +63,17 @@ class Syncer:
                 time.sleep(pause)
                 pause = min(pause * 1.5, _PAUSE_MOST_S)
 
+    def sync_place(self, segment: int, byte: int, cuts: int) -> None:
+        """The same for a frame that takes no offset, which ends at `byte` of `segment`."""
+        folder = self._folder
+        with folder.tail:
+            durable, a = folder.read_durable(), folder.read_append()
+            if durable is None or a is None:
+                raise self._without_records()
+            self._is_durable(durable, 0 if not durable.poisoned else a.next + 1, cuts)  # raises after a cut
+            if (durable.segment, durable.byte) < (segment, byte):
+                self._sync_up_to(a, durable)
+
     def try_sync(self) -> None:
         """Sync what is appended, if nobody else is at it.
 
@@ -89,9 +100,13 @@ class Syncer:
         folder = self._folder
         durable, a = folder.read_durable(), folder.read_append()
         if durable is None or a is None:
-            raise NotDurable(f"the records of {folder.path} are damaged", hint="penstock verify shows where")
+            raise self._without_records()
         if self._is_durable(durable, target, cuts) or durable.end >= a.next:
             return durable.end
+        return self._sync_up_to(a, durable)
+
+    def _sync_up_to(self, a: AppendRecord, durable: DurableRecord) -> int:
+        folder = self._folder
         try:
             folder.files.sync(self._descriptor(a.segment))
         except OSError as error:
@@ -103,6 +118,11 @@ class Syncer:
             ) from error
         folder.publish_durable(durable._replace(end=a.next, segment=a.segment, byte=a.byte))
         return a.next
+
+    def _without_records(self) -> NotDurable:
+        return NotDurable(
+            f"the records of {self._folder.path} are damaged", hint="penstock verify shows where"
+        )
 
     def _is_durable(self, durable: DurableRecord, target: int, cuts: int | None) -> bool:
         """Whether D covers `target`; raises `NotDurable` when a failed sync came before it did."""

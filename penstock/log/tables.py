@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from struct import Struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock import codecs
 from penstock.arrow import Names, schema
 from penstock.log.frame import (
-    CODEC_NAMES,
     CODECS,
     HEADERS,
     KEY_NULLS,
     KEYS,
     PRODUCER,
     PRODUCERS,
+    RAW,
     TIMES,
     VALUE_NULLS,
     WRITTEN,
@@ -26,7 +27,9 @@ from penstock.log.frame import (
     Producer,
 )
 from penstock.log.rows import FrameRows
-from penstock.message import Message
+
+if TYPE_CHECKING:
+    from penstock.message import Message
 
 #: Offsets are slices of ramps this long, each made once.
 _RAMP = 65536
@@ -43,15 +46,18 @@ def from_frame(rows: FrameRows, names: Names = None) -> pa.RecordBatch:
 class _Columns:
     """A method for each column, called like it; only those that are asked for cost anything."""
 
-    __slots__ = ("_body", "_count", "_first", "_flags", "_frame", "_head", "_same", "_stop")
+    __slots__ = ("_count", "_first", "_flags", "_frame", "_head", "_rows", "_same", "_stop")
 
     def __init__(self, rows: FrameRows) -> None:
         frame, first, stop = rows.frame, rows.begin, rows.end
+        self._rows = rows
         self._frame, self._head, self._flags = frame, frame.head, frame.head.flags
         self._first, self._stop, self._count = first, stop, stop - first
-        self._body = pa.py_buffer(frame.body)
-        codec = CODEC_NAMES.get(frame.head.codec, str(frame.head.codec))
-        self._same = _unvarying(rows.topic, rows.partition, codec, self._count)
+        self._same = _unvarying(rows.topic, rows.partition, codecs.name_of(frame.head.codec), self._count)
+
+    @property
+    def _body(self) -> pa.Buffer:
+        return pa.py_buffer(self._frame.body)
 
     def topic(self) -> pa.Array:
         return self._same.topic
@@ -74,6 +80,10 @@ class _Columns:
         )  # fmt: skip
 
     def value(self) -> pa.Array:
+        if self._flags & CODECS or self._head.codec != RAW:
+            return decoded_values(
+                self._frame, self._first, self._stop, self._rows.topic, self._rows.partition
+            )
         at = self._frame.layout
         return self._cut(
             _binary(
@@ -98,7 +108,7 @@ class _Columns:
     def producer_id(self) -> pa.Array:
         if not self._flags & (PRODUCER | PRODUCERS):
             return self._same.producer_id
-        return pa.array([p.id if p else None for p in self._producers()], pa.string())
+        return pa.array([(p.id or None) if p else None for p in self._producers()], pa.string())
 
     def group(self) -> pa.Array:
         if not self._flags & (PRODUCER | PRODUCERS):
@@ -120,6 +130,18 @@ class _Columns:
 
     def _cut(self, column: pa.Array) -> pa.Array:
         return column if self._count == self._head.count else column[self._first : self._stop]
+
+
+def decoded_values(frame: Frame, first: int, stop: int, topic: str, partition: int) -> pa.Array:
+    """Values of a frame whose messages are packed, unpacked; raises for the first that cannot be."""
+    stored = zip(frame.values(first, stop), frame.codec_numbers(first, stop), strict=True)
+    values = [
+        value
+        if value is None or number == RAW
+        else codecs.decoded(number, value, topic=topic, partition=partition, offset=offset)
+        for offset, (value, number) in enumerate(stored, frame.head.base + first)
+    ]
+    return pa.array(values, pa.binary())
 
 
 class _Unvarying(NamedTuple):
@@ -152,6 +174,8 @@ def _unvarying(topic: str, partition: int, codec: str, count: int) -> _Unvarying
 
 def from_messages(messages: Sequence[Message], names: Names = None) -> pa.RecordBatch:
     """Messages that are Python objects already."""
+    from penstock.message import value_bytes
+
     first = messages[0]
     count = len(messages)
     headers = [
@@ -160,13 +184,15 @@ def from_messages(messages: Sequence[Message], names: Names = None) -> pa.Record
         else None
         for m in messages
     ]
+    is_wanted = names is None or "value" in names  # else it may have to be unpacked for nothing
+    values = pa.array([value_bytes(m) if is_wanted else None for m in messages], pa.binary())
     time = _time_type()
     columns = [
         _constant(first.topic, pa.string(), count),
         _constant(first.partition, pa.int32(), count),
         pa.array([m.offset for m in messages], pa.int64()),
         pa.array([m.key for m in messages], pa.binary()),
-        pa.array([m.value for m in messages], pa.binary()),
+        values,
         pa.array(headers, schema().field("headers").type),
         pa.array([m.timestamp for m in messages], pa.int64()).view(time),
         pa.array([m.written_at for m in messages], pa.int64()).view(time),

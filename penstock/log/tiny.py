@@ -17,7 +17,7 @@ from penstock.options import KIB
 #: Header CRC · body CRC · lengths and flags as one · count and salt as one · base · written_at ·
 #: created · the second and fourth of the body's first offsets. What is left out follows from these.
 _HEAD = Struct("<4xII4xQQQqq8x4xI4xI")
-_LENGTH_AND_COUNT = Struct("<I8xI")
+_LENGTH_SHAPE_COUNT = Struct("<IQI")
 _SMALL_BYTES = 16 * KIB
 _KEYED_SHAPE = HEADER_BYTES | KEYS << 16 | RAW << 48
 _PLAIN_SHAPE = HEADER_BYTES | RAW << 48
@@ -26,11 +26,11 @@ _PLAIN_AT = HEADER_BYTES + 8
 
 
 def is_one(data: memoryview, at: int) -> bool:
-    """Whether a frame of one small message seems to begin at `at`."""
+    """Whether a frame of one small message, and of a plain shape, seems to begin at `at`."""
     if len(data) - at < _HEAD.size:
         return False
-    body_length, count = _LENGTH_AND_COUNT.unpack_from(data, at + 12)
-    return bool(count == 1 and body_length < _SMALL_BYTES)
+    body_length, shape, count = _LENGTH_SHAPE_COUNT.unpack_from(data, at + 12)
+    return bool(count == 1 and body_length < _SMALL_BYTES and shape in (_KEYED_SHAPE, _PLAIN_SHAPE))
 
 
 def decode_run(

@@ -2,18 +2,19 @@
 
 Removed segments are first renamed to `.deleted` and unlinked a minute later, so that scans planned
 in other processes finish. The active segment always stays: its name keeps the high-water mark. A
-crash between the two leaves files that the next trim takes up.
+crash between the two leaves files that the next trim takes up. Before anything goes, a checkpoint of
+what it says of producers must verify.
 """
 
 from __future__ import annotations
 
-import itertools
 from typing import NamedTuple
 
 from penstock.clock import NANOSECONDS
-from penstock.log.append import Appender, refusal
-from penstock.log.folder import COMPANIONS, DELETED, Folder, file_bytes
-from penstock.log.segment import SEGMENT_HEADER_BYTES
+from penstock.log.append import Appender
+from penstock.log.fold import keep_later_checkpoint
+from penstock.log.folder import COMPANIONS, DELETED, PRODUCERS, Folder, file_bytes
+from penstock.log.tip import refusal
 from penstock.log.view import View
 
 #: How long a removed segment can still be opened by a scan that was planned before.
@@ -36,7 +37,7 @@ def trim(folder: Folder, appender: Appender, view: View, start: int) -> Trimmed:
         bounds = view.bounds()
         start = min(max(start, bounds.start), bounds.end)
         if start > bounds.start:
-            if start == a.next and a.byte > SEGMENT_HEADER_BYTES:
+            if start == a.next and a.next > a.segment:
                 appender.roll(a)  # all of it is expired: let its space go too
             appender.publish_start(start)
     segments, removed = _remove_below(folder, view, start)
@@ -46,18 +47,18 @@ def trim(folder: Folder, appender: Appender, view: View, start: int) -> Trimmed:
 
 def _remove_below(folder: Folder, view: View, start: int) -> tuple[int, int]:
     """Rename segments that lie wholly below `start`; count them and their bytes."""
-    bases = view.segments()
+    limit = min(start, view.bounds().segment)
+    bases = [base for base in view.segments() if base <= limit]
     count = size = 0
-    for base, following in itertools.pairwise(bases):
-        if following > start or following > view.bounds().segment:
-            break
+    for base in bases[:-1]:
         if not count:
             _sync_start(folder)
+            keep_later_checkpoint(folder, bases[-1])  # what is known of producers outlives their messages
         path = folder.segment_path(base)
         size += file_bytes(folder, base)
         mark = f".{folder.clock.now_ns()}{DELETED}"
         folder.files.rename(path, path + mark)
-        for kind in COMPANIONS:
+        for kind in (*COMPANIONS, PRODUCERS):
             _unlink(folder, folder.segment_path(base, kind))
         count += 1
     if count:

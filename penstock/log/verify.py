@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from penstock.errors import UnknownFormat
-from penstock.log import index
+from penstock.log import facts, index
 from penstock.log.columns import Buffer
 from penstock.log.findings import Checked, Finding, damage, note
-from penstock.log.folder import COMPANIONS, INDEX, Folder
+from penstock.log.folder import COMPANIONS, GATE_PRODUCERS, INDEX, PRODUCERS, Folder
 from penstock.log.index import Index
 from penstock.log.records import DURABLE_AT, DurableRecord, ShownRecord
 from penstock.log.recovery import Survey, survey
@@ -27,6 +27,11 @@ _NO_RECORD = (
     "what retention removed from a segment that is still there may be readable again"
 )
 _SYNC_FAILED = "a sync failed: look at the disk; what was not acknowledged will be cut off"
+_FACTS_LOST = (
+    "a damaged producer checkpoint: writers with a producer_id are refused; "
+    "removing the file accepts that older seqnos may be stored again"
+)
+_FACTS_AGAIN = "a damaged producer checkpoint: the next vacuum makes it anew"
 _TORN = "a torn tail, never acknowledged: the next writer cuts it off"
 
 
@@ -57,9 +62,30 @@ class PartitionVerifier:
         yield from self._missing_segments(bases)
         for number, base in enumerate(bases):
             yield from self._segment(base, bases[number + 1] if number + 1 < len(bases) else None)
-        for name in sorted(folder.files.listdir(folder.path)):
+        names = sorted(folder.files.listdir(folder.path))
+        for name in names:
             if name.endswith(".cut"):
                 yield note(folder.name(name), None, "a torn tail that recovery cut off and kept")
+        yield from self._checkpoints(names, bases)
+
+    # What is known of producers.
+
+    def _checkpoints(self, names: list[str], bases: list[int]) -> Iterator[Finding]:
+        """Damaged checkpoints: a note where an older one, or all segments there ever were, make up for it."""
+        folder, sound = self._folder, bases[:1] == [0]
+        for name in names:
+            if not name.endswith(PRODUCERS) or not name[:20].isdecimal():
+                continue
+            kind = GATE_PRODUCERS if name.endswith(GATE_PRODUCERS) else PRODUCERS
+            try:
+                found = facts.load(folder, int(name[:20]), kind)
+            except UnknownFormat as error:
+                yield damage(folder.name(name), None, f"{error.args[0]}: written by a newer Penstock")
+                continue
+            if found.facts is None and found.is_there:
+                lost = kind == GATE_PRODUCERS or not sound
+                yield damage(found.path, 0, _FACTS_LOST) if lost else note(found.path, 0, _FACTS_AGAIN)
+            sound = sound or (kind == PRODUCERS and found.facts is not None)
 
     # The records.
 

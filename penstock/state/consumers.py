@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import secrets
+import sqlite3
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -12,12 +15,14 @@ from penstock.state.database import Database
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerOptions:
-    """What a consumer asks of a topic's retention."""
+    """What a consumer asks of a topic: of its retention, and where its messages begin."""
 
     #: Nothing is removed before this consumer has committed it; the disk can fill up (S001-56).
     important: bool = False
     #: What it has not committed is kept this many seconds even when retention is shorter; None adds nothing.
     availability_period_s: float | None = None
+    #: Messages written before this moment are passed over, in nanoseconds (B001-04); None passes over none.
+    read_from_ns: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.important, bool):
@@ -63,6 +68,15 @@ class Consumers:
         row = self._database.row("SELECT 1 FROM consumers WHERE name = ? AND topic_id = ?", (name, topic_id))
         return row is not None
 
+    def options(self, name: str, topic_id: int) -> ConsumerOptions:
+        """What a consumer asked for; raises `UnknownConsumer`."""
+        row = self._database.row(
+            "SELECT options FROM consumers WHERE name = ? AND topic_id = ?", (name, topic_id)
+        )
+        if row is None:
+            raise UnknownConsumer(f"no consumer {name!r} of this topic")
+        return ConsumerOptions(**json.loads(row[0]))
+
     def add(
         self, name: str, topic_id: int, options: ConsumerOptions, positions: dict[int, int], now_ns: int
     ) -> None:
@@ -75,16 +89,19 @@ class Consumers:
             if not cursor.rowcount:
                 raise AlreadyExists(f"consumer {name!r} exists")
             connection.executemany(
-                "INSERT OR IGNORE INTO positions VALUES (?, ?, ?, ?, 0, ?)",
-                [(name, topic_id, partition, at, now_ns) for partition, at in positions.items()],
+                "INSERT OR IGNORE INTO positions VALUES (?, ?, ?, ?, ?, ?)",
+                [(name, topic_id, number, at, _first_epoch(), now_ns) for number, at in positions.items()],
             )
 
     def alter(self, name: str, topic_id: int, options: ConsumerOptions) -> None:
+        """Change what a consumer asks for; raises `UnknownConsumer`."""
         with self._database.transaction() as connection:
-            connection.execute(
+            changed = connection.execute(
                 "UPDATE consumers SET options = ? WHERE name = ? AND topic_id = ?",
                 (json.dumps(asdict(options)), name, topic_id),
             )
+            if not changed.rowcount:
+                raise UnknownConsumer(f"no consumer {name!r} of this topic")
 
     def drop(self, name: str, topic_id: int) -> None:
         with self._database.transaction() as connection:
@@ -115,9 +132,30 @@ class Consumers:
     def begin(self, name: str, topic_id: int, partition: int, position: int, now_ns: int) -> None:
         """Give a partition that appeared later its first position, unless it has one."""
         self._database.quick(
-            "INSERT OR IGNORE INTO positions VALUES (?, ?, ?, ?, 0, ?)",
-            (name, topic_id, partition, position, now_ns),
+            "INSERT OR IGNORE INTO positions SELECT ?, ?, ?, ?, ?, ? "
+            "WHERE EXISTS (SELECT 1 FROM consumers WHERE name = ? AND topic_id = ?)",
+            (name, topic_id, partition, position, _first_epoch(), now_ns, name, topic_id),
         )
+
+    def take(self, name: str, topic_id: int, partitions: Iterable[int]) -> dict[int, Position]:
+        """Take partitions over, whose leases the caller holds: whoever had them before can commit no more.
+
+        Returns where each stands, with its new epoch, as it was in the same moment.
+        """
+        wanted = set(partitions)
+        with self._database.transaction(durable=False) as connection:
+            _count_up(connection, name, topic_id, wanted)
+            rows = connection.execute(
+                "SELECT consumer, partition, position, epoch, updated FROM positions "
+                "WHERE consumer = ? AND topic_id = ?",
+                (name, topic_id),
+            ).fetchall()
+        return {row[1]: Position(*row) for row in rows if row[1] in wanted}
+
+    def kick(self, name: str, topic_id: int, partitions: Iterable[int]) -> None:
+        """Make whoever holds partitions lose them; where they stand does not change."""
+        with self._database.transaction(durable=False) as connection:
+            _count_up(connection, name, topic_id, partitions)
 
     def commit(
         self, name: str, topic_id: int, partition: int, position: int, epoch: int, now_ns: int
@@ -129,16 +167,48 @@ class Consumers:
             (position, now_ns, name, topic_id, partition, epoch),
         )
         if not changed:
-            raise PartitionLost(
-                f"consumer {name!r} was moved in partition {partition} by someone else",
-                hint="open the reader again: it continues at the stored position",
-            )
+            raise self._lost(name, topic_id, partition)
 
-    def seek(self, name: str, topic_id: int, positions: dict[int, int], now_ns: int) -> None:
-        """Put positions anywhere; whoever reads there now loses the partition."""
+    def seek(
+        self, name: str, topic_id: int, positions: Mapping[int, int], now_ns: int,
+        epochs: Mapping[int, int] | None = None,
+    ) -> dict[int, int]:  # fmt: skip
+        """Put positions anywhere and return their new epochs; whoever reads there now loses the partition.
+
+        With `epochs`, only if nobody took any of them over since.
+        """
         with self._database.transaction() as connection:
-            connection.executemany(
-                "UPDATE positions SET position = ?, epoch = epoch + 1, updated = ? "
-                "WHERE consumer = ? AND topic_id = ? AND partition = ?",
-                [(at, now_ns, name, topic_id, partition) for partition, at in positions.items()],
-            )
+            for partition, at in positions.items():
+                epoch = None if epochs is None else epochs[partition]
+                changed = connection.execute(
+                    "UPDATE positions SET position = ?, epoch = epoch + 1, updated = ? "
+                    "WHERE consumer = ? AND topic_id = ? AND partition = ? AND epoch = ifnull(?, epoch)",
+                    (at, now_ns, name, topic_id, partition, epoch),
+                )
+                if not changed.rowcount and epochs is not None:
+                    raise self._lost(name, topic_id, partition)
+            rows = connection.execute(
+                "SELECT partition, epoch FROM positions WHERE consumer = ? AND topic_id = ?", (name, topic_id)
+            ).fetchall()
+        return dict(rows)
+
+    def _lost(self, name: str, topic_id: int, partition: int) -> PartitionLost | UnknownConsumer:
+        """Why a position could not be moved."""
+        if not self.exists(name, topic_id):
+            return UnknownConsumer(f"consumer {name!r} was dropped", hint="open a new reader to make it anew")
+        return PartitionLost(
+            f"partition {partition} of consumer {name!r} was taken over or moved by someone else",
+            hint="what was not committed comes again, here or to another member: go on receiving",
+        )
+
+
+def _count_up(connection: sqlite3.Connection, name: str, topic_id: int, partitions: Iterable[int]) -> None:
+    connection.executemany(
+        "UPDATE positions SET epoch = epoch + 1 WHERE consumer = ? AND topic_id = ? AND partition = ?",
+        [(name, topic_id, partition) for partition in partitions],
+    )
+
+
+def _first_epoch() -> int:
+    """Begins anywhere: who read for a consumer that was dropped must not pass for a reader of the next."""
+    return secrets.randbits(40)

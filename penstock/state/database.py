@@ -31,7 +31,9 @@ from penstock.files import Files
 from penstock.locks import STATE_RANK, FileLock, pause_at_fork
 from penstock.state.readonly import ReadOnlyConnection, refusal
 
-FORMAT = 1
+#: 2 added bindings and transactions; a store of format 1 gets them when it is first opened for writing.
+FORMAT = 2
+_READABLE = (1, 2)
 #: "PnSk": tells a store's database from any other.
 _APPLICATION_ID = 0x506E536B
 
@@ -61,6 +63,29 @@ CREATE TABLE positions (
 ) WITHOUT ROWID;
 CREATE INDEX positions_by_topic ON positions (topic_id, partition);
 """
+_SINCE_2 = """
+CREATE TABLE bindings (                  -- a producer's group stays in the partition it was first given
+    topic_id INTEGER NOT NULL, producer TEXT NOT NULL, message_group TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    used INTEGER NOT NULL,               -- when it was last seen writing, to the hour
+    PRIMARY KEY (topic_id, producer, message_group)
+) WITHOUT ROWID;
+CREATE TABLE turns (topic_id INTEGER PRIMARY KEY, bound INTEGER NOT NULL);  -- bindings made so far
+CREATE TABLE transactions (              -- committed, and perhaps not yet in all its partitions
+    id INTEGER PRIMARY KEY,
+    name TEXT UNIQUE,                    -- given by the caller: the same name is never committed twice
+    committed INTEGER NOT NULL
+);
+CREATE TABLE staged (                    -- what a transaction has still to bring into a partition, in order
+    tx INTEGER NOT NULL, topic_id INTEGER NOT NULL, partition INTEGER NOT NULL, number INTEGER NOT NULL,
+    base INTEGER NOT NULL,               -- the offset of its first message
+    count INTEGER NOT NULL,
+    file TEXT,                           -- a staged file in the partition's folder, if it is large
+    data BLOB NOT NULL,                  -- the frames, or with a file only their headers
+    PRIMARY KEY (tx, topic_id, partition, number)
+) WITHOUT ROWID;
+CREATE INDEX staged_by_partition ON staged (topic_id, partition, base);
+"""
 
 
 class Database:
@@ -83,6 +108,8 @@ class Database:
                 self._connection = _connect(path)
                 if create and not self._one("PRAGMA application_id")[0]:
                     self._create()
+                elif self._one("PRAGMA user_version")[0] == 1:
+                    self._run(f"{_SINCE_2} PRAGMA user_version = {FORMAT};")
         _require_format(path, self._one("PRAGMA application_id")[0], self._one("PRAGMA user_version")[0])
         pause_at_fork(self)
 
@@ -122,23 +149,36 @@ class Database:
             raise
 
     @contextmanager
-    def transaction(self, *, after: Callable[[], None] | None = None) -> Iterator[sqlite3.Connection]:
-        """Several statements, all or none, on disk when it returns.
+    def transaction(
+        self, *, after: Callable[[], None] | None = None, durable: bool = True
+    ) -> Iterator[sqlite3.Connection]:
+        """Several statements, all or none, on disk when it returns unless `durable=False`.
 
         `after` is called behind the commit while the lock is still held, so that nobody acts in between.
         """
-        with self._write_lock():
-            connection = self._connection
+        try:
+            with self._write_lock():
+                yield from self._statements(after, durable)
+        except KeyboardInterrupt:
+            self.lock.drop()
+            raise
+
+    def _statements(self, after: Callable[[], None] | None, durable: bool) -> Iterator[sqlite3.Connection]:
+        connection = self._connection
+        if connection.in_transaction:  # Ctrl-C came twice
+            connection.execute("ROLLBACK")
+        if durable:
             connection.execute("PRAGMA synchronous = FULL")
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                yield connection
-                connection.execute("COMMIT")
-                if after is not None:
-                    after()
-            finally:
-                if connection.in_transaction:  # it failed, or Ctrl-C came
-                    connection.execute("ROLLBACK")
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.execute("COMMIT")
+            if after is not None:
+                after()
+        finally:
+            if connection.in_transaction:  # it failed, or Ctrl-C came
+                connection.execute("ROLLBACK")
+            if durable:
                 connection.execute("PRAGMA synchronous = NORMAL")
 
     def check(self) -> list[str]:
@@ -211,13 +251,15 @@ class Database:
             raise refusal(self.path, error) from error
 
     def _create(self) -> None:
-        self._connection.execute("PRAGMA synchronous = FULL")
-        script = (
-            f"BEGIN IMMEDIATE; {_SCHEMA}"
-            f"INSERT INTO meta VALUES ('store_id', '{secrets.token_hex(16)}');"
-            f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {FORMAT}; COMMIT;"
+        self._run(
+            f"{_SCHEMA} {_SINCE_2} INSERT INTO meta VALUES ('store_id', '{secrets.token_hex(16)}');"
+            f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {FORMAT};"
         )
-        self._connection.executescript(script)
+
+    def _run(self, script: str) -> None:
+        """Several statements, all or none, on disk when it returns. The lock is held."""
+        self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.executescript(f"BEGIN IMMEDIATE; {script} COMMIT;")
         self._connection.execute("PRAGMA synchronous = NORMAL")
 
 
@@ -242,7 +284,7 @@ def refuse_stranger(path: str) -> None:
 def _require_format(path: str, application: int, version: int) -> None:
     if application != _APPLICATION_ID:
         raise NotAStore(f"{path} is not a store's database")
-    if version != FORMAT:
+    if version not in _READABLE:
         raise UnknownFormat(
             f"{os.path.dirname(path)} has format {version}, this Penstock knows {FORMAT}",
             hint="upgrade Penstock",

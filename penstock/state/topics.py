@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from penstock.errors import AlreadyExists, InvalidOption, TopicReplaced, UnknownTopic
 from penstock.options import TopicOptions
+from penstock.state.bindings import Bindings
 from penstock.state.database import Database
 
 
@@ -96,6 +97,10 @@ class Topics:
             found.setdefault(partition, {})[parent] = offset
         return found
 
+    def bindings(self, topic_id: int) -> Bindings:
+        """Which partitions producers and groups of a topic were given."""
+        return Bindings(self._database, topic_id)
+
     def make_durable(self) -> None:
         """Return when everything written to `state.db` so far would survive a power cut."""
         with self._database.transaction() as connection:
@@ -114,7 +119,8 @@ class Topics:
         """
         with self._database.transaction(after=after) as connection:
             for table, column in (
-                ("positions", "topic_id"), ("consumers", "topic_id"), ("gates", "topic_id"), ("topics", "id"),
+                ("positions", "topic_id"), ("consumers", "topic_id"), ("gates", "topic_id"),
+                ("bindings", "topic_id"), ("turns", "topic_id"), ("staged", "topic_id"), ("topics", "id"),
             ):  # fmt: skip
                 connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (topic_id,))
 

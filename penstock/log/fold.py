@@ -1,0 +1,228 @@
+"""Folding: what the headers of frames say of their producers, taken in frame by frame.
+
+Bodies are hopped over, except where seqnos leave gaps or, in a repacked segment, producers differ.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from penstock.errors import Corrupt
+from penstock.log import facts as checkpoints
+from penstock.log import frame
+from penstock.log.facts import Facts, Pair
+from penstock.log.folder import PRODUCERS, Folder
+from penstock.log.frame import Frame, Head
+from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
+from penstock.options import KIB
+
+logger = logging.getLogger("penstock.log")
+
+#: Read at a time; the longest header is 17 KiB.
+_CHUNK_BYTES = 64 * KIB
+#: How often checkpoints are looked for before they count as missing.
+_LOOK_AGAIN = 3
+
+
+class Place(NamedTuple):
+    """Up to where frames were folded; of a repacked segment's older generation the byte means nothing."""
+
+    segment: int
+    byte: int = SEGMENT_HEADER_BYTES
+    generation: int = 0
+
+
+def begin(folder: Folder, before: int | None = None) -> tuple[Facts, Place]:
+    """The newest sound checkpoint, up to the segment `before`, and where folding goes on behind it.
+
+    Without one all that is there is folded. That is all there ever was, or older segments are gone:
+    then a damaged checkpoint raises `Corrupt`, and one that is missing is warned of.
+    """
+    for _ in range(_LOOK_AGAIN):
+        bases = [base for base in folder.segments() if before is None or base <= before]
+        damaged = ""
+        for base in reversed(bases):
+            found = checkpoints.load(folder, base)
+            if found.facts is not None:
+                return found.facts, Place(base)
+            damaged = damaged or (found.path if found.is_there else "")
+        first = bases[0] if bases else before or 0
+        if not first:
+            break
+        # Older ones are removed when newer ones are there: between two looks both may have escaped us.
+    if damaged:
+        logger.warning("a damaged producer checkpoint", extra={"path": damaged})
+    if first and damaged:
+        raise checkpoints.refusal(damaged, folder.partition)
+    if first:
+        logger.warning(
+            "the producer checkpoint is missing: seqnos of messages that are gone may be stored again",
+            extra={"path": folder.path},
+        )
+    return Facts(), Place(first)
+
+
+def fold_all(folder: Folder, facts: Facts, place: Place, segment: int, byte: int | None) -> Place:
+    """Fold from `place` up to `byte` of `segment` (None: to its end); return the new place.
+
+    Raises `FileNotFoundError` when a segment on the way was removed.
+    """
+    if place.segment == segment and place.byte == byte:
+        return place
+    bases = [segment]
+    if place.segment != segment:
+        bases = [base for base in folder.segments() if place.segment <= base <= segment]
+        if not bases or bases[0] != place.segment:
+            raise FileNotFoundError(folder.segment_path(place.segment))
+    for base in bases:
+        at = place if base == place.segment else Place(base)
+        place = _fold_segment(folder, facts, at, byte if base == segment else None)
+    return place
+
+
+def _fold_segment(folder: Folder, facts: Facts, place: Place, end: int | None) -> Place:
+    files = folder.files
+    fd = files.open(folder.segment_path(place.segment), write=False)
+    try:
+        head = parse_head(files.pread(fd, SEGMENT_HEADER_BYTES, 0))
+        generation = head.generation if head is not None else 0
+        at = place.byte if generation == place.generation else SEGMENT_HEADER_BYTES
+        end = files.size(fd) if end is None else end
+        at = _Walk(folder, fd, place.segment, None if head is None else head.salt, end).fold(facts, at)
+        return Place(place.segment, at, generation)
+    finally:
+        files.close(fd)
+
+
+class _Walk:
+    """A pass over the frames of one file."""
+
+    def __init__(self, folder: Folder, fd: int, base: int, salt: int | None, end: int) -> None:
+        self._folder = folder
+        self._fd = fd
+        self._base = base
+        self._salt = salt
+        self._end = end
+        self._chunk = b""
+        self._chunk_at = 0
+
+    def fold(self, facts: Facts, at: int) -> int:
+        """Take in every frame from `at` to the end; return the end."""
+        while at < self._end:
+            head = self._head(at)
+            if head is None:
+                if not self._read(at, 8).strip(b"\0"):
+                    break  # zeros reserved for frames to come
+                at = self._next_sound(at)
+                continue
+            if head.flags & (frame.PRODUCER | frame.PRODUCERS):
+                self._take(facts, at, head)
+            at += head.size
+        return self._end
+
+    def _head(self, at: int) -> Head | None:
+        """The sound header at `at`, within the chunk that was read, or in a new one that begins there."""
+        begin = at - self._chunk_at
+        if not 0 <= begin <= len(self._chunk) - frame.HEADER_BYTES or not self._holds_header(begin):
+            self._chunk, self._chunk_at, begin = self._read(at, _CHUNK_BYTES), at, 0
+        head = frame.read_head(self._chunk, begin)
+        if head is not None and self._salt is None:
+            self._salt = head.salt  # the segment's own header is damaged: the frames tell
+        return head if head is not None and head.salt == self._salt else None
+
+    def _holds_header(self, begin: int) -> bool:
+        length = int.from_bytes(self._chunk[begin + 16 : begin + 18], "little")
+        return begin + length <= len(self._chunk)
+
+    def _read(self, at: int, most: int) -> bytes:
+        return self._folder.files.pread(self._fd, min(most, self._end - at), at)
+
+    def _take(self, facts: Facts, at: int, head: Head) -> None:
+        begin = at - self._chunk_at
+        if not head.flags & (frame.SEQNOS | frame.PRODUCERS):
+            extension = self._chunk[begin + frame.HEADER_BYTES : begin + head.header_length]
+            learn(facts, Frame(head, extension, b""))
+            return
+        found = frame.read_frame(self._read(at, head.size), 0, head)
+        if not found.check_body():
+            logger.error(
+                "damage hides which seqnos were stored",
+                extra={"path": self._folder.segment_path(self._base), "byte": at},
+            )
+            return
+        learn(facts, found)
+
+    def _next_sound(self, at: int) -> int:
+        """Where the next sound header behind damage is."""
+        logger.error(
+            "damage may hide which seqnos were stored",
+            extra={"path": self._folder.segment_path(self._base), "byte": at},
+        )
+        data = self._read(at, self._end - at)
+        found = data.find(frame.MAGIC_BYTES, 8)
+        while found >= 0:
+            head = frame.read_head(data, found) if found % 8 == 0 else None
+            if head is not None and (self._salt is None or head.salt == self._salt):
+                return at + found
+            found = data.find(frame.MAGIC_BYTES, found + 4)
+        return self._end
+
+
+def learn(facts: Facts, found: Frame) -> None:
+    """Take in what one frame says of its producers."""
+    head = found.head
+    if head.flags & frame.PRODUCERS:
+        _learn_each(facts, found)
+        return
+    named = found.producer()
+    if named is None or not named[0].id:
+        return  # a group without a producer has no seqnos
+    who, seqno = named
+    if head.flags & frame.SEQNOS:
+        seqno = found.seqnos(head.count - 1, head.count)[0] or 0
+    elif head.count:
+        seqno += head.count - 1
+    facts.learn(Pair(who.id, who.group or ""), seqno, who.epoch, head.written_at)
+
+
+def _learn_each(facts: Facts, found: Frame) -> None:
+    """A repacked frame: the last message of each producer tells."""
+    count = found.head.count
+    last = dict(zip(found.producers(0, count), range(count), strict=True))
+    seqnos, written = found.seqnos(0, count), found.written_times(0, count)
+    for who, place in last.items():
+        if who is not None and who.id:
+            facts.learn(Pair(who.id, who.group or ""), seqnos[place] or 0, who.epoch, written[place])
+
+
+def facts_before(folder: Folder, base: int) -> Facts:
+    """The facts of everything before the sealed end of the log at `base`, a segment's first offset."""
+    while True:
+        facts, place = begin(folder, base)
+        if place.segment >= base:
+            return facts
+        try:
+            older = max(each for each in folder.segments() if each < base)
+            fold_all(folder, facts, place, older, None)
+            return facts
+        except (FileNotFoundError, ValueError):
+            if place.segment in folder.segments():
+                raise
+
+
+def keep_checkpoint(folder: Folder, base: int) -> None:
+    """See that a sound checkpoint of everything before `base` lies on disk; raises `Corrupt`."""
+    if checkpoints.load(folder, base).facts is not None:
+        return
+    checkpoints.save(folder, facts_before(folder, base), base)
+    if checkpoints.load(folder, base).facts is None:
+        raise Corrupt(folder.segment_path(base, PRODUCERS), 0, "what was just written")
+
+
+def keep_later_checkpoint(folder: Folder, base: int) -> None:
+    """The same for everything before `base` or a later segment: then what lies before it may go."""
+    for later in reversed([each for each in folder.segments() if each >= base]):
+        if checkpoints.load(folder, later).facts is not None:
+            return
+    keep_checkpoint(folder, base)

@@ -1,0 +1,192 @@
+"""Transactions that are committed, and what of them is still to be brought into partitions.
+
+The commit is one write to `state.db`: from then on everything in the transaction is true, and whoever
+comes next finishes what its process did not live to do. A record stays until its last partition has
+everything, durably; one with a name stays for ever, so that the same name is never committed twice.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from penstock.errors import AlreadyCommitted, PartitionLost
+from penstock.log.staged import Piece
+from penstock.state.database import Database
+
+
+class Move(NamedTuple):
+    """A consumer's position as a transaction changes it."""
+
+    consumer: str
+    topic_id: int
+    partition: int
+    #: Who reads now, and from where; another value means that someone else took over.
+    epoch: int
+    before: int
+    after: int
+
+
+class Part(NamedTuple):
+    """What a transaction brings into one partition."""
+
+    topic_id: int
+    partition: int
+    pieces: Sequence[Piece]
+
+
+class Transactions:
+    """The store's committed transactions."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def commit(
+        self,
+        tx: int,
+        name: str | None,
+        parts: Sequence[Part],
+        moves: Sequence[Move],
+        now_ns: int,
+        *,
+        check: Callable[[], None],
+    ) -> None:
+        """Make a transaction true, on disk when this returns; nothing of it when this raises.
+
+        `check` is called when nobody can remove staged files any more. Raises `PartitionLost` when a
+        consumer was moved by someone else, `AlreadyCommitted` when the name was committed before.
+        """
+        with self._database.transaction() as connection:
+            check()
+            for move in moves:
+                _move(connection, move, now_ns)
+            if not parts and name is None:
+                return
+            try:
+                connection.execute("INSERT INTO transactions VALUES (?, ?, ?)", (tx, name, now_ns))
+            except sqlite3.IntegrityError:
+                raise AlreadyCommitted(
+                    f"transaction {name!r} was committed before", hint="its messages are there: go on"
+                ) from None
+            connection.executemany(
+                "INSERT INTO staged VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (tx, part.topic_id, part.partition, p.number, p.base, p.count, p.file, p.data)
+                    for part in parts
+                    for p in part.pieces
+                ],
+            )
+
+    def exists(self, tx: int) -> bool:
+        """Whether it was committed; not asked once it is finished."""
+        return self._database.row("SELECT 1 FROM transactions WHERE id = ?", (tx,)) is not None
+
+    def is_committed(self, name: str) -> bool:
+        return self._database.row("SELECT 1 FROM transactions WHERE name = ?", (name,)) is not None
+
+    def names(self, prefix: str) -> list[str]:
+        """Names of committed transactions that begin so."""
+        rows = self._database.rows(
+            "SELECT name FROM transactions WHERE name >= ? AND name < ?", (prefix, prefix + "\U0010ffff")
+        )
+        return [row[0] for row in rows]
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Let names be used again; one whose messages are not all in place yet stays."""
+        with self._database.transaction(durable=False) as connection:
+            connection.executemany(
+                "DELETE FROM transactions WHERE name = ? "
+                "AND NOT EXISTS (SELECT 1 FROM staged WHERE staged.tx = transactions.id)",
+                [(name,) for name in names],
+            )
+
+    def unfinished(self) -> list[tuple[int, int]]:
+        """(topic id, partition) where something is still to be brought in."""
+        return self._database.rows("SELECT DISTINCT topic_id, partition FROM staged")
+
+    def finish(self, tx: int, places: Iterable[tuple[int, int]]) -> None:
+        """A transaction is whole and durable in these (topic id, partition).
+
+        Should the power take this back, the next process finds everything in place and says it again.
+        """
+        with self._database.transaction(durable=False) as connection:
+            connection.executemany(
+                "DELETE FROM staged WHERE tx = ? AND topic_id = ? AND partition = ?",
+                [(tx, *place) for place in places],
+            )
+            connection.execute(
+                "DELETE FROM transactions WHERE id = ?1 AND name IS NULL "
+                "AND NOT EXISTS (SELECT 1 FROM staged WHERE tx = ?1)",
+                (tx,),
+            )
+
+    def files(self, topic_id: int, partition: int) -> set[str]:
+        """Staged files that committed transactions still need."""
+        rows = self._database.rows(
+            "SELECT file FROM staged WHERE topic_id = ? AND partition = ? AND file IS NOT NULL",
+            (topic_id, partition),
+        )
+        return {row[0] for row in rows}
+
+    def pieces(self, topic_id: int) -> dict[int, list[Piece]]:
+        """What is still to be brought into a topic, by partition; nothing in a store of format 1."""
+        if self._database.row("SELECT 1 FROM sqlite_master WHERE name = 'staged'") is None:
+            return {}
+        found: dict[int, list[Piece]] = {}
+        rows = self._database.rows(
+            "SELECT partition, tx, number, base, count, file, data FROM staged WHERE topic_id = ? "
+            "ORDER BY base",
+            (topic_id,),
+        )
+        for partition, *piece in rows:
+            found.setdefault(partition, []).append(Piece(*piece))
+        return found
+
+    def collect(self, remove: Callable[[], None]) -> None:
+        """Call `remove` while no transaction can commit."""
+        with self._database.transaction(after=remove) as connection:
+            connection.execute("SELECT 1")
+
+    def ledger(self, topic_id: int, partition: int) -> PartitionLedger:
+        return PartitionLedger(self, self._database, topic_id, partition)
+
+
+class PartitionLedger:
+    """What the store remembers for one partition (`penstock.log.staged.Ledger`)."""
+
+    def __init__(self, transactions: Transactions, database: Database, topic_id: int, partition: int) -> None:
+        self._transactions = transactions
+        self._database = database
+        self._place = (topic_id, partition)
+
+    def unfinished(self) -> list[Piece]:
+        rows = self._database.rows(
+            "SELECT tx, number, base, count, file, data FROM staged WHERE topic_id = ? AND partition = ? "
+            "ORDER BY base",
+            self._place,
+        )
+        return [Piece(*row) for row in rows]
+
+    def move(self, pieces: Iterable[Piece]) -> None:
+        with self._database.transaction() as connection:
+            connection.executemany(
+                "UPDATE staged SET base = ? WHERE topic_id = ? AND partition = ? AND tx = ? AND number = ?",
+                [(piece.base, *self._place, piece.tx, piece.number) for piece in pieces],
+            )
+
+    def finish(self, tx: int) -> None:
+        self._transactions.finish(tx, [self._place])
+
+
+def _move(connection: sqlite3.Connection, move: Move, now_ns: int) -> None:
+    changed = connection.execute(
+        "UPDATE positions SET position = ?, updated = ? "
+        "WHERE consumer = ? AND topic_id = ? AND partition = ? AND epoch = ? AND position = ?",
+        (move.after, now_ns, move.consumer, move.topic_id, move.partition, move.epoch, move.before),
+    )
+    if not changed.rowcount:
+        raise PartitionLost(
+            f"consumer {move.consumer!r} was moved in partition {move.partition} by someone else",
+            hint="nothing was committed; the reader goes on at the stored position",
+        )
