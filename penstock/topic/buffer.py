@@ -16,9 +16,10 @@ class Extras(NamedTuple):
     headers: Headers | None
     timestamp: int | None
     partition: int | None
+    group: str | None = None
 
 
-_NONE = Extras(None, None, None)
+NO_EXTRAS = Extras(None, None, None)
 
 _VALUE, _KEY, _EXTRAS = itemgetter(0), itemgetter(1), itemgetter(2)
 
@@ -32,7 +33,7 @@ def columns(entries: Sequence[Entry], now_ns: int) -> Outgoing:
     with_keys = keys if any(key is not None for key in keys) else None
     if not any(map(_EXTRAS, entries)):
         return Outgoing(values, with_keys)
-    rows = [extras or _NONE for _, _, extras in entries]
+    rows = [extras or NO_EXTRAS for _, _, extras in entries]
     has_headers = any(row.headers for row in rows)
     has_times = any(row.timestamp is not None for row in rows)
     has_partitions = any(row.partition is not None for row in rows)
@@ -42,6 +43,7 @@ def columns(entries: Sequence[Entry], now_ns: int) -> Outgoing:
         [row.headers for row in rows] if has_headers else None,
         [now_ns if row.timestamp is None else row.timestamp for row in rows] if has_times else None,
         [row.partition for row in rows] if has_partitions else None,
+        groups=[row.group for row in rows] if any(row.group for row in rows) else None,
     )
 
 
@@ -52,13 +54,13 @@ class Special(NamedTuple):
     extras: Extras
 
 
-#: Value, key, value, key, …: a list of them is quicker to fill and to take apart than one of tuples.
-Pairs = list[bytes | Special | None]
+#: Value, key, value, key, … (a producer's writer: value, key, seqno, …): a list of them is quicker to fill
+#: and to take apart than one of tuples.
+Pairs = list[bytes | Special | int | None]
 
 
-def pair_columns(pairs: Pairs, now_ns: int, *, plain: bool, extras: Extras | None) -> Outgoing:
+def pair_columns(values: Pairs, keys: Pairs, now_ns: int, *, plain: bool, extras: Extras | None) -> Outgoing:
     """Pairs as columns. `plain` promises that none is special; `extras` are those of all others."""
-    values, keys = pairs[0::2], pairs[1::2]
     if plain and extras is None:
         with_keys = keys if any(key is not None for key in keys) else None
         return Outgoing(values, with_keys)  # type: ignore[arg-type]

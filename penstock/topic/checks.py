@@ -7,7 +7,14 @@ from typing import Any
 
 from penstock.errors import InvalidOption, MessageTooLarge, WrongType
 from penstock.message import Headers
-from penstock.options import HEADERS_BYTES_MAX, KEY_BYTES_MAX, TIME_MAX_NS, TIME_MIN_NS
+from penstock.options import (
+    HEADERS_BYTES_MAX,
+    KEY_BYTES_MAX,
+    SEQNO_MAX,
+    TIME_MAX_NS,
+    TIME_MIN_NS,
+    whole,
+)
 
 
 def checked_key(key: str | bytes | None) -> bytes | None:
@@ -71,6 +78,11 @@ def checked_headers(headers: Mapping[Any, Any] | None) -> Headers | None:
     if total > HEADERS_BYTES_MAX:
         raise MessageTooLarge(f"headers of {total} bytes are over the limit of {HEADERS_BYTES_MAX}")
     return headers
+
+
+def checked_seqno(seqno: object) -> int:
+    """A producer's number for a message."""
+    return whole("seqno", seqno, 0, SEQNO_MAX)
 
 
 def checked_times(timestamps: Sequence[int]) -> Sequence[int]:

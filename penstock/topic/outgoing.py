@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from operator import countOf
+from operator import countOf, gt
 from typing import Any
 
 from penstock.errors import InvalidOption, WrongType
 from penstock.log.columns import Lengths, measure
-from penstock.message import Batch, Headers
+from penstock.log.frame import RAW
+from penstock.message import Batch, Headers, value_bytes
 from penstock.options import KEY_BYTES_MAX, nanoseconds
-from penstock.topic.checks import checked_headers, checked_key, checked_times, checked_value
+from penstock.topic.checks import (
+    checked_headers,
+    checked_key,
+    checked_seqno,
+    checked_times,
+    checked_value,
+)
+from penstock.topic.packing import Packing
 from penstock.topic.partitions import Outgoing
 
 Value = bytes | str | None
@@ -45,18 +53,22 @@ def many(
     timestamps: Any,
     partition: int | None,
     limit: int,
+    packing: Packing | None = None,
 ) -> Outgoing:
-    """Many messages: lists, Arrow arrays, an Arrow table or record batch, a `Batch`, or any Arrow stream."""
+    """Many messages: lists, Arrow arrays, an Arrow table or record batch, a `Batch`, or any Arrow stream.
+
+    What a table or a `Batch` brings are bytes, also for a typed topic.
+    """
     is_whole = isinstance(values, Batch) or _is_table(values)
     if is_whole and not (keys is None and headers is None and timestamps is None):
         raise InvalidOption("a table or a Batch brings its own keys, headers and timestamps")
     if isinstance(values, Batch):
-        return _of_batch(values, partition, limit)
+        return _of_batch(values, partition, limit, packing)
     if isinstance(values, (str, bytes, bytearray, memoryview)):
         raise WrongType("write_many takes a list of values; for one value there is write()")
     if is_whole:
         values, keys, headers, timestamps = _table_columns(values)
-    stored, value_lengths = _values(_as_list("values", values), limit)
+    stored, value_lengths = _values(_as_list("values", values), limit, packing, are_bodies=is_whole)
     count = len(stored)
     stored_keys, key_lengths = _keys(_of_length("keys", keys, count))
     return Outgoing(
@@ -66,11 +78,16 @@ def many(
         _times(_of_length("timestamps", timestamps, count)),
         None if partition is None else [partition] * count,
         (value_lengths, key_lengths),
+        RAW if packing is None else packing.codec,
     )
 
 
-def _values(values: Sequence[Any], limit: int) -> tuple[Sequence[bytes | None], Lengths | None]:
+def _values(
+    values: Sequence[Any], limit: int, packing: Packing | None, *, are_bodies: bool
+) -> tuple[Sequence[bytes | None], Lengths | None]:
     """Values as they are stored, and their lengths if all of them are bytes."""
+    if packing is not None:
+        return packing.many(values, are_bodies=are_bodies), None
     if countOf(map(type, values), bytes) == len(values) > 0:
         lengths = measure(values)
         if _longest(lengths) <= limit:
@@ -109,6 +126,34 @@ def _times(timestamps: Sequence[Any] | None) -> Sequence[int] | None:
     return [nanoseconds("timestamp", each) for each in timestamps]
 
 
+def seqnos_of(column: Any, count: int) -> Sequence[int]:
+    """Seqnos that belong to `count` values: whole numbers that do not go back."""
+    numbers = column if isinstance(column, range) else _as_list("seqnos", column)
+    if len(numbers) != count:
+        raise InvalidOption(f"{len(numbers)} seqnos for {count} values")
+    if not numbers:
+        return numbers
+    checked_seqno(numbers[0])
+    checked_seqno(numbers[-1])
+    numbers = consecutive(numbers)
+    if isinstance(numbers, range) and numbers.step == 1:
+        return numbers
+    for number in numbers:
+        checked_seqno(number)
+    if any(map(gt, numbers, numbers[1:])):
+        raise InvalidOption("seqnos go back", hint="they grow from message to message; gaps are fine")
+    return numbers
+
+
+def consecutive(numbers: Sequence[int]) -> Sequence[int]:
+    """As a range, if that is what they are."""
+    first, last = numbers[0], numbers[-1]
+    if isinstance(numbers, range) or last - first != len(numbers) - 1:
+        return numbers
+    counted = range(first, last + 1)
+    return counted if (numbers if isinstance(numbers, list) else list(numbers)) == list(counted) else numbers
+
+
 def _as_list(name: str, column: Any) -> Sequence[Any]:
     if isinstance(column, (list, tuple)):
         return column
@@ -130,16 +175,17 @@ def _of_length(name: str, column: Any, count: int) -> Sequence[Any] | None:
     return listed
 
 
-def _of_batch(batch: Batch, partition: int | None, limit: int) -> Outgoing:
+def _of_batch(batch: Batch[Any], partition: int | None, limit: int, packing: Packing | None) -> Outgoing:
     messages = batch.messages()
     keys = [m.key for m in messages]
     headers = [m.headers or None for m in messages]
     return Outgoing(
-        _values([m.value for m in messages], limit)[0],
+        _values([value_bytes(m) for m in messages], limit, packing, are_bodies=True)[0],
         keys if any(key is not None for key in keys) else None,
         headers if any(headers) else None,
         [m.timestamp for m in messages],
         None if partition is None else [partition] * len(messages),
+        codec=RAW if packing is None else packing.codec,
     )
 
 

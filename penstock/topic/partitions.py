@@ -16,13 +16,20 @@ from penstock.files import Files
 from penstock.log.append import Appended, Rerouted
 from penstock.log.columns import Lengths
 from penstock.log.encode import Draft, encode
+from penstock.log.frame import RAW, Producer
 from penstock.log.log import Log
+from penstock.log.producers import Claim, Pair
 from penstock.message import Headers, Stored
 from penstock.options import KIB, MIB, PARTITIONS_MAX, Place, TopicOptions, spot, whole
 from penstock.state.consumers import Consumers
 from penstock.state.topics import TopicRecord, Topics
-from penstock.topic.routing import PARTITIONERS
+from penstock.state.transactions import Transactions
+from penstock.topic.gates import Gates
+from penstock.topic.routing import PARTITIONERS, Share
+from penstock.topic.sender import Sender
 
+#: Writes under no name.
+NOBODY = Sender()
 #: A writer's frames: large enough to be worth a checksum, small enough to be read alone.
 FRAME_BYTES = MIB
 FRAME_MESSAGES = 10_000
@@ -41,6 +48,13 @@ class Outgoing(NamedTuple):
     partitions: Sequence[int | None] | None = None
     #: Lengths of values and keys, where checking them has found them.
     lengths: tuple[Lengths | None, Lengths | None] = (None, None)
+    #: How all values are encoded.
+    codec: int = RAW
+    #: Who writes, and the number each message has for them, ascending.
+    producer: Producer | None = None
+    seqnos: Sequence[int] | None = None
+    #: Groups of their own, where messages have one.
+    groups: Sequence[str | None] | None = None
 
     def pick(self, places: Sequence[int]) -> Outgoing:
         """Those at `places`, in that order."""
@@ -50,6 +64,10 @@ class Outgoing(NamedTuple):
             self.headers and [self.headers[i] for i in places],
             self.timestamps and [self.timestamps[i] for i in places],
             self.partitions and [self.partitions[i] for i in places],
+            codec=self.codec,
+            producer=self.producer,
+            seqnos=self.seqnos and [self.seqnos[i] for i in places],
+            groups=self.groups and [self.groups[i] for i in places],
         )
 
     def part(self, first: int, stop: int) -> Outgoing:
@@ -59,6 +77,10 @@ class Outgoing(NamedTuple):
             self.headers and self.headers[first:stop],
             self.timestamps and self.timestamps[first:stop],
             self.partitions and self.partitions[first:stop],
+            codec=self.codec,
+            producer=self.producer,
+            seqnos=self.seqnos and self.seqnos[first:stop],
+            groups=self.groups and self.groups[first:stop],
         )
 
 
@@ -67,11 +89,16 @@ class Landed(NamedTuple):
 
     partition: int
     places: Sequence[int]
-    appended: Appended
+    #: Where, and what to wait for; None when there is nothing to wait for.
+    appended: Appended | None
     #: How many bytes they take in the log.
     size: int
+    #: They were there before, and were not stored again.
+    duplicate: bool = False
 
     def stored(self) -> Stored:
+        if self.duplicate or self.appended is None:
+            return Stored(self.partition, -1, len(self.places), duplicate=True)
         return Stored(self.partition, self.appended.first, len(self.places))
 
 
@@ -81,27 +108,38 @@ class Closable(Protocol):
     def close(self) -> None: ...
 
 
+class LetsGo(Protocol):
+    """What holds something that others wait for."""
+
+    def let_go(self) -> None: ...
+
+
 class Partitions:
     """One topic, as one process has it open: opens logs when they are used, notices new ones."""
 
     def __init__(
-        self, folder: str, record: TopicRecord, topics: Topics, consumers: Consumers, files: Files,
-        clock: Clock, *, read_only: bool = False,
+        self, folder: str, record: TopicRecord, topics: Topics, consumers: Consumers,
+        transactions: Transactions, files: Files, clock: Clock, *, read_only: bool = False,
     ) -> None:  # fmt: skip
         self.folder = folder
         self.record = record
         self.topics = topics
         self.consumers = consumers
+        self.transactions = transactions
         self.files = files
         self.clock = clock
         self.read_only = read_only
         self._logs: dict[int, Log] = {}
         self._mutex = threading.Lock()
         self._turn = itertools.count()
+        self.bindings = topics.bindings(record.id)
+        self.gates = Gates(self)
         self._closed = ""
         self._dropped = False
         #: Open writers: they are closed before the store is, or what they hold would be lost.
         self.writers: weakref.WeakSet[Closable] = weakref.WeakSet()
+        #: Open readers: they let go of their leases when the store is closed, and hear of it.
+        self.readers: weakref.WeakSet[LetsGo] = weakref.WeakSet()
         #: Called after a segment was sealed here, with the partition's number.
         self.on_roll: Callable[[int], None] = lambda partition: None
 
@@ -129,7 +167,7 @@ class Partitions:
         with self._mutex:
             if partition not in self._logs:
                 self._logs[partition] = self._open(partition)
-                self._logs[partition].help_sync()
+                self._logs[partition].help()
             return self._logs[partition]
 
     def check(self, partition: int | None) -> None:
@@ -173,63 +211,106 @@ class Partitions:
 
     # Writing.
 
-    def append(self, batch: Outgoing) -> Iterator[Landed]:
+    def append(self, batch: Outgoing, sender: Sender = NOBODY) -> Iterator[Landed]:
         """Append each message to its partition; visible to writers, not yet durable.
 
         Yields as it goes, so that the caller knows what is stored when a later partition fails.
         """
         tree = self.record.tree  # before routing: if another thread learns of a new tree, we route again
-        left = self._route(batch, range(len(batch.values)))
+        left = self.route(batch, range(len(batch.values)), sender)
         while left:
-            number, places = left[0]
-            drafts = encode_all(
-                batch if len(places) == len(batch.values) else batch.pick(places), self.clock.now_ns()
-            )
             try:
-                appended = self.append_drafts(number, drafts, tree)
-                yield Landed(number, places, appended, sum(draft.size for draft in drafts))
-                left = left[1:]
+                landed = self._append_share(batch, left[0], sender, tree)
             except Rerouted:
                 if self.record.tree != tree:  # else it was the partition that had not heard of the tree
                     tree = self.record.tree
-                    left = self._route(batch, sorted(place for _, places in left for place in places))
+                    places = sorted(place for share in left for place in share.places)
+                    left = self.route(batch, places, sender)
+                continue
+            yield from landed
+            left = left[1:]
 
-    def append_drafts(self, partition: int, drafts: Sequence[Draft], tree: int) -> Appended:
+    def _append_share(self, batch: Outgoing, share: Share, sender: Sender, tree: int) -> list[Landed]:
+        if sender.producer_id:
+            return [
+                Landed(share.partition, places, appended, size, duplicate=not size)
+                for places, appended, size in sender.append(self, batch, share, tree)
+            ]
+        drafts = self.drafts(batch, share)
+        appended = self.append_drafts(share.partition, drafts, tree)
+        return [Landed(share.partition, share.places, appended, sum(draft.size for draft in drafts))]
+
+    def drafts(self, batch: Outgoing, share: Share) -> list[Draft]:
+        """What one partition gets of a batch that no producer numbered, as frames."""
+        places = share.places
+        picked = batch if len(places) == len(batch.values) else batch.pick(places)
+        if share.group:
+            picked = picked._replace(producer=Producer("", share.group), seqnos=range(len(places)))
+        return self.encode(picked)
+
+    def encode(self, batch: Outgoing) -> list[Draft]:
+        return encode_all(batch, self.clock.now_ns(), compress=self.options.compress is not None)
+
+    def append_drafts(
+        self, partition: int, drafts: Sequence[Draft], tree: int, claim: Claim | None = None
+    ) -> Appended:
         """Append frames to one partition; `Rerouted` when the partitions changed since `tree`."""
         log = self.log(partition)
         try:
-            appended = log.append(drafts, tree=tree)
+            appended = log.append(drafts, tree=tree, claim=claim)
         except Rerouted:
-            self._catch_up(log)
+            self.catch_up(log)
             raise
-        if log.appender.sealed:
-            self.on_roll(partition)
+        self.on_appended(partition)
         return appended
+
+    def on_appended(self, partition: int) -> None:
+        """Have what was sealed tidied."""
+        if self.log(partition).appender.sealed:
+            self.on_roll(partition)
 
     def sync(self, landed: Sequence[Landed]) -> None:
         """Return when all of it would survive a power cut."""
         for each in landed:
-            self._logs[each.partition].sync(each.appended)
+            if each.appended is not None:
+                self._logs[each.partition].sync(each.appended)
 
-    def _route(self, batch: Outgoing, places: Sequence[int]) -> list[tuple[int, Sequence[int]]]:
-        """(partition, places in the batch) for each partition that gets something."""
+    def route(self, batch: Outgoing, places: Sequence[int], sender: Sender = NOBODY) -> list[Share]:
+        """What each partition gets: those chosen, then by group, by key, by producer, and in turn."""
         count = len(self)
-        if batch.partitions is None:
+        if batch.partitions is None and batch.groups is None:
             if count == 1:
-                return [(0, places)]
-            if batch.keys is None:
-                return [(next(self._turn) % count, places)]
-        choose = PARTITIONERS[self.options.partitioner]
-        chosen: dict[int, list[int]] = {}
+                return [Share(0, sender.group, places)]
+            if sender.group or batch.keys is None:
+                return [Share(self._without_key(sender, sender.group), sender.group, places)]
+        choose = sender.choose or PARTITIONERS[self.options.partitioner]
+        chosen: dict[tuple[int, str], list[int]] = {}
         for place in places:
+            group = (batch.groups[place] if batch.groups is not None else None) or sender.group
             number = batch.partitions[place] if batch.partitions is not None else None
             if number is None:
-                key = batch.keys[place] if batch.keys is not None else None
-                number = choose(key, count) if key is not None else next(self._turn) % count
-            chosen.setdefault(number, []).append(place)
-        return sorted(chosen.items())
+                key = batch.keys[place] if batch.keys is not None and not group else None
+                number = choose(key, count) if key is not None else self._without_key(sender, group)
+            chosen.setdefault((number, group), []).append(place)
+        keyed = batch.keys is not None
+        return [Share(*key, places, keyed and not key[1]) for key, places in sorted(chosen.items())]
 
-    def _catch_up(self, log: Log) -> None:
+    def _without_key(self, sender: Sender, group: str) -> int:
+        """The partition that a group, or a producer, is bound to; for others the next one in turn."""
+        count = len(self)
+        if count == 1:
+            return 0
+        if not group and not sender.producer_id:
+            return next(self._turn) % count
+        pair = Pair(sender.producer_id, group)
+        number = self.bindings.partition(
+            *pair, count, self.clock.now_ns(), lambda: self.gates.only_partition(pair)
+        )
+        if number >= count:  # bound by a process that knows of more partitions than we do
+            self.refresh()
+        return number
+
+    def catch_up(self, log: Log) -> None:
         """Learn of new partitions, and finish telling writers if whoever added them died before it did."""
         with log.folder.append:
             self.refresh()
@@ -241,6 +322,9 @@ class Partitions:
         """Change options; added partitions open to a consumer once it has read what came before."""
         for partition in range(len(self), options.partitions):
             self._open(partition).close()
+        if options.partitions > len(self):
+            for log in self.logs():
+                log.producers.load()  # most of it, before anyone has to wait for us
         with ExitStack() as locks:
             logs = self.logs()
             for log in logs:
@@ -249,6 +333,7 @@ class Partitions:
             if options.partitions > len(self):
                 for log in logs:
                     log.sync_all()  # a gate behind messages that go with the power would stay shut
+                    log.appender.save_gate()
             gates = [
                 (partition, parent, end)
                 for partition in range(len(self), options.partitions)
@@ -272,6 +357,8 @@ class Partitions:
 
     def close(self, reason: str = "the store is closed") -> None:
         self._closed = reason
+        for reader in list(self.readers):
+            reader.let_go()
         for log in self._logs.values():
             log.close()
         self._logs.clear()
@@ -288,6 +375,7 @@ class Partitions:
             clock=self.clock,
             committed=lambda: self.consumers.highest(record.id, partition),
             require_topic=lambda: self.topics.by_id(record.id),
+            ledger=self.transactions.ledger(record.id, partition),
             read_only=self.read_only,
         )
 
@@ -299,15 +387,15 @@ class Partitions:
             raise Closed(f"topic {self.name!r}: {self._closed}", hint="open the store again")
 
 
-def encode_all(batch: Outgoing, created: int) -> list[Draft]:
-    """A batch as frames of at most 1 MiB or 10,000 messages."""
+def encode_all(batch: Outgoing, created: int, *, compress: bool = False) -> list[Draft]:
+    """A batch as frames of at most 1 MiB (before compression) or 10,000 messages."""
     if _seems_small(batch):  # weighing all messages first would cost as much as encoding them
         with suppress(MessageTooLarge):  # the first message was no measure of the others
-            whole = _encode(batch, created)
-            if whole.size <= FRAME_BYTES or len(batch.values) == 1:
+            whole = _encode(batch, created, compress)
+            if whole.weight <= FRAME_BYTES or len(batch.values) == 1:
                 return [whole]
             del whole
-    return [_encode(batch.part(first, stop), created) for first, stop in _frame_bounds(batch)]
+    return [_encode(batch.part(first, stop), created, compress) for first, stop in _frame_bounds(batch)]
 
 
 def _seems_small(batch: Outgoing) -> bool:
@@ -317,10 +405,11 @@ def _seems_small(batch: Outgoing) -> bool:
     return (count <= FRAME_MESSAGES and count * size <= FRAME_BYTES and batch.headers is None) or count == 1
 
 
-def _encode(batch: Outgoing, created: int) -> Draft:
+def _encode(batch: Outgoing, created: int, compress: bool) -> Draft:
     return encode(
         batch.values, batch.keys, created=created, headers=batch.headers, timestamps=batch.timestamps,
-        lengths=batch.lengths,
+        lengths=batch.lengths, codec=batch.codec, compress=compress,
+        producer=(batch.producer, batch.seqnos) if batch.producer and batch.seqnos else None,
     )  # fmt: skip
 
 

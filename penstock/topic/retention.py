@@ -10,6 +10,7 @@ from penstock.clock import NANOSECONDS
 from penstock.log.folder import file_bytes
 from penstock.log.log import Log
 from penstock.topic.partitions import Partitions
+from penstock.topic.staging import remove_abandoned
 
 logger = logging.getLogger("penstock.retention")
 
@@ -69,14 +70,14 @@ def vacuum_partition(partitions: Partitions, number: int) -> Vacuumed | None:
         if not alone:
             return None
         log.tidy()
+        remove_abandoned(partitions, log)
         return _vacuum(partitions, log)
 
 
 def _vacuum(partitions: Partitions, log: Log) -> Vacuumed:
     bounds = log.bounds()
     now = partitions.clock.now_ns()
-    wanted = max(bounds.start, _start_by_age(log, partitions.options.retention_ns, now))
-    wanted = max(wanted, _start_by_bytes(log, partitions.options.max_bytes))
+    wanted = max(bounds.start, _wanted(partitions, log, now))
     start, held_by = held_back(wanted, _holds(partitions, log.partition), log, now)
     start = max(start, bounds.start)
     if start > bounds.start:
@@ -86,6 +87,21 @@ def _vacuum(partitions: Partitions, log: Log) -> Vacuumed:
     return Vacuumed(
         log.partition, bounds.start, trimmed.start, trimmed.messages, trimmed.segments, trimmed.bytes, held_by
     )
+
+
+def held(partitions: Partitions, number: int) -> tuple[int, tuple[str, ...]]:
+    """How many messages retention would remove now if consumers did not keep them, and which do."""
+    log, now = partitions.log(number), partitions.clock.now_ns()
+    first = log.bounds().start
+    wanted = max(first, _wanted(partitions, log, now))
+    start, held_by = held_back(wanted, _holds(partitions, number), log, now)
+    return wanted - max(start, first), held_by
+
+
+def _wanted(partitions: Partitions, log: Log, now: int) -> int:
+    """Where the partition would begin by age and by size."""
+    options = partitions.options
+    return max(_start_by_age(log, options.retention_ns, now), _start_by_bytes(log, options.max_bytes))
 
 
 def _start_by_age(log: Log, retention_ns: int | None, now: int) -> int:

@@ -1,4 +1,4 @@
-"""Which partition a message goes to: an explicit one, by its key, or in turn.
+"""Which partition a message goes to: an explicit one, its group's, by its key, its producer's, or in turn.
 
 `range` divides the hashes into contiguous ranges, so that a partition can later be split in two
 without touching the others. `diskq` and `kafka` choose as those systems do, for data that is shared
@@ -7,18 +7,33 @@ with them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 from zlib import crc32
 
+from penstock.errors import InvalidOption, WrongType
+
+#: From a key and the number of partitions to one of them; the same answer whenever it is asked.
 Partitioner = Callable[[bytes, int], int]
 
-_MIX = 0x9E3779B1  # spreads neighbouring sums over the whole range
+
+class Share(NamedTuple):
+    """Messages of one batch that go to one partition: their group ("" is none) and places in the batch."""
+
+    partition: int
+    group: str
+    places: Sequence[int]
+    #: Keys have chosen the partition of some of them.
+    keyed: bool = False
+
+
+MIX = 0x9E3779B1  # spreads neighbouring sums over the whole range
 _U32 = 0xFFFFFFFF
 
 
 def by_range(key: bytes, partitions: int) -> int:
     """CRC-32 of the key, mixed, over equal contiguous ranges."""
-    return (crc32(key) * _MIX & _U32) * partitions >> 32
+    return (crc32(key) * MIX & _U32) * partitions >> 32
 
 
 def by_diskq(key: bytes, partitions: int) -> int:
@@ -48,6 +63,23 @@ def murmur2(data: bytes) -> int:
         hashed = hashed * multiplier & _U32
     hashed = (hashed ^ hashed >> 13) * multiplier & _U32
     return hashed ^ hashed >> 15
+
+
+def checked(choose: object) -> Partitioner:
+    """A partitioner of the user's own (S001-38), whose answers are checked."""
+    if not callable(choose):
+        raise WrongType(f"partitioner is a function of a key and a number, not {type(choose).__name__}")
+
+    def chosen(key: bytes, partitions: int) -> int:
+        number = choose(key, partitions)
+        if type(number) is not int or not 0 <= number < partitions:
+            raise InvalidOption(
+                f"the partitioner chose {number!r} for key {key[:60]!r}",
+                hint=f"an int from 0 to {partitions - 1}",
+            )
+        return number
+
+    return chosen
 
 
 PARTITIONERS: dict[str, Partitioner] = {"range": by_range, "diskq": by_diskq, "kafka": by_kafka}

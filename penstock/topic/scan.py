@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic
 
 from penstock import arrow
-from penstock.message import Batch, Message
+from penstock.message import Batch, Message, V
 from penstock.options import MIB, Place, spot
 from penstock.topic.partitions import Partitions
 
@@ -18,7 +18,7 @@ _BATCH_BYTES = MIB
 _BATCH_MESSAGES = 65_536
 
 
-class Scan:
+class Scan(Generic[V]):
     """Messages from one place to another; where "latest" was is fixed when the scan is made.
 
     Iterate it for batches, `messages()` for messages, or hand it to anything that takes an Arrow
@@ -28,11 +28,13 @@ class Scan:
 
     def __init__(
         self, partitions: Partitions, partition: int | None, start: Place, stop: Place,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None, decode: Callable[[bytes], Any] | None = None,
     ) -> None:  # fmt: skip
+        self._decode = decode
         self._names = None if columns is None else tuple(columns)
         if self._names is not None:
             arrow.schema(self._names)  # a wrong name is said now
+        partitions.refresh()  # others may have added some
         now = partitions.clock.now_ns()
         chosen = range(len(partitions)) if partition is None else (partition,)
         self._partitions = partitions
@@ -48,14 +50,14 @@ class Scan:
         """(partition, first offset, offset behind the last) of what this scan reads."""
         return list(self._ranges)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Batch[V]]:
         """Batches of neighbouring messages, partition after partition."""
         for number, first, stop in self._ranges:
             cursor = self._partitions.log(number).cursor(first, far=True)
             while rows := cursor.read(_BATCH_MESSAGES, _BATCH_BYTES, stop):
-                yield Batch(self._partitions.name, rows)
+                yield Batch(self._partitions.name, rows, self._decode)
 
-    def messages(self) -> Iterator[Message]:
+    def messages(self) -> Iterator[Message[V]]:
         for batch in self:
             yield from batch
 

@@ -18,18 +18,20 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from time import monotonic
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn
 
-from penstock.errors import Closed, PenstockError, WriteTimeout
+from penstock.errors import Closed, InvalidOption, PenstockError, WriteTimeout
 from penstock.locks import FORKED, forget_in_child
-from penstock.message import Headers, Receipts, Stored
-from penstock.options import KEY_BYTES_MAX, KIB, Sync, nanoseconds
+from penstock.message import Headers, Receipts, Stored, V
+from penstock.options import KEY_BYTES_MAX, KIB, Sync, identifier, nanoseconds
 from penstock.topic import outgoing
 from penstock.topic.buffer import Extras, Pairs, Special, pair_columns, weight
 from penstock.topic.checks import checked_headers, checked_key, checked_value
-from penstock.topic.outgoing import Key, Value
-from penstock.topic.partitions import FRAME_BYTES, FRAME_MESSAGES, Landed, Partitions
+from penstock.topic.outgoing import Key
+from penstock.topic.packing import Packing
+from penstock.topic.partitions import FRAME_BYTES, FRAME_MESSAGES, NOBODY, Landed, Outgoing, Partitions
 from penstock.topic.scan import Scan
+from penstock.topic.sender import Sender
 
 logger = logging.getLogger("penstock.writer")
 
@@ -39,19 +41,24 @@ _IDLE_S = 1.0
 #: Values that, with keys and offsets, make a frame of somewhat less than 1 MiB.
 _FRAME_WORTH_BYTES = FRAME_BYTES * 3 // 4
 #: Messages up to this size take the short way in.
-_SMALL_BYTES = KIB
-#: The clock is looked at once for so many values and keys, since looking costs as much as a message.
-_LOOK_EVERY = 2 * 256
+SMALL_BYTES = KIB
+#: The clock is looked at once for so many values, keys and seqnos: looking costs as much as a message.
+LOOK_EVERY = 2 * 3 * 85
 
 
-class Writer:
+class Writer(Generic[V]):
     """Writes many messages to a topic; safe to share between threads. Use it with `with`."""
+
+    #: How many items of `_pending` are one message.
+    _width = 2
 
     def __init__(
         self, partitions: Partitions, *, headers: Mapping[str, str | bytes] | None, linger_s: float,
-        buffer_bytes: int, timeout_s: float | None, sync: Sync,
+        buffer_bytes: int, timeout_s: float | None, sync: Sync, sender: Sender = NOBODY,
+        packing: Packing | None = None,
     ) -> None:  # fmt: skip
         self._partitions = partitions
+        self._sender = sender
         self._headers = checked_headers(headers)
         self._linger_s = linger_s
         self._buffer_bytes = max(buffer_bytes, 1)
@@ -59,11 +66,15 @@ class Writer:
         self._sync = sync
         self._extras = None if self._headers is None else Extras(self._headers, None, None)
         self._limit = partitions.options.max_message_bytes
-        self._small = min(self._limit, _SMALL_BYTES)
+        self._packing = packing
+        # Who packs, or asks a partitioner before a message is accepted, looks at every one.
+        short = packing is None and sender.choose is None
+        self._small = min(self._limit, SMALL_BYTES) if short else -1
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._pending: Pairs = []  # grows without the lock; only its front is taken, under the lock
         self._plain = True  # nothing special is pending
+        self._tried = 0  # so many of those in front could not be appended before
         self._pending_bytes = 0  # about: threads may overtake each other in counting
         self._deadline = 0.0  # when what is pending has lingered long enough
         self._watched = False  # somebody will see to what is pending
@@ -76,6 +87,7 @@ class Writer:
         self._broken = False  # failed or closed
         self._alert = False  # broken, ending or perhaps without room: looked at by every write
         self._written = 0
+        self._skipped = 0
         self._idle = False
         self._thread: threading.Thread | None = None
         forget_in_child(self)
@@ -85,13 +97,15 @@ class Writer:
     # Writing.
 
     def write(
-        self, value: Value, *, key: Key = None, headers: Mapping[str, str | bytes] | None = None,
-        partition: int | None = None, timestamp: int | datetime | None = None,
+        self, value: V | str | None, *, key: Key = None, headers: Mapping[str, str | bytes] | None = None,
+        partition: int | None = None, timestamp: int | datetime | None = None, group: str | None = None,
+        seqno: int | None = None,
     ) -> None:  # fmt: skip
         """Accept one message; it is stored by `flush`, or soon by itself.
 
         Waits when too much is not yet durable. Raises what went wrong in the background before; then
-        this message was not accepted, and those accepted before it are as the error says.
+        this message was not accepted, and those accepted before it are as the error says. A producer's
+        `seqno` grows from message to message; without one the writer numbers them itself.
         """
         if (
             value.__class__ is not bytes
@@ -100,36 +114,41 @@ class Writer:
             or headers is not None
             or timestamp is not None
             or partition is not None
+            or group is not None
+            or seqno is not None
             or self._alert
         ):
-            self._write_carefully(value, key, headers, timestamp, partition)
+            self._write_carefully(value, key, headers, timestamp, partition, group, seqno)
             return
         # Extending a list is one step for all threads; a lock would cost as much as all the rest.
         pending = self._pending
         pending.extend((value, key))
-        if not self._watched or not len(pending) % _LOOK_EVERY:
+        if not self._watched or not len(pending) % LOOK_EVERY:
             self._look()
 
     def write_many(
         self, values: Any, *, keys: Any = None, headers: Any = None, timestamps: Any = None,
-        partition: int | None = None,
+        partition: int | None = None, seqnos: Any = None,
     ) -> None:  # fmt: skip
         """Accept many messages at once; lists, Arrow arrays, a table, a `Batch` or a `Scan`."""
         if isinstance(values, Scan):
+            if seqnos is not None:
+                raise InvalidOption("a Scan cannot have seqnos", hint="write its batches one by one")
             for part in values:
                 self.write_many(part, keys=keys, headers=headers, timestamps=timestamps, partition=partition)
             return
         self._partitions.check(partition)
-        batch = outgoing.many(values, keys, headers, timestamps, partition, self._limit)
+        batch = outgoing.many(values, keys, headers, timestamps, partition, self._limit, self._packing)
         if self._headers is not None:
             own = batch.headers or [None] * len(batch.values)
             batch = batch._replace(headers=[self._merged(each) for each in own])
+        given = self._checked_seqnos(seqnos, len(batch.values))
         if self._alert:
             self._make_room()
         with self._lock:
             self._append_pending()
-            for landed in self._partitions.append(batch) if batch.values else ():
-                self._take(landed)
+            if batch.values:
+                self._append_batch(batch, given)
 
     def flush(self) -> Receipts:
         """Return when everything written before is stored; the receipts tell where and how safely."""
@@ -160,8 +179,16 @@ class Writer:
 
     @property
     def skipped(self) -> int:
-        """How many messages were duplicates and not stored again."""
-        return 0
+        """How many messages were duplicates and not stored again, as safely as the first ones."""
+        return self._skipped
+
+    def last_seqno(self) -> int | None:
+        """The highest seqno stored for this writer's producer and group, by anyone; None when there is none.
+
+        After a restart a producer goes on behind it. With keys over several partitions some before it may
+        be missing then: send again from the last one that was acknowledged.
+        """
+        raise InvalidOption("a writer without producer_id has no seqnos", hint="writer(producer_id=…)")
 
     def close(self) -> None:
         """Flush and end; raises if anything could not be stored."""
@@ -177,7 +204,7 @@ class Writer:
         finally:
             self._end("the writer is closed")
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> Writer[V]:
         return self
 
     def __exit__(
@@ -200,20 +227,65 @@ class Writer:
 
     # Inside.
 
+    def _stored(self, value: V | str | None) -> bytes | None:
+        """A value as it is stored, if it can be."""
+        return checked_value(value, self._limit) if self._packing is None else self._packing.one(value)
+
     def _write_carefully(
-        self, value: Value, key: Key, headers: Mapping[str, str | bytes] | None,
-        timestamp: int | datetime | None, partition: int | None,
+        self, value: V | str | None, key: Key, headers: Mapping[str, str | bytes] | None,
+        timestamp: int | datetime | None, partition: int | None, group: str | None, seqno: int | None,
     ) -> None:  # fmt: skip
-        """A message that has to be looked at: large, not bytes, or with headers, time or partition."""
-        stored, stored_key = checked_value(value, self._limit), checked_key(key)
-        extras = self._extras_of(headers, timestamp, partition)
+        """A message that has to be looked at: large, not bytes, or with headers, time, place or number."""
+        stored, stored_key = self._stored(value), checked_key(key)
+        extras = self._extras_of(headers, timestamp, partition, group)
+        self._check_choice(stored_key, extras)
+        number = self._checked_seqno(seqno)
         if self._alert:
             self._make_room()
         with self._lock:
+            if not self._number(number, extras.group):
+                return
             self._plain = False
-            self._pending.extend((Special(stored, extras), stored_key))
+            self._pending.extend((Special(stored, extras), stored_key, number)[: self._width])
             self._pending_bytes += weight((stored, stored_key, extras))
         self._look(weighed=True)
+
+    # What a producer's writer does otherwise.
+
+    def _checked_seqno(self, seqno: int | None) -> int | None:
+        if seqno is not None:
+            raise self._without_producer()
+        return None
+
+    def _checked_seqnos(self, seqnos: Any, count: int) -> Sequence[int] | None:
+        if seqnos is not None:
+            raise self._without_producer()
+        return None
+
+    def _number(self, seqno: int | None, group: str | None) -> bool:
+        """Give the next message its number; False when it is a duplicate. The lock is held."""
+        return True
+
+    def _columns(self, rows: Pairs, *, plain: bool) -> Outgoing:
+        """What is pending, as columns. The lock is held."""
+        now = self._partitions.clock.now_ns()
+        width = self._width
+        batch = pair_columns(rows[0::width], rows[1::width], now, plain=plain, extras=self._extras)
+        return batch if self._packing is None else batch._replace(codec=self._packing.codec)
+
+    def _append_batch(self, batch: Outgoing, seqnos: Sequence[int] | None) -> None:
+        """Append many at once. The lock is held."""
+        for landed in self._partitions.append(batch, self._sender):
+            self._take(landed)
+
+    def _without_producer(self) -> InvalidOption:
+        return InvalidOption("a seqno needs a producer", hint="writer(producer_id=…)")
+
+    def _check_choice(self, key: bytes | None, extras: Extras) -> None:
+        """Ask a partitioner of the user's own before its message is accepted."""
+        choose = self._sender.choose
+        if choose is not None and key is not None and extras.partition is None:
+            choose(key, len(self._partitions))
 
     def _look(self, *, weighed: bool = False) -> None:
         """Append when there is a frame's worth, or when the first message has lingered long enough.
@@ -222,8 +294,9 @@ class Writer:
         """
         with self._lock:
             if not weighed and self._watched and self._pending:
-                last = self._pending[-2]
-                self._pending_bytes += _LOOK_EVERY // 2 * len(last if isinstance(last, bytes) else b"")
+                last = self._pending[-self._width]
+                messages = LOOK_EVERY // self._width
+                self._pending_bytes += messages * len(last if isinstance(last, bytes) else b"")
             if self._ending:
                 self._refuse()
             if not self._watched:
@@ -238,7 +311,7 @@ class Writer:
                 self._failure, self._broken, self._alert = error, True, True
 
     def _is_full(self) -> bool:
-        return self._pending_bytes >= _FRAME_WORTH_BYTES or len(self._pending) >= 2 * FRAME_MESSAGES
+        return self._pending_bytes >= _FRAME_WORTH_BYTES or len(self._pending) >= self._width * FRAME_MESSAGES
 
     def _make_room(self) -> None:
         """Before anything is accepted: raise what happened, append what is too much, wait for the disk."""
@@ -258,29 +331,30 @@ class Writer:
         """Append what is pending. What cannot be appended stays pending; the error goes to the caller."""
         self._watched = False  # whoever adds a message from here on looks after it
         plain, self._plain = self._plain, True
-        pairs = self._pending[:]
-        if not pairs:
+        rows = self._pending[:]
+        if not rows:
             return
         size, self._pending_bytes = self._pending_bytes, 0
-        done: list[Landed] = []
+        width, done = self._width, list[Landed]()
         try:
-            now = self._partitions.clock.now_ns()
-            batch = pair_columns(pairs, now, plain=plain, extras=self._extras)
-            for landed in self._partitions.append(batch):
+            for landed in self._partitions.append(self._columns(rows, plain=plain), self._sender):
                 done.append(landed)
                 self._take(landed)
         finally:
-            left = _left(pairs, done)
-            self._pending[: len(pairs)] = left
-            if left:
+            places = _left(len(rows) // width, done)
+            self._pending[: len(rows)] = [
+                item for place in places for item in rows[width * place : width * (place + 1)]
+            ]
+            self._tried = len(places)
+            if places:
                 self._plain = False
-                self._pending_bytes += size * len(left) // len(pairs)
+                self._pending_bytes += size * len(places) * width // len(rows)
 
     def _take(self, landed: Landed) -> None:
         """Messages were appended: count them as written, or wait for the disk first."""
         self._note(landed.stored())
         if self._sync == "os":
-            self._written += len(landed.places)
+            self._count(landed)
             if self._partitions.options.sync == "os":
                 return
         self._unsynced.append(landed)
@@ -292,10 +366,17 @@ class Writer:
     def _note(self, run: Stored) -> None:
         """Remember where messages went; neighbours become one run."""
         last = self._runs[-1] if self._runs else None
-        if last is not None and last.partition == run.partition and last.first + last.count == run.first:
-            self._runs[-1] = Stored(run.partition, last.first, last.count + run.count)
+        alike = last is not None and (last.partition, last.duplicate) == (run.partition, run.duplicate)
+        if last is not None and alike and (run.duplicate or last.first + last.count == run.first):
+            self._runs[-1] = Stored(run.partition, last.first, last.count + run.count, run.duplicate)
         else:
             self._runs.append(run)
+
+    def _count(self, landed: Landed) -> None:
+        if landed.duplicate:
+            self._skipped += len(landed.places)
+        else:
+            self._written += len(landed.places)
 
     def _settle(self, waited: Sequence[Landed]) -> None:
         """What waited for the disk is on it, unless another thread was quicker to say so."""
@@ -303,7 +384,8 @@ class Writer:
         for entry in self._unsynced:
             if id(entry) in done:
                 self._unsynced_bytes -= entry.size
-                self._written += len(entry.places) if self._sync == "disk" else 0
+                if self._sync == "disk":
+                    self._count(entry)
         self._unsynced = [entry for entry in self._unsynced if id(entry) not in done]
         self._changed.notify_all()
 
@@ -341,10 +423,12 @@ class Writer:
         headers: Mapping[str, str | bytes] | None,
         timestamp: int | datetime | None,
         partition: int | None,
+        group: str | None,
     ) -> Extras:
         self._partitions.check(partition)
         moment = None if timestamp is None else nanoseconds("timestamp", timestamp)
-        return Extras(self._merged(headers), moment, partition)
+        own_group = None if group is None else identifier("group", group)
+        return Extras(self._merged(headers), moment, partition, own_group)
 
     def _merged(self, headers: Mapping[str, str | bytes] | None) -> Headers | None:
         """The writer's own headers, and over them the message's."""
@@ -415,21 +499,21 @@ class Writer:
             self._thread.join(timeout=5)
 
 
-def _left(pairs: Pairs, done: Sequence[Landed]) -> Pairs:
-    """The pairs that did not land anywhere."""
-    if 2 * sum(len(landed.places) for landed in done) == len(pairs):
-        return []
+def _left(count: int, done: Sequence[Landed]) -> Sequence[int]:
+    """The places of messages that did not land anywhere."""
+    if sum(len(landed.places) for landed in done) == count:
+        return ()
     stored = {place for landed in done for place in landed.places}
-    return [item for place, item in enumerate(pairs) if place // 2 not in stored]
+    return [place for place in range(count) if place not in stored]
 
 
-def _run(writer: weakref.ref[Writer]) -> None:
+def _run(writer: weakref.ref[Writer[Any]]) -> None:
     """The thread's loop; it does not keep a forgotten writer alive."""
     while (alive := writer()) is not None and alive._step():
         del alive
 
 
-_open_writers: weakref.WeakSet[Writer] = weakref.WeakSet()
+_open_writers: weakref.WeakSet[Writer[Any]] = weakref.WeakSet()
 
 
 @atexit.register
