@@ -2,7 +2,8 @@
 
 Pure bookkeeping for one partition, in offsets. A hole between two messages that were delivered
 one after the other (offsets that were never given out, or damage that was skipped) belongs to the
-message behind it: committing that one covers the hole.
+message behind it: committing that one covers the hole. Behind the last message delivered it belongs to
+that one.
 """
 
 from __future__ import annotations
@@ -20,12 +21,38 @@ class Commits:
         self.delivered = position
         self._done: list[tuple[int, int]] = []
         self._holes: dict[int, int] = {}
+        #: Up to here nothing can be delivered behind the last message that was.
+        self._skipped = position
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was delivered is done."""
+        return self.position == self.delivered
+
+    def copy(self) -> Commits:
+        """The same bookkeeping for a trial: what the position would be if more were committed."""
+        other = Commits(self.position)
+        other.delivered, other._skipped = self.delivered, self._skipped
+        other._done, other._holes = list(self._done), dict(self._holes)
+        return other
 
     def deliver(self, first: int, stop: int) -> None:
         """Messages `first` to `stop` went out."""
         if first > self.delivered:
             self._holes[first] = self.delivered
         self.delivered = max(self.delivered, stop)
+
+    def skip(self, stop: int) -> None:
+        """Nothing can be delivered before `stop`: it is passed over together with what came before it."""
+        self._skipped = max(self._skipped, stop)
+        self._pass_over()
+
+    def rewind(self, offset: int) -> None:
+        """Messages from `offset` on did not go out after all; none of them may be done."""
+        if offset < self.delivered:
+            self.delivered = self._holes.get(offset, offset)
+            self._holes = {first: since for first, since in self._holes.items() if first < offset}
+            self._skipped = self.position
 
     def commit(self, first: int, stop: int) -> bool:
         """Messages `first` to `stop` are done; returns whether the position moved.
@@ -42,7 +69,12 @@ class Commits:
             return False
         self.position = stop
         self._join()
+        self._pass_over()
         return True
+
+    def _pass_over(self) -> None:
+        if self.is_idle and self._skipped > self.position:
+            self.position = self.delivered = self._skipped
 
     def _add(self, first: int, stop: int) -> None:
         at = bisect_left(self._done, (first, stop))

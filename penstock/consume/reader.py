@@ -1,162 +1,165 @@
-"""The live reader: all partitions of its topics, in turn, waiting for what is to come."""
+"""The live reader: its partitions in turn, waiting for what is to come."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
+from operator import length_hint
 from types import TracebackType
-from typing import Literal
+from typing import Any, Generic
 
-from penstock.consume.commits import Commits
-from penstock.consume.source import Gap, Source
-from penstock.errors import Closed, InvalidOption, UnknownConsumer, UsageError, WrongType
+from penstock.consume import background
+from penstock.consume.holdings import Holdings
+from penstock.consume.lag import Lag, lag_behind
+from penstock.consume.options import ReaderOptions
+from penstock.consume.sharing import LOOK_AGAIN_S
+from penstock.consume.source import Gap, Key, Source
+from penstock.consume.taking import Takings, Transactional
+from penstock.errors import (
+    Closed,
+    UsageError,
+    WrongType,
+)
 from penstock.locks import FORKED, forget_in_child
 from penstock.log.rows import MessageRows
-from penstock.message import Batch, Message
+from penstock.message import Batch, Message, V
 from penstock.options import MIB, Place, Size, size, whole
-from penstock.state.consumers import ConsumerOptions
 from penstock.topic.partitions import Partitions
-from penstock.wake import Bell, Watch, watch
+from penstock.wake import Bell
 
 logger = logging.getLogger("penstock.reader")
 
-_LOOK_FOR_PARTITIONS_S = 1.0
 
-
-class Reader:
+class Reader(Generic[V]):
     """Reads topics as a consumer, or without one; not to be shared between threads.
 
-    Within a partition messages come in order; between partitions in turn. Without a consumer
-    nothing is saved. Use it with `with`.
+    Readers of one consumer share its partitions, wherever they run. Within a partition messages come in
+    order; between partitions in turn. Without a consumer nothing is saved. Use it with `with`.
     """
 
-    def __init__(
-        self, topics: Sequence[Partitions], *, consumer: str | None, start: Place,
-        partitions: Sequence[int] | None, follow: bool, on_gap: Literal["raise", "skip"], create: bool,
-    ) -> None:  # fmt: skip
+    def __init__(self, topics: Sequence[Partitions], options: ReaderOptions) -> None:
         self._topics = topics
+        self._options = options
         self._clock = topics[0].clock
-        self.consumer = consumer
-        self._start = start
-        self._chosen = None if partitions is None else set(partitions)
-        self._follow = follow
-        self._skip_gaps = on_gap == "skip"
+        self.consumer = options.consumer
         self._closed = ""
         self._bell = Bell()
-        self._watches: list[Watch] = []
-        self._sources: dict[tuple[str, int], Source] = {}
-        self._order: list[Source] = []
+        self._mutex = threading.RLock()  # against the thread that hands over
         self._turn = 0
-        self._ready: Iterator[Message] = iter(())
+        self._ready: Iterator[Message[V]] = iter(())
+        self._ready_of: Source | None = None
         self._looked_at = time.monotonic()
         #: Offsets that were passed over with on_gap="skip", oldest first.
         self.gaps: list[Gap] = []
-        for topic in topics:
-            if consumer is not None:
-                self._declare(topic, consumer, create)
-            self._open_sources(topic, at_begin=True)
+        #: Offsets that were passed over because of `read_from` and `max_lag`, oldest first.
+        self.skipped: list[Gap] = []
+        self._held = Holdings(topics, options, self._bell.ring)
+        self._takings = Takings(self._held, self._mutex, weakref.WeakMethod(self._forget_ready))
+        self._end = weakref.finalize(self, self._held.close)  # also when it is forgotten and never closed
+        self._end.atexit = False
         forget_in_child(self)
+        for topic in topics:
+            topic.readers.add(self)
+        if self._held.sharing is not None:
+            background.add(self)
+            if not self._held.sharing.is_alone:
+                background.nudge()
 
     # Receiving.
 
-    def receive(self, timeout: float | None = None) -> Message | None:
+    def receive(self, timeout: float | None = None) -> Message[V] | None:
         """The next message; None when none came within `timeout` seconds (for ever by default).
 
         With `follow=False` also None at the end.
         """
-        message = next(self._ready, None)
+        message = self._next_ready()
         if message is None:
-            batch = self.receive_batch(timeout=timeout)
-            self._ready = iter(batch)
-            message = next(self._ready, None)
+            message = self._hand_out(self.receive_batch(timeout=timeout))
         return message
 
     def receive_batch(
-        self, max_messages: int = 1000, max_bytes: Size = 8 * MIB, timeout: float | None = None
-    ) -> Batch:
+        self, max_messages: int = 1000, max_bytes: Size = 8 * MIB, timeout: float | None = None,
+        tx: Transactional | None = None,
+    ) -> Batch[V]:  # fmt: skip
         """What comes next from one partition, one message at least; empty after `timeout` seconds.
 
-        With `follow=False` also empty at the end.
+        With `follow=False` also empty at the end. In a transaction it is committed with it; rolled back,
+        it is delivered again.
         """
         whole("max_messages", max_messages, 1, 2**31)
         limit = size("max_bytes", max_bytes)
         self._require_open()
+        if tx is not None:
+            self.take(None, tx)
         deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            batch = self.poll(max_messages, limit)
-            if batch is not None:
-                return batch
+        while (batch := self.poll(max_messages, limit)) is None:
             pause = self._pause(deadline)
             if pause is None:
                 return Batch(self._topics[0].name, ())
             self._bell.wait(pause)
+        if tx is not None:
+            self.take(batch, tx)
+        return batch
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[Message[V]]:
         return self
 
-    def __next__(self) -> Message:
-        message = next(self._ready, None)
+    def __next__(self) -> Message[V]:
+        message = self._next_ready()
         while message is None:
-            self._ready = iter(self.receive_batch())
-            message = next(self._ready, None)
-            if message is None and not self._follow:
+            message = self._hand_out(self.receive_batch())
+            if message is None and not self._options.follow:
                 raise StopIteration
         return message
 
     # Committing and moving.
 
-    def commit(self, done: Message | Batch) -> None:
+    def commit(self, done: Message[Any] | Batch[Any], *, tx: Transactional | None = None) -> None:
         """Messages are done: the consumer will not get them again.
 
-        In any order; the stored position is the first one that is not done.
+        In any order; the stored position is the first one that is not done. Raises `PartitionLost` when
+        the partition went to another member, or was moved, since they were delivered: they come again.
+        The reader goes on with what it has. With `tx` they are done when the transaction commits.
         """
-        self._require_open()
-        if self.consumer is None:
-            raise UsageError(
-                "a reader without a consumer has nothing to commit to", hint="open it with consumer=…"
-            )
-        if isinstance(done, Message):
-            self._commit_range(done.topic, done.partition, done.offset, done.offset + 1)
-        elif isinstance(done, Batch):
-            for rows in done.rows:
-                self._commit_range(done.topic, rows.partition, rows.first, rows.stop)
-        else:
-            raise WrongType(f"commit takes a Message or a Batch, not {type(done).__name__}")
+        if tx is not None:
+            self.take(done, tx)
+            return
+        self._require_consumer()
+        with self._mutex:
+            for topic, partition, first, stop in ranges_of(done):
+                self._held.commit(topic, partition, first, stop)
 
     def seek(self, place: Place) -> None:
-        """Go on from `place` in every partition; with a consumer the place is stored at once."""
+        """Go on from `place` in every partition it reads; with a consumer the place is stored at once."""
         self._require_open()
-        now = self._clock.now_ns()
-        begins = [source.topic.begin(source.partition, place, now) for source in self._order]
-        self._ready = iter(())
-        for source, begin in zip(self._order, begins, strict=True):
-            source.move(begin)
-        if self.consumer is not None:
-            for topic in self._topics:
-                places = {s.partition: s.commits.position for s in self._order if s.topic is topic}
-                topic.consumers.seek(self.consumer, topic.record.id, places, now)
-                self._read_epochs(topic)
+        with self._mutex:
+            self._held.seek(place)
+            self._ready = iter(())
 
     @property
-    def assigned(self) -> list[tuple[str, int]]:
+    def assigned(self) -> list[Key]:
         """(topic, partition) of everything this reader reads now."""
-        return sorted(self._sources)
+        return sorted(
+            source.key for source in list(self._held.sources.values()) if source.leaving_since is None
+        )
 
-    def lag(self) -> int:
-        """How many messages are stored that this reader has not delivered."""
+    def lag(self) -> Lag:
+        """What is stored in the partitions it reads and was not yet delivered: messages, bytes, seconds."""
         self._require_open()
-        return sum(max(0, source.log.bounds().end - source.cursor.offset) for source in self._order)
+        with self._mutex:
+            self._unread()
+            now = self._clock.now_ns()
+            return Lag.total(lag_behind(source.log, source.cursor.offset, now) for source in self._held.order)
 
     def close(self) -> None:
+        """Let go of all partitions; who waits in `receive` gets `Closed`. Never waits."""
         self._closed = self._closed or "the reader is closed"
-        self._ready = iter(())
-        for each in self._watches:
-            each.close()
-        self._watches.clear()
-        self._bell.ring()
+        self.let_go()
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> Reader[V]:
         return self
 
     def __exit__(
@@ -166,44 +169,88 @@ class Reader:
 
     def after_fork_in_child(self) -> None:
         self._closed = FORKED
+        self._mutex = threading.RLock()
         self._ready = iter(())  # fetched for the parent
+
+    def let_go(self) -> None:
+        """Free all partitions and wake who waits: the reader, the store or the topic is closed."""
+        self._ready = iter(())
+        background.remove(self)
+        self._end()
+        self._bell.ring()
+
+    # For the async twin.
+
+    def take(self, done: Message[Any] | Batch[Any] | None, tx: Transactional) -> None:
+        """Take part in a transaction, and have messages committed with it."""
+        self._require_consumer()
+        taking = self._takings.joined(tx)
+        with self._mutex:
+            for topic, partition, first, stop in ranges_of(done) if done is not None else ():
+                source = self._held.delivered(topic, partition, stop)
+                if source is not None:
+                    taking.add(source, first, stop)
+
+    @property
+    def _sources(self) -> dict[Key, Source]:
+        return self._held.sources
 
     @property
     def bell(self) -> Bell:
         """Rung when something was written; the async twin hears it too."""
         return self._bell
 
-    def poll(self, max_messages: int, max_bytes: int) -> Batch | None:
+    @property
+    def _follows(self) -> bool:
+        return self._options.follow
+
+    def poll(self, max_messages: int, max_bytes: int) -> Batch[V] | None:
         """What is there now, or None; never waits."""
-        self._require_open()
-        left = list(self._ready)
-        if not left:
-            return self._poll(max_messages, max_bytes)
-        batch, self._ready = cut(left, max_messages, max_bytes)
-        return batch
+        with self._mutex:
+            self._require_open()
+            self._tend_if_due()
+            left = list(self._ready)
+            if not left:
+                return self._poll(max_messages, max_bytes)
+            batch, self._ready = cut(left, max_messages, max_bytes)
+            return batch
 
-    # Inside.
+    def _next_ready(self) -> Message[V] | None:
+        """The next message of those fetched before."""
+        sharing = self._held.sharing
+        is_due = sharing is not None and time.monotonic() >= sharing.due and not self._closed
+        # Never waits: the async twin asks in its event loop, while a thread may be committing.
+        if is_due and self._mutex.acquire(blocking=False):
+            try:
+                self._tend_if_due()
+            finally:
+                self._mutex.release()
+        return next(self._ready, None)
 
-    def _poll(self, max_messages: int, max_bytes: int) -> Batch | None:
-        gaps = len(self.gaps)
-        for _ in range(len(self._order)):
-            source = self._order[self._turn % len(self._order)]
-            self._turn += 1
-            if not source.is_open(self._sources):
-                continue
-            rows = source.read(max_messages, max_bytes, self._skip_gaps, self.gaps)
-            if rows:
-                return Batch(source.topic.name, rows)
-        if len(self.gaps) > gaps or self._look_for_partitions():  # a gap passed over may open a partition
-            return self._poll(max_messages, max_bytes)
-        return None
+    def _hand_out(self, batch: Batch[V]) -> Message[V] | None:
+        """The first message of a batch; the others are ready for the next calls."""
+        messages = iter(batch)
+        first = next(messages, None)
+        self._ready = messages  # from now on the thread that hands over may take them back
+        return first
+
+    def _put_back(self, batch: Batch[V]) -> None:
+        """A batch that nobody got after all comes next, if it is still this reader's to deliver."""
+        if self._ready_of is not None and not self._ready_of.is_gone:
+            self._ready = iter(batch)
+
+    def _has_ready(self) -> bool:
+        return length_hint(self._ready) > 0
 
     def _pause(self, deadline: float | None) -> float | None:
         """How long to wait for a hint; None when there is nothing to wait for."""
         self._require_open()
-        if not self._follow:
+        sharing = self._held.sharing
+        if not self._options.follow and (sharing is None or not sharing.is_waiting):
             return None
-        pause = min((each.pause_s for each in self._watches), default=_LOOK_FOR_PARTITIONS_S)
+        pause = min((source.watch.pause_s for source in self._held.order), default=LOOK_AGAIN_S)
+        if sharing is not None:
+            pause = min(pause, sharing.pause_s)
         if deadline is not None:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -211,87 +258,70 @@ class Reader:
             pause = min(pause, left)
         return pause
 
-    def _commit_range(self, topic: str, partition: int, first: int, stop: int) -> None:
-        source = self._sources.get((topic, partition))
-        if source is None:
-            raise InvalidOption(f"{topic!r} partition {partition} is not read by this reader")
-        try:
-            source.commits.commit(first, stop)
-        except ValueError as error:
-            raise InvalidOption(f"{topic!r} partition {partition}: {error}") from None
-        position = source.commits.position
-        if position > source.stored:  # also when storing it failed the last time
-            assert self.consumer is not None
-            source.topic.consumers.commit(
-                self.consumer, source.topic.record.id, partition, position, source.epoch, self._clock.now_ns()
-            )
-            source.stored = position
-
-    def _declare(self, topic: Partitions, consumer: str, create: bool) -> None:
-        """Make the consumer at first use, with positions for the partitions there are now."""
-        topic_id = topic.record.id
-        if topic.consumers.exists(consumer, topic_id):
+    def _hand_over(self) -> None:
+        """In the thread of background.py: let other members have their share while the user is busy."""
+        if self._closed or not self._mutex.acquire(blocking=False):
             return
-        if not create:
-            raise UnknownConsumer(f"no consumer {consumer!r} of {topic.name!r}", hint="create=True makes it")
-        now = self._clock.now_ns()
-        places = topic.begin_all(self._start, now)
         try:
-            topic.consumers.add(consumer, topic_id, ConsumerOptions(), places, now)
-        except UsageError:
-            logger.debug("consumer %s was made by another process at the same moment", consumer)
+            self._held.hand_over(self._unread)
+        finally:
+            self._mutex.release()
 
-    def _open_sources(self, topic: Partitions, *, at_begin: bool) -> bool:
-        """Open partitions not open yet; those that appeared later begin at their beginning."""
-        fresh = [
-            number
-            for number in range(len(topic))
-            if (topic.name, number) not in self._sources and (self._chosen is None or number in self._chosen)
-        ]
-        if at_begin and self._chosen is not None and len(fresh) < len(self._chosen):
-            raise InvalidOption(f"topic {topic.name!r} has only partitions 0 to {len(topic) - 1}")
-        gates = topic.topics.gates(topic.record.id) if fresh and self.consumer is not None else {}
-        for number in fresh:
-            source = Source(topic, number, Commits(0), gates.get(number, {}))
-            source.move(self._first_place(topic, number, at_begin))
-            self._sources[topic.name, number] = source
-            self._order.append(source)
-            self._watches.append(watch(source.log.folder.name("tail"), self._bell.ring))
-        if fresh and self.consumer is not None:
-            self._read_epochs(topic)
-        return bool(fresh)
+    # Inside.
 
-    def _first_place(self, topic: Partitions, number: int, at_begin: bool) -> int:
-        now = self._clock.now_ns()
-        if self.consumer is None:
-            return topic.begin(number, self._start if at_begin else "earliest", now)
-        for stored in topic.consumers.positions(topic.record.id, self.consumer):
-            if stored.partition == number:
-                return stored.position
-        first = topic.log(number).bounds().start
-        topic.consumers.begin(self.consumer, topic.record.id, number, first, now)
-        return first
+    def _poll(self, max_messages: int, max_bytes: int) -> Batch[V] | None:
+        gaps, held = len(self.gaps), self._held
+        for _ in range(len(held.order)):
+            source = held.order[self._turn % len(held.order)]
+            self._turn += 1
+            if not held.may_read(source):
+                continue
+            rows = source.read(
+                max_messages, max_bytes, skip_gaps=self._options.skip_gaps, gaps=self.gaps,
+                skipped=self.skipped,
+            )  # fmt: skip
+            if not held.store_passed_over(source):
+                return self._poll(max_messages, max_bytes)
+            if rows:
+                self._ready_of = source
+                return Batch(source.topic.name, rows, self._options.decoders.get(source.topic.name))
+        if len(self.gaps) > gaps or self._look():  # a gap passed over may open a partition
+            return self._poll(max_messages, max_bytes)
+        return None
 
-    def _read_epochs(self, topic: Partitions) -> None:
-        assert self.consumer is not None
-        for stored in topic.consumers.positions(topic.record.id, self.consumer):
-            source = self._sources.get((topic.name, stored.partition))
-            if source is not None:
-                source.epoch = stored.epoch
-
-    def _look_for_partitions(self) -> bool:
-        """Once a second: did someone add partitions, or drop the topic?"""
+    def _look(self) -> bool:
+        """Once a second, and at the end without `follow`: did someone add partitions, or drop the topic?"""
         now = time.monotonic()
-        if now - self._looked_at < _LOOK_FOR_PARTITIONS_S and self._follow:
+        if now - self._looked_at < LOOK_AGAIN_S and self._options.follow:
             return False
         self._looked_at = now
-        found = False
-        for source in self._order:
-            source.log.help_sync()
-        for topic in self._topics:
-            topic.refresh()
-            found |= self._open_sources(topic, at_begin=False)
-        return found
+        return self._held.look(self._unread)
+
+    def _unread(self) -> None:
+        """Take back what was fetched and not handed out: it was not delivered."""
+        left = list(self._ready)
+        if left and self._ready_of is not None and not self._ready_of.is_gone:
+            self._ready_of.move_back(left[0].offset)
+
+    def _tend_if_due(self) -> None:
+        """See to the partitions that are shared; what was fetched of one that went is dropped."""
+        sharing = self._held.sharing
+        if sharing is not None and time.monotonic() >= sharing.due:
+            self._held.tend(self._unread)
+        if self._ready_of is not None and self._ready_of.is_gone:
+            self._ready, self._ready_of = iter(()), None
+
+    def _forget_ready(self, source: Source) -> None:
+        """What was fetched of a partition comes again."""
+        if self._ready_of is source:
+            self._ready = iter(())
+
+    def _require_consumer(self) -> None:
+        self._require_open()
+        if self.consumer is None:
+            raise UsageError(
+                "a reader without a consumer has nothing to commit to", hint="open it with consumer=…"
+            )
 
     def _require_open(self) -> None:
         if self._closed:
@@ -300,11 +330,20 @@ class Reader:
             topic.require_open()
 
 
-def cut(left: list[Message], max_messages: int, max_bytes: int) -> tuple[Batch, Iterator[Message]]:
+def ranges_of(done: Message[Any] | Batch[Any]) -> list[tuple[str, int, int, int]]:
+    """(topic, partition, first offset, offset behind the last) of messages that lie together."""
+    if isinstance(done, Message):
+        return [(done.topic, done.partition, done.offset, done.offset + 1)]
+    if isinstance(done, Batch):
+        return [(done.topic, rows.partition, rows.first, rows.stop) for rows in done.rows]
+    raise WrongType(f"commit takes a Message or a Batch, not {type(done).__name__}")
+
+
+def cut(left: list[Message[V]], max_messages: int, max_bytes: int) -> tuple[Batch[V], Iterator[Message[V]]]:
     """Of what `receive` has not handed out yet: as much as the limits allow, and what is left then."""
     count = weight = 0
     for message in left[:max_messages]:
-        weight += len(message.key or b"") + len(message.value or b"")
+        weight += len(message.key or b"") + len(message.stored or b"")
         if count and weight > max_bytes:
             break
         count += 1

@@ -6,18 +6,24 @@ import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from penstock.clock import NANOSECONDS
 from penstock.consume.commits import Commits
 from penstock.errors import Closed, Corrupt, OffsetTrimmed
 from penstock.log.cursor import Cursor
 from penstock.log.log import Log
+from penstock.log.rows import FrameRows
 from penstock.message import Rows
 from penstock.topic.partitions import Partitions
+from penstock.wake import Hearer, watch
 
 logger = logging.getLogger("penstock.reader")
 
+#: (topic, partition)
+Key = tuple[str, int]
+
 
 class Gap(NamedTuple):
-    """Offsets from `first` up to `stop` that could not be delivered, and why."""
+    """Offsets from `first` up to `stop` that were not delivered, and why."""
 
     topic: str
     partition: int
@@ -26,39 +32,90 @@ class Gap(NamedTuple):
     reason: str
 
 
+class Floor(NamedTuple):
+    """Messages that are too old for this reader, by the time they were written."""
+
+    #: Nothing before this moment, in nanoseconds (B001-04).
+    read_from_ns: int | None = None
+    #: Nothing older than so many seconds (B001-12).
+    max_lag_s: float | None = None
+
+    def at(self, now_ns: int) -> tuple[int, str] | None:
+        """The moment before which messages are passed over now, and why."""
+        found = [] if self.read_from_ns is None else [(self.read_from_ns, "written before read_from")]
+        if self.max_lag_s is not None:
+            found.append(
+                (now_ns - round(self.max_lag_s * NANOSECONDS), f"older than max_lag {self.max_lag_s:g} s")
+            )
+        return max(found, default=None)
+
+
 class Source:
     """A partition under a reader."""
 
-    def __init__(self, topic: Partitions, partition: int, commits: Commits, gates: Mapping[int, int]) -> None:
+    def __init__(
+        self, topic: Partitions, partition: int, position: int, *, epoch: int = 0,
+        gates: Mapping[int, int] | None = None, floor: Floor | None = None, hear: Hearer,
+    ) -> None:  # fmt: skip
         self.topic = topic
         self.partition = partition
-        self.commits = commits
+        self.commits = Commits(position)
         #: The position that is stored.
-        self.stored = commits.position
-        self.epoch = 0
-        self.cursor: Cursor = topic.log(partition).cursor(commits.position)
-        self._gates = gates
+        self.stored = position
+        #: Of the lease under which it is read; who commits with an older one lost it.
+        self.epoch = epoch
+        #: Since when it is on its way to another member, by the monotonic clock: nothing more is fetched.
+        self.leaving_since: float | None = None
+        #: It is not this reader's any more.
+        self.is_gone = False
+        #: Up to here it was delivered before a transaction was rolled back.
+        self._in_hands = 0
+        #: Something was passed over since this was last looked at.
+        self.passed_over = False
+        self.cursor: Cursor = topic.log(partition).cursor(position)
+        self._gates = gates or {}
         self._open = not gates
+        self._floor = floor if floor is not None and floor != Floor() else None
+        self.watch = watch(self.log.folder.name("tail"), hear)
+
+    @property
+    def key(self) -> Key:
+        return self.topic.name, self.partition
 
     @property
     def log(self) -> Log:
         return self.topic.log(self.partition)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was delivered is committed and stored."""
+        return self.commits.is_idle and self.stored >= self.commits.position
+
     def move(self, offset: int) -> None:
         """Go on from `offset`, and forget what was delivered before."""
+        self._in_hands = 0
         self.commits = Commits(offset)
         self.stored = offset
         self.cursor = self.log.cursor(offset)
 
-    def is_open(self, sources: Mapping[tuple[str, int], Source]) -> bool:
-        """A partition added later opens once what came before it is committed: keys keep their order."""
-        if not self._open:
-            self._open = all(
-                self._passed(sources.get((self.topic.name, p)), at) for p, at in self._gates.items()
-            )
-        return self._open
+    def move_back(self, offset: int) -> None:
+        """What was fetched from `offset` on was not delivered after all."""
+        self.commits.rewind(max(offset, self._in_hands))
+        self.cursor = self.log.cursor(offset)
 
-    def read(self, max_messages: int, max_bytes: int, skip_gaps: bool, gaps: list[Gap]) -> list[Rows]:
+    def deliver_again(self, offset: int) -> None:
+        """Deliver from `offset` on once more; what was delivered may still be committed by who has it."""
+        self._in_hands = self.commits.delivered
+        self.cursor = self.log.cursor(offset)
+
+    def close(self) -> None:
+        self.watch.close()
+
+    # Reading.
+
+    def read(
+        self, max_messages: int, max_bytes: int, *, skip_gaps: bool, gaps: list[Gap], skipped: list[Gap]
+    ) -> list[Rows]:
         """What comes next; where something is missing, raise, or note the gap and go on behind it."""
         while True:
             try:
@@ -71,6 +128,9 @@ class Source:
             except (Closed, OSError):
                 self.topic.require_open()  # closed or dropped under us: this says which
                 raise
+            if rows and self._floor is not None and (gap := self._too_old(rows[0], self._floor)) is not None:
+                note(skipped, gap)
+                continue
             for each in rows:
                 self.commits.deliver(each.first, each.stop)
             return rows
@@ -82,22 +142,77 @@ class Source:
             stop = self.log.bounds().end  # nothing sound lies behind it yet
         if stop <= first:
             raise error
-        self.cursor.offset = stop
+        self._go_on_behind(stop)
         logger.warning("skipped offsets %d to %d: %s", first, stop - 1, error)
         return Gap(self.topic.name, self.partition, first, stop, str(error))
 
-    def _passed(self, parent: Source | None, gate: int) -> bool:
-        if parent is None or parent.commits.position >= gate:
-            return True
-        return parent.commits.position == parent.commits.delivered and parent.is_at_gap_up_to(gate)
+    def _too_old(self, rows: Rows, floor: Floor) -> Gap | None:
+        """Go on behind what is too old, if the first message read is."""
+        found = floor.at(self.topic.clock.now_ns())
+        if found is None or _written_at(rows) >= found[0]:
+            return None
+        stop = max(self.log.offset_at(found[0]), rows.first + 1)
+        self._go_on_behind(stop)
+        return Gap(self.topic.name, self.partition, rows.first, stop, found[1])
 
-    def is_at_gap_up_to(self, offset: int) -> bool:
-        """Whether nothing can come before `offset`: it was never given out, or is passed over."""
-        if self.cursor.offset >= offset:
+    def _go_on_behind(self, stop: int) -> None:
+        self.cursor = self.log.cursor(stop)
+        self.commits.skip(stop)
+        self.passed_over = True
+
+    # Partitions that open later.
+
+    def is_open(self, sources: Mapping[Key, Source], stored: Mapping[int, int] | None) -> bool:
+        """A partition added later opens once what came before it is committed: keys keep their order.
+
+        `stored` are the consumer's positions, for earlier partitions that other members read; None when
+        there are no others.
+        """
+        if not self._open:
+            self._open = all(
+                self._passed(sources.get((self.topic.name, parent)), parent, gate, stored)
+                for parent, gate in self._gates.items()
+            )
+        return self._open
+
+    def _passed(
+        self, parent: Source | None, number: int, gate: int, stored: Mapping[int, int] | None
+    ) -> bool:
+        if parent is None:
+            return stored is None or self._passed_elsewhere(number, gate, stored.get(number, 0))
+        if parent.commits.position >= gate:
             return True
-        if self.log.bounds().end < offset:
-            return False
-        try:
-            return not self.log.cursor(self.cursor.offset).read(1, 1, offset)
-        except (OffsetTrimmed, Corrupt):
-            return False  # the parent's own next read meets it
+        return parent.commits.is_idle and _nothing_between(parent.log, parent.cursor.offset, gate)
+
+    def _passed_elsewhere(self, number: int, gate: int, position: int) -> bool:
+        if position >= gate:
+            return True
+        log = self.topic.log(number)
+        return _nothing_between(log, max(position, log.bounds().start), gate)
+
+
+def note(skipped: list[Gap], gap: Gap) -> None:
+    """Add to the list; what lies side by side for the same reason is one gap."""
+    last = skipped[-1] if skipped else None
+    if last is not None and (*last[:2], last.stop, last.reason) == (*gap[:2], gap.first, gap.reason):
+        skipped[-1] = last._replace(stop=gap.stop)
+    else:
+        skipped.append(gap)
+
+
+def _nothing_between(log: Log, offset: int, stop: int) -> bool:
+    """Whether nothing can come between: it was never given out, or was passed over."""
+    if offset >= stop:
+        return True
+    if log.bounds().end < stop:
+        return False
+    try:
+        return not log.cursor(offset).read(1, 1, stop)
+    except (OffsetTrimmed, Corrupt):
+        return False  # the next read of that partition meets it
+
+
+def _written_at(rows: Rows) -> int:
+    if isinstance(rows, FrameRows):
+        return rows.frame.message(rows.topic, rows.partition, rows.begin).written_at
+    return rows.messages()[0].written_at

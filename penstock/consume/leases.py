@@ -1,0 +1,244 @@
+"""The file by which the members of a consumer share its partitions: `consumers/<name>` in the topic's folder.
+
+Who holds what is said by byte locks, which the kernel frees when their holder dies (OFD locks: one
+owner per open file, so two readers of one process are two members). The bytes in the file only tell
+people, and members that were kicked, who is who:
+
+    lock on byte p + 2^24 · round      partition p is held            (docs/FORMAT.md has the byte table)
+    lock on byte 2^40 + k              member k is there
+    record k                           its pid, when it came, whether it was kicked, when it wanted more
+    entry p                            who took partition p last, and the round
+
+A round is what makes kicking possible: the lock of a stopped process cannot be broken, so `kick` counts
+the partition's round up, and the lock that matters is another byte from then on.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+from typing import NamedTuple
+
+from penstock.errors import Closed, Unavailable
+from penstock.files import Files
+from penstock.locks import FORKED, ByteLock, forget_in_child
+from penstock.options import PARTITIONS_MAX
+
+#: Most members a consumer may have.
+MEMBERS_MOST = 1024
+_RECORD = struct.Struct("<IIqQQ32s")
+_ENTRY = struct.Struct("<II")
+_FLAGS_AT = 4
+_WANTED_AT = 24
+_HOST_BYTES = 32
+_ROUND_AT = 4
+_ENTRIES_AT = MEMBERS_MOST * _RECORD.size
+_FILE_BYTES = _ENTRIES_AT + PARTITIONS_MAX * _ENTRY.size
+_MEMBER_BYTE = 2**40
+_ROUND_STEP = 2**24
+_ROUNDS = 2**16
+
+_KICKED, _FIXED = 1, 2
+
+
+class MemberRecord(NamedTuple):
+    """A member as its record tells; that it is there is told by its lock."""
+
+    number: int
+    pid: int
+    kicked: bool
+    #: It chose its partitions and takes no part in the sharing.
+    fixed: bool
+    #: When it joined, in nanoseconds.
+    joined: int
+    #: When its process started, in the kernel's ticks: tells it from a later one with the same pid.
+    started: int
+    #: When it last looked and had less than its share, in nanoseconds of the machine's monotonic clock.
+    wanted: int
+    host: str
+
+
+class Table(NamedTuple):
+    """What the file said at one moment."""
+
+    #: All members that are there, by number.
+    members: dict[int, MemberRecord]
+    #: For each partition that someone else holds, the number of who took it last.
+    held: dict[int, int]
+
+    def sharing(self) -> list[int]:
+        """Numbers of those that share: in order, which is their rank."""
+        return sorted(n for n, member in self.members.items() if not member.kicked and not member.fixed)
+
+
+class LeaseFile:
+    """The open lease file of one member. Without `create` it must be there, without `write` it is read."""
+
+    def __init__(self, path: str, files: Files, *, create: bool = True, write: bool = True) -> None:
+        self.path = path
+        self._files = files
+        self._mutex = threading.Lock()
+        self._rounds: dict[int, int] = {}
+        self.number: int | None = None
+        if create:
+            files.make_dirs(os.path.dirname(path))
+        self._fd = files.open(path, create=create, write=write)
+        if write and files.size(self._fd) < _FILE_BYTES:
+            files.truncate(self._fd, _FILE_BYTES)
+        self._closed = "the reader is closed"
+        forget_in_child(self)
+
+    # Members.
+
+    def join(self, now_ns: int, *, fixed: bool) -> int:
+        """Become a member: the first free number."""
+        with self._mutex:
+            locks = ByteLock(self._open_fd())
+            taken = locks.held_elsewhere(_MEMBER_BYTE, _MEMBER_BYTE + MEMBERS_MOST)
+            for number in range(MEMBERS_MOST):
+                byte = _MEMBER_BYTE + number
+                if byte not in taken and locks.try_lock(byte):
+                    self.number = number
+                    self._write_record(now_ns, _FIXED if fixed else 0)
+                    return number
+        raise Unavailable(f"{self.path}: {MEMBERS_MOST} members are there already", hint="close some")
+
+    def want(self, at: int) -> None:
+        """Tell the others that this member is there and has less than its share."""
+        with self._mutex:
+            assert self.number is not None
+            place = self.number * _RECORD.size + _WANTED_AT
+            self._files.pwrite(self._open_fd(), struct.pack("<Q", at), place)
+
+    def is_kicked(self) -> bool:
+        """Whether someone declared this member gone."""
+        with self._mutex:
+            assert self.number is not None
+            at = self.number * _RECORD.size + _FLAGS_AT
+            return bool(self._files.pread(self._open_fd(), 1, at)[0] & _KICKED)
+
+    def is_removed(self) -> bool:
+        """Whether the file is gone: the consumer was dropped."""
+        with self._mutex:
+            return os.fstat(self._open_fd()).st_nlink == 0
+
+    def kick(self, number: int, partitions: list[int]) -> None:
+        """Declare a member gone, and open its partitions to others although its locks stay."""
+        with self._mutex:
+            fd = self._open_fd()
+            at = number * _RECORD.size + _FLAGS_AT
+            flags = self._files.pread(fd, 1, at)[0]
+            self._files.pwrite(fd, bytes([flags | _KICKED]), at)
+            for partition in partitions:
+                at = _ENTRIES_AT + partition * _ENTRY.size
+                _, past = _ENTRY.unpack(self._files.pread(fd, _ENTRY.size, at))
+                self._files.pwrite(fd, struct.pack("<I", (past + 1) % _ROUNDS), at + _ROUND_AT)
+
+    # Partitions.
+
+    def look(self, partitions: int) -> Table:
+        """Who is there and who holds what, as it is now; one's own leases are left out."""
+        with self._mutex:
+            fd = self._open_fd()
+            locks = ByteLock(fd)
+            there = locks.held_elsewhere(_MEMBER_BYTE, _MEMBER_BYTE + MEMBERS_MOST)
+            numbers = {byte - _MEMBER_BYTE for byte in there}
+            if self.number is not None:
+                numbers.add(self.number)
+            members = {number: self._read_record(fd, number) for number in sorted(numbers)}
+            data = self._files.pread(fd, partitions * _ENTRY.size, _ENTRIES_AT)
+            entries = [_ENTRY.unpack_from(data, at) for at in range(0, len(data), _ENTRY.size)]
+            held = locks.held_elsewhere(0, partitions)
+            return Table(members, {
+                partition: holder - 1
+                for partition, (holder, past) in enumerate(entries)
+                if (partition in held if not past else locks.is_held_elsewhere(_byte(partition, past)))
+            })  # fmt: skip
+
+    def try_take(self, partition: int) -> bool:
+        """Take a lease if nobody has it."""
+        with self._mutex:
+            fd = self._open_fd()
+            locks, at = ByteLock(fd), _ENTRIES_AT + partition * _ENTRY.size
+            _, now = _ENTRY.unpack(self._files.pread(fd, _ENTRY.size, at))
+            if not locks.try_lock(_byte(partition, now)):
+                return False
+            if _ENTRY.unpack(self._files.pread(fd, _ENTRY.size, at))[1] != now:  # kicked at this moment
+                locks.unlock(_byte(partition, now))
+                return False
+            assert self.number is not None
+            self._files.pwrite(fd, struct.pack("<I", self.number + 1), at)
+            self._rounds[partition] = now
+            return True
+
+    def release(self, partition: int) -> None:
+        """Let go of a lease; whoever wants it hears of it with the next `announce`."""
+        with self._mutex:
+            past = self._rounds.pop(partition, None)
+            if past is not None and self._fd >= 0:
+                ByteLock(self._fd).unlock(_byte(partition, past))
+
+    def announce(self) -> None:
+        """Have the others look: they hear when someone who had the file open for writing closes it."""
+        try:
+            self._files.close(self._files.open(self.path))
+        except FileNotFoundError:
+            pass  # the consumer or the topic was dropped
+
+    def close(self) -> None:
+        """Let go of everything at once; the kernel tells the others."""
+        with self._mutex:
+            fd, self._fd = self._fd, -1
+        if fd >= 0:
+            self._files.close(fd)
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:  # Ctrl-C came while a reader was being opened: nobody has it
+            self._files.close(self._fd)
+
+    def after_fork_in_child(self) -> None:
+        """The locks are the parent's; here only the descriptor is closed, nothing unlocked."""
+        self._mutex = threading.Lock()
+        self._closed = FORKED
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    # Inside.
+
+    def _open_fd(self) -> int:
+        if self._fd < 0:
+            raise Closed(f"{self.path}: {self._closed}", hint="open a new one")
+        return self._fd
+
+    def _write_record(self, now_ns: int, flags: int) -> None:
+        assert self.number is not None
+        pid, host = os.getpid(), socket.gethostname().encode()[:_HOST_BYTES]
+        record = _RECORD.pack(pid, flags, now_ns, process(pid)[1], 0, host)
+        self._files.pwrite(self._fd, record, self.number * _RECORD.size)
+
+    def _read_record(self, fd: int, number: int) -> MemberRecord:
+        data = self._files.pread(fd, _RECORD.size, number * _RECORD.size)
+        if len(data) < _RECORD.size:  # it has its number and not yet a record
+            return MemberRecord(number, 0, False, False, 0, 0, 0, "")
+        pid, flags, joined, started, wanted, host = _RECORD.unpack(data)
+        name = host.rstrip(b"\0").decode(errors="replace")
+        return MemberRecord(
+            number, pid, bool(flags & _KICKED), bool(flags & _FIXED), joined, started, wanted, name
+        )
+
+
+def process(pid: int) -> tuple[str, int]:
+    """State letter and start time (in ticks) of a process; ("", 0) when the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return fields[0].decode(), int(fields[19])
+    except (OSError, IndexError, ValueError):
+        return "", 0
+
+
+def _byte(partition: int, past: int) -> int:
+    return partition + _ROUND_STEP * past
