@@ -18,7 +18,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Clock
+from penstock.codecs import register_codec
 from penstock.errors import (
+    AlreadyCommitted,
     AlreadyExists,
     Closed,
     ConflictError,
@@ -41,6 +43,8 @@ from penstock.errors import (
     ReadOnly,
     TopicReplaced,
     Unavailable,
+    Undecodable,
+    UnknownCodec,
     UnknownConsumer,
     UnknownFormat,
     UnknownTopic,
@@ -49,7 +53,6 @@ from penstock.errors import (
     WrongType,
 )
 from penstock.files import Files
-from penstock.message import Batch, Message, Receipt, Receipts
 
 if sys.platform == "win32":
     raise ImportError(
@@ -58,13 +61,15 @@ if sys.platform == "win32":
 
 if TYPE_CHECKING:
     from penstock.consume.reader import Reader
-    from penstock.store import Store, Topic
+    from penstock.message import Batch, Message, Receipt, Receipts
+    from penstock.store import Store, Topic, Transaction
     from penstock.topic.scan import Scan
     from penstock.topic.writer import Writer
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AlreadyCommitted",
     "AlreadyExists",
     "Batch",
     "Clock",
@@ -96,7 +101,10 @@ __all__ = [
     "Store",
     "Topic",
     "TopicReplaced",
+    "Transaction",
     "Unavailable",
+    "Undecodable",
+    "UnknownCodec",
     "UnknownConsumer",
     "UnknownFormat",
     "UnknownTopic",
@@ -106,14 +114,21 @@ __all__ = [
     "WrongType",
     "__version__",
     "open",
+    "register_codec",
 ]
 
-#: Names that are loaded when first used, so that `import penstock` stays quick.
+#: Names that are loaded when first used, so that `import penstock` stays quick and needs no msgspec: Spark's
+#: executors do without.
 _LAZY = {
+    "Batch": "penstock.message",
+    "Message": "penstock.message",
     "Reader": "penstock.consume.reader",
+    "Receipt": "penstock.message",
+    "Receipts": "penstock.message",
     "Scan": "penstock.topic.scan",
     "Store": "penstock.store",
     "Topic": "penstock.store",
+    "Transaction": "penstock.store",
     "Writer": "penstock.topic.writer",
 }
 

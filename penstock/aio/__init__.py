@@ -18,6 +18,7 @@ from penstock.aio.reader import Reader
 from penstock.aio.scan import Scan
 from penstock.aio.store import Store, open
 from penstock.aio.topic import Topic
+from penstock.aio.transaction import Transaction
 from penstock.aio.writer import Writer
 
-__all__ = ["Opening", "Reader", "Scan", "Store", "Topic", "Writer", "open"]
+__all__ = ["Opening", "Reader", "Scan", "Store", "Topic", "Transaction", "Writer", "open"]

@@ -92,6 +92,7 @@ def store_together(partitions: Partitions, entries: Sequence[Entry]) -> list[Out
             for place in each.places:
                 outcomes[place] = error
         else:
+            run = each.stored()
             for index, place in enumerate(each.places):
-                outcomes[place] = Receipt(each.partition, each.appended.first + index, sync)
+                outcomes[place] = run.receipt(index, sync)
     return outcomes

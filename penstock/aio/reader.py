@@ -11,36 +11,37 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from penstock.aio.bell import Bell
 from penstock.aio.threads import Threads
 from penstock.consume import reader as consume
+from penstock.consume.lag import Lag
 from penstock.consume.source import Gap
+from penstock.consume.taking import Transactional
 from penstock.errors import UsageError
-from penstock.message import Batch, Message
+from penstock.message import Batch, Message, V
 from penstock.options import MIB, Place, Size, size, whole
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Reader:
+class Reader(Generic[V]):
     """Reads topics as a consumer, or without one; one coroutine at a time may receive.
 
     Others may commit meanwhile. Within a partition messages come in order; between partitions in turn.
     Without a consumer nothing is saved. Use it with `async with`.
     """
 
-    def __init__(self, blocking: consume.Reader, threads: Threads) -> None:
+    def __init__(self, blocking: consume.Reader[V], threads: Threads) -> None:
         self._blocking = blocking
         self._threads = threads
         self._bell = Bell()
         blocking.bell.hearer = self._bell.ring
-        self._ready: Iterator[Message] = iter(())
-        self._found: Batch | None = None
+        self._found: Batch[V] | None = None
         self._at_end = False
         self._receiving = False
         self._working: asyncio.Future[Any] | None = None
@@ -54,59 +55,71 @@ class Reader:
         """Offsets that were passed over with on_gap="skip", oldest first."""
         return self._blocking.gaps
 
+    @property
+    def skipped(self) -> list[Gap]:
+        """Offsets that were passed over because of `read_from` and `max_lag`, oldest first."""
+        return self._blocking.skipped
+
     # Receiving.
 
-    async def receive(self, timeout: float | None = None) -> Message | None:
+    async def receive(self, timeout: float | None = None) -> Message[V] | None:
         """The next message; None when none came within `timeout` seconds (for ever by default).
 
         With `follow=False` also None at the end. Cancelled, it has taken nothing.
         """
-        message = next(self._ready, None)
+        message = self._blocking._next_ready()
         if message is None:
-            self._ready = iter(await self.receive_batch(timeout=timeout))
-            message = next(self._ready, None)
+            message = self._blocking._hand_out(await self.receive_batch(timeout=timeout))
         return message
 
     async def receive_batch(
-        self, max_messages: int = 1000, max_bytes: Size = 8 * MIB, timeout: float | None = None
-    ) -> Batch:
+        self, max_messages: int = 1000, max_bytes: Size = 8 * MIB, timeout: float | None = None,
+        tx: Transactional | None = None,
+    ) -> Batch[V]:  # fmt: skip
         """What comes next from one partition, one message at least; empty after `timeout` seconds.
 
-        With `follow=False` also empty at the end. Cancelled, it has taken nothing.
+        With `follow=False` also empty at the end. Cancelled, it has taken nothing. In a transaction it is
+        committed with it; rolled back, it is delivered again.
         """
         whole("max_messages", max_messages, 1, 2**31)
         limit = size("max_bytes", max_bytes)
         if self._receiving:
             raise UsageError("another coroutine is receiving from this reader", hint="open a reader for each")
+        if tx is not None:
+            self._blocking.take(None, tx)
         self._receiving = True
         try:
-            return await self._receive_batch(max_messages, limit, timeout)
+            batch = await self._receive_batch(max_messages, limit, timeout)
         finally:
             self._receiving = False
+        if tx is not None:
+            self._blocking.take(batch, tx)
+        return batch
 
-    def __aiter__(self) -> Reader:
+    def __aiter__(self) -> Reader[V]:
         return self
 
-    async def __anext__(self) -> Message:
-        message = next(self._ready, None)
+    async def __anext__(self) -> Message[V]:
+        message = self._blocking._next_ready()
         while message is None:
-            self._ready = iter(await self.receive_batch())
-            message = next(self._ready, None)
-            if message is None and not self._blocking._follow:
+            message = self._blocking._hand_out(await self.receive_batch())
+            if message is None and not self._blocking._follows:
                 raise StopAsyncIteration
         return message
 
     # Committing and moving.
 
-    async def commit(self, done: Message | Batch) -> None:
+    async def commit(self, done: Message[Any] | Batch[Any], *, tx: Transactional | None = None) -> None:
         """Messages are done: the consumer will not get them again.
 
-        In any order; the stored position is the first one that is not done.
+        In any order; the stored position is the first one that is not done. Raises `PartitionLost` when
+        the partition went to another member, or was moved, since they were delivered: they come again.
+        The reader goes on with what it has. With `tx` they are done when the transaction commits.
         """
-        await self._alone(self._blocking.commit, done)
+        await self._alone(self._blocking.commit, done, tx=tx)
 
     async def seek(self, place: Place) -> None:
-        """Go on from `place` in every partition; with a consumer the place is stored at once."""
+        """Go on from `place` in every partition it reads; with a consumer the place is stored at once."""
         await self._alone(self._seek, place)
 
     @property
@@ -114,15 +127,15 @@ class Reader:
         """(topic, partition) of everything this reader reads now."""
         return self._blocking.assigned
 
-    async def lag(self) -> int:
-        """How many messages are stored that this reader has not delivered."""
+    async def lag(self) -> Lag:
+        """What is stored in the partitions it reads and was not yet delivered: messages, bytes, seconds."""
         return await self._alone(self._blocking.lag)
 
     async def close(self) -> None:
-        """End the reader; who is receiving gets `Closed`."""
+        """Let go of all partitions; who waits in `receive` gets `Closed`. Never waits."""
         self._blocking.close()
 
-    async def __aenter__(self) -> Reader:
+    async def __aenter__(self) -> Reader[V]:
         return self
 
     async def __aexit__(
@@ -132,7 +145,7 @@ class Reader:
 
     # Inside.
 
-    async def _receive_batch(self, max_messages: int, limit: int, timeout: float | None) -> Batch:
+    async def _receive_batch(self, max_messages: int, limit: int, timeout: float | None) -> Batch[V]:
         deadline = None if timeout is None else time.monotonic() + timeout
         # A reader at the end never waits in between when there is always something new, so it lets
         # others have their turn here, before it takes anything that a cancellation could lose.
@@ -146,19 +159,17 @@ class Reader:
                 return Batch(self._blocking._topics[0].name, ())
             await self._bell.wait(pause)
 
-    async def _poll(self, max_messages: int, limit: int) -> Batch | None:
+    async def _poll(self, max_messages: int, limit: int) -> Batch[V] | None:
         await self._idle()
         if self._found is not None:  # by a call that was cancelled
-            self._ready, self._found = iter(self._found), None
-        left = list(self._ready)
-        if left:
-            rest, self._ready = consume.cut(left, max_messages, limit)
-            return rest
-        if not self._at_end:
+            self._blocking._put_back(self._found)
+            self._found = None
+        elif not self._at_end and not self._blocking._has_ready():
             await self._alone(self._look, max_messages, limit)
             batch, self._found = self._found, None
-        else:
-            batch = self._blocking.poll(max_messages, limit)
+            self._at_end = batch is None
+            return batch
+        batch = self._blocking.poll(max_messages, limit)
         self._at_end = batch is None or (self._at_end and len(batch) < max_messages)
         return batch
 
@@ -168,7 +179,7 @@ class Reader:
 
     def _seek(self, place: Place) -> None:
         self._blocking.seek(place)
-        self._ready, self._found, self._at_end = iter(()), None, False
+        self._found, self._at_end = None, False
 
     async def _alone(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Make a call in a thread while no other touches the reader, also not one that was cancelled."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.aio.threads import Threads
-from penstock.message import Batch, Message
+from penstock.message import Batch, Message, V
 from penstock.topic import scan
 
 if TYPE_CHECKING:
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Scan:
+class Scan(Generic[V]):
     """Messages from one place to another; where "latest" was is fixed when the scan is made.
 
     Iterate it for batches, `messages()` for messages. As an Arrow stream it reads in the thread that
     pulls: give it to DuckDB or Polars in a thread, or await `to_arrow`.
     """
 
-    def __init__(self, blocking: scan.Scan, threads: Threads) -> None:
+    def __init__(self, blocking: scan.Scan[V], threads: Threads) -> None:
         #: The scan for code that may block.
         self.blocking = blocking
         self._threads = threads
@@ -32,11 +32,11 @@ class Scan:
         """(partition, first offset, offset behind the last) of what this scan reads."""
         return self.blocking.ranges
 
-    def __aiter__(self) -> AsyncIterator[Batch]:
+    def __aiter__(self) -> AsyncIterator[Batch[V]]:
         """Batches of neighbouring messages, partition after partition."""
         return self._each(iter(self.blocking))
 
-    async def messages(self) -> AsyncIterator[Message]:
+    async def messages(self) -> AsyncIterator[Message[V]]:
         async for batch in self:
             for message in batch:
                 yield message

@@ -5,22 +5,28 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, TypeVar, overload
 
 from penstock import store as sync
 from penstock.aio.group import Group
 from penstock.aio.opening import Opening
 from penstock.aio.threads import Threads, in_own_thread
-from penstock.aio.topic import Topic
+from penstock.aio.topic import OpeningReader, Topic, opening_reader
+from penstock.aio.transaction import Transaction
 from penstock.aio.writer import Writer
 from penstock.clock import Clock
+from penstock.consume.options import Moment
 from penstock.errors import PenstockError
 from penstock.files import Files
+from penstock.options import Duration, Place
 
 #: How long `close` waits for calls that are under way in threads.
 _CLOSE_WAIT_S = 10.0
+
+T = TypeVar("T")
 
 
 def open(
@@ -59,7 +65,7 @@ class Store:
         self._store = store
         self._threads = threads
         self._groups: dict[int, Group] = {}
-        self._writers: weakref.WeakSet[Writer] = weakref.WeakSet()
+        self._writers: weakref.WeakSet[Writer[Any]] = weakref.WeakSet()
 
     @property
     def path(self) -> str:
@@ -76,18 +82,41 @@ class Store:
 
     # Topics.
 
-    async def create_topic(self, name: str, *, exists_ok: bool = False, **options: Any) -> Topic:
+    @overload
+    async def create_topic(
+        self, name: str, *, exists_ok: bool = False, type: type[T], **options: Any
+    ) -> Topic[T]: ...
+    @overload
+    async def create_topic(
+        self, name: str, *, exists_ok: bool = False, type: Any, **options: Any
+    ) -> Topic[Any]: ...
+    @overload
+    async def create_topic(self, name: str, *, exists_ok: bool = False, **options: Any) -> Topic: ...
+    async def create_topic(
+        self, name: str, *, exists_ok: bool = False, type: Any = None, **options: Any
+    ) -> Any:
         """Make a topic; its options are those of `TopicOptions`, such as `partitions=3, retention="7d"`.
 
         With `exists_ok=True` one of that name is taken as it is, unless an option given here differs:
-        then `InvalidOption` names it.
+        then `InvalidOption` names it. `type` is as for `topic`.
         """
-        run = self._threads.run
-        return self._topic(await run(self._store.create_topic, name, exists_ok=exists_ok, **options))
+        create: Any = self._store.create_topic
+        return self._topic(await self._threads.run(create, name, exists_ok=exists_ok, type=type, **options))
 
-    async def topic(self, name: str) -> Topic:
-        """The topic of that name; raises `UnknownTopic`."""
-        return self._topic(await self._threads.run(self._store.topic, name))
+    @overload
+    async def topic(self, name: str) -> Topic: ...
+    @overload
+    async def topic(self, name: str, *, type: type[T]) -> Topic[T]: ...
+    @overload
+    async def topic(self, name: str, *, type: Any) -> Topic[Any]: ...
+    async def topic(self, name: str, *, type: Any = None) -> Any:
+        """The topic of that name; raises `UnknownTopic`.
+
+        With `type` its values are of that type, and JSON in the log: a msgspec Struct, a dataclass, a
+        TypedDict, dict, list or number; `str` is stored as plain text.
+        """
+        find: Any = self._store.topic
+        return self._topic(await self._threads.run(find, name, type=type))
 
     async def topics(self) -> list[Topic]:
         """All topics, by name."""
@@ -99,6 +128,36 @@ class Store:
         Readers and writers that have it open get `TopicReplaced`.
         """
         await self._threads.run(self._store.drop_topic, name)
+
+    def transaction(self, *, name: str | None = None) -> Transaction:
+        """Begin a transaction: what is written and committed in it becomes true together, or not at all.
+
+        A `name` is never committed twice: the second one raises `AlreadyCommitted`.
+        """
+        return Transaction(self._store.transaction(name=name), self._threads)
+
+    # Consumers.
+
+    def reader(
+        self, topics: str | Topic | Sequence[str | Topic], *, consumer: str | None = None,
+        start: Place = "earliest", partitions: Sequence[int] | None = None, follow: bool = True,
+        on_gap: Literal["raise", "skip"] = "raise", create: bool = True, read_from: Moment | None = None,
+        max_lag: Duration | None = None, handover: Duration = "30s",
+    ) -> OpeningReader[Any]:  # fmt: skip
+        """A live reader over several topics, in turn; each batch is of one topic.
+
+        The options are those of `Topic.reader`, and hold for each topic.
+        """
+        wanted: Any = topics  # what it is not is told by the blocking twin
+        if isinstance(topics, Topic):
+            wanted = topics._topic
+        elif isinstance(topics, Sequence) and not isinstance(topics, str):
+            wanted = [each._topic if isinstance(each, Topic) else each for each in topics]
+        return opening_reader(
+            self._threads, self._store.reader, wanted, consumer=consumer, start=start, partitions=partitions,
+            follow=follow, on_gap=on_gap, create=create, read_from=read_from, max_lag=max_lag,
+            handover=handover,
+        )  # fmt: skip
 
     async def consumers(self) -> list[str]:
         """Names of all consumers."""
@@ -144,7 +203,7 @@ class Store:
 
     # Inside.
 
-    def _topic(self, topic: sync.Topic) -> Topic:
+    def _topic(self, topic: sync.Topic[T]) -> Topic[T]:
         group = self._groups.get(topic.id)
         if group is None:
             group = self._groups[topic.id] = Group(topic._partitions, self._threads)

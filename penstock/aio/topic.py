@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Generic, Literal
 
 from penstock import store as sync
 from penstock.aio.group import Group
@@ -16,20 +16,26 @@ from penstock.aio.scan import Scan
 from penstock.aio.threads import Threads
 from penstock.aio.writer import Writer
 from penstock.consume import reader as consume
-from penstock.message import Batch, Message, Receipt, Receipts
-from penstock.options import Duration, Place, Size, Sync, TopicOptions, nanoseconds, seconds
-from penstock.store.topic import ConsumerStats, TopicStats
+from penstock.consume.options import Moment
+from penstock.message import Batch, Message, Receipt, Receipts, V
+from penstock.options import Duration, Place, Size, Sync, TopicOptions, identifier, nanoseconds, seconds
+from penstock.store.consumers import ConsumerStats
+from penstock.store.topic import TopicStats
 from penstock.topic.buffer import Extras
 from penstock.topic.checks import checked_headers, checked_key, checked_value
-from penstock.topic.outgoing import Key, Value
+from penstock.topic.outgoing import Key
 from penstock.topic.retention import VacuumReport
+from penstock.topic.routing import Partitioner
 
 
-class Topic:
-    """A topic of an open store; made by `Store.topic` and `Store.create_topic`."""
+class Topic(Generic[V]):
+    """A topic of an open store; made by `Store.topic` and `Store.create_topic`.
+
+    Opened with `type=Order` it is a `Topic[Order]`, whose values are orders instead of bytes.
+    """
 
     def __init__(
-        self, topic: sync.Topic, group: Group, writers: weakref.WeakSet[Writer], threads: Threads
+        self, topic: sync.Topic[V], group: Group, writers: weakref.WeakSet[Writer[Any]], threads: Threads
     ) -> None:
         self._topic = topic
         self._group = group
@@ -53,22 +59,23 @@ class Topic:
     # Writing.
 
     async def write(
-        self, value: Value, *, key: Key = None, headers: Mapping[str, str | bytes] | None = None,
-        partition: int | None = None, timestamp: int | datetime | None = None,
+        self, value: V | str | None, *, key: Key = None, headers: Mapping[str, str | bytes] | None = None,
+        partition: int | None = None, group: str | None = None, timestamp: int | datetime | None = None,
     ) -> Receipt:  # fmt: skip
         """Append one message; return once it would survive a power cut (or what the topic's `sync` says).
 
         Coroutines that write at the same time share one sync. Raises `Unavailable` when it cannot be
         stored now: nothing of it stays, try again. Cancelled, it may be stored or not.
         """
-        self._topic._require_writable()
-        stored = checked_value(value, self.options.max_message_bytes)
+        self._topic._require_raw()
+        stored = checked_value(self._topic._encoded(value), self.options.max_message_bytes)
         stored_key = checked_key(key)
         extras = None
-        if headers is not None or timestamp is not None or partition is not None:
+        if headers is not None or timestamp is not None or partition is not None or group is not None:
             self._topic._partitions.check(partition)
             moment = None if timestamp is None else nanoseconds("timestamp", timestamp)
-            extras = Extras(checked_headers(headers), moment, partition)
+            own_group = None if group is None else identifier("group", group)
+            extras = Extras(checked_headers(headers), moment, partition, own_group)
         return await self._group.add(stored, stored_key, extras)
 
     async def write_many(
@@ -88,17 +95,26 @@ class Topic:
         )  # fmt: skip
 
     def writer(
-        self, *, headers: Mapping[str, str | bytes] | None = None, linger: Duration = "2ms",
-        buffer: Size = "16MiB", timeout: Duration | None = None, sync: Sync | None = None,
-    ) -> Writer:  # fmt: skip
+        self, *, producer_id: str | None = None, group: str | None = None,
+        partitioner: Partitioner | None = None, headers: Mapping[str, str | bytes] | None = None,
+        codec: str | int | None = None, linger: Duration = "2ms", buffer: Size = "16MiB",
+        timeout: Duration | None = None, sync: Sync | None = None,
+    ) -> Writer[V]:  # fmt: skip
         """A buffered writer, for many messages one after another.
+
+        With a `producer_id` each message is stored exactly once, however often it is sent: `write` takes a
+        `seqno`, or counts. All messages of a `group` go to one partition. `partitioner` chooses the
+        partition of a key: a function of the key's bytes and the number of partitions. `codec` packs each
+        value: "raw", "gzip", "zstd", "lzop" or one of your own; a topic with a list of codecs refuses
+        others here.
 
         `linger` is how long a message may wait for company, `buffer` how many bytes may wait for the
         disk before `write` does, `timeout` how long it waits then. `sync="os"` does not wait for the disk.
         """
         blocking = self._topic.writer(
-            headers=headers, linger=linger, buffer=buffer, timeout=timeout, sync=sync
-        )
+            producer_id=producer_id, group=group, partitioner=partitioner, headers=headers, codec=codec,
+            linger=linger, buffer=buffer, timeout=timeout, sync=sync,
+        )  # fmt: skip
         limit_s = None if timeout is None else seconds("timeout", timeout)
         writer = Writer(blocking, self._threads, timeout_s=limit_s)
         self._writers.add(writer)
@@ -109,7 +125,7 @@ class Topic:
     async def read(
         self, *, partition: int | None = None, start: Place = "earliest", stop: Place | None = None,
         limit: int = 1000,
-    ) -> Batch:  # fmt: skip
+    ) -> Batch[V]:  # fmt: skip
         """Up to `limit` messages from `start` on; empty at the end, never waits.
 
         Without a partition: partition after partition. Raises `OutOfRange` for an offset that retention
@@ -119,14 +135,14 @@ class Topic:
             self._topic.read, partition=partition, start=start, stop=stop, limit=limit
         )
 
-    async def get(self, offset: int, *, partition: int = 0) -> Message:
+    async def get(self, offset: int, *, partition: int = 0) -> Message[V]:
         """The one message at `offset`; raises `OutOfRange` when it is not there (any more, or yet)."""
         return await self._threads.run(self._topic.get, offset, partition=partition)
 
     async def scan(
         self, *, partition: int | None = None, start: Place = "earliest", stop: Place = "latest",
         columns: Sequence[str] | None = None,
-    ) -> Scan:  # fmt: skip
+    ) -> Scan[V]:  # fmt: skip
         """A lazy pass from `start` to `stop`, in constant memory; takes part in Arrow, DuckDB, Polars.
 
         `columns` names those that its Arrow batches shall have: fewer are quicker.
@@ -139,54 +155,72 @@ class Topic:
     def reader(
         self, *, consumer: str | None = None, start: Place = "earliest",
         partitions: Sequence[int] | None = None, follow: bool = True,
-        on_gap: Literal["raise", "skip"] = "raise", create: bool = True,
-    ) -> OpeningReader:  # fmt: skip
+        on_gap: Literal["raise", "skip"] = "raise", create: bool = True, read_from: Moment | None = None,
+        max_lag: Duration | None = None, handover: Duration = "30s",
+    ) -> OpeningReader[V]:  # fmt: skip
         """A live reader over all partitions; waits for what is to come unless `follow=False`.
 
         Use it with `async with`, or await it. A consumer is created at first use and begins at `start`;
-        later it goes on where it committed. Without a consumer nothing is saved. `on_gap="skip"` passes
-        over what retention or damage took, and notes it in `reader.gaps`; otherwise that raises.
+        later it goes on where it committed. Its readers share the partitions, wherever they run;
+        `partitions` takes those for good instead, and raises `PartitionLost` when another reader has one.
+        Without a consumer nothing is saved.
+
+        `on_gap="skip"` passes over what retention or damage took, and notes it in `reader.gaps`;
+        otherwise that raises. Messages written before `read_from` (a moment, or an age) or longer ago
+        than `max_lag` are passed over and noted in `reader.skipped`. `handover` is how long a partition
+        that goes to another reader waits for what was delivered to be committed.
         """
-
-        async def opened() -> Reader:
-            opening = self._threads.start(
-                self._topic.reader, consumer=consumer, start=start, partitions=partitions, follow=follow,
-                on_gap=on_gap, create=create,
-            )  # fmt: skip
-            try:
-                return Reader(await asyncio.shield(opening), self._threads)
-            except asyncio.CancelledError:
-                opening.add_done_callback(_close_unwanted)
-                raise
-
-        return OpeningReader(opened)
+        return opening_reader(
+            self._threads, self._topic.reader, consumer=consumer, start=start, partitions=partitions,
+            follow=follow, on_gap=on_gap, create=create, read_from=read_from, max_lag=max_lag,
+            handover=handover,
+        )  # fmt: skip
 
     # Consumers.
 
     async def add_consumer(
         self, name: str, *, important: bool = False, availability_period: Duration | None = None,
-        start: Place = "earliest",
+        start: Place = "earliest", read_from: Moment | None = None,
     ) -> None:  # fmt: skip
         """Declare a consumer before its first reader; raises `AlreadyExists`.
 
         Nothing is removed before an important consumer has committed it, however full the disk gets;
-        `availability_period` does so for a time.
+        `availability_period` does so for a time. Messages written before `read_from` are passed over.
         """
         await self._threads.run(
             self._topic.add_consumer, name, important=important, availability_period=availability_period,
-            start=start,
+            start=start, read_from=read_from,
         )  # fmt: skip
 
+    async def alter_consumer(self, name: str, **changes: Any) -> None:
+        """Change `important`, `availability_period` or `read_from`; raises `UnknownConsumer`.
+
+        Readers that are open take a new `read_from` up with the next partition they get.
+        """
+        await self._threads.run(self._topic.alter_consumer, name, **changes)
+
     async def consumers(self) -> list[ConsumerStats]:
-        """Who reads this topic, where they stand, and how far behind they are."""
+        """Who reads this topic, where they stand, how far behind they are, and which processes read."""
         return await self._threads.run(self._topic.consumers)
 
     async def seek_consumer(self, name: str, place: Place) -> dict[int, int]:
-        """Put a consumer anywhere and return the offsets; a reader open under its name loses its place."""
+        """Put a consumer anywhere and return the offsets; a reader open under its name loses its place.
+
+        Offsets by partition leave the partitions that they do not name where they are. The reader's next
+        commit of what it got before raises `PartitionLost`; it goes on at the new place.
+        """
         return await self._threads.run(self._topic.seek_consumer, name, place)
 
+    async def kick_consumer(self, name: str, pid: int | None = None) -> list[int]:
+        """Take their partitions from a consumer's readers, all or those of one process, for others to read.
+
+        Meant for a process that is stopped or stuck. When it goes on, its commits raise `PartitionLost`,
+        and it joins again. Returns the pids that were kicked.
+        """
+        return await self._threads.run(self._topic.kick_consumer, name, pid)
+
     async def drop_consumer(self, name: str) -> None:
-        """Forget a consumer and its positions; raises `UnknownConsumer`."""
+        """Forget a consumer and its positions; raises `UnknownConsumer`, as do its open readers then."""
         await self._threads.run(self._topic.drop_consumer, name)
 
     # The topic itself.
@@ -207,16 +241,32 @@ class Topic:
         return repr(self._topic)
 
 
-class OpeningReader(Opening[Reader]):
+class OpeningReader(Opening[Reader[V]], Generic[V]):
     """What `topic.reader(…)` returns: await it, enter it, or iterate it at once."""
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
+    async def __aiter__(self) -> AsyncIterator[Message[V]]:
         async with self as reader:
             async for message in reader:
                 yield message
 
 
-def _close_unwanted(opening: asyncio.Future[consume.Reader]) -> None:
+def opening_reader(
+    threads: Threads, opener: Callable[..., consume.Reader[V]], *args: Any, **options: Any
+) -> OpeningReader[V]:
+    """A reader that opens in a thread when it is awaited or entered."""
+
+    async def opened() -> Reader[V]:
+        opening = threads.start(opener, *args, **options)
+        try:
+            return Reader(await asyncio.shield(opening), threads)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_unwanted)
+            raise
+
+    return OpeningReader(opened)
+
+
+def _close_unwanted(opening: asyncio.Future[consume.Reader[V]]) -> None:
     """Whoever opened the reader was cancelled meanwhile: end its watches."""
     if opening.exception() is None:
         opening.result().close()

@@ -13,35 +13,45 @@ import asyncio
 from collections.abc import Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic
 
 from penstock.aio.scan import Scan
 from penstock.aio.threads import Threads
-from penstock.errors import Closed, PenstockError, WriteTimeout
-from penstock.message import Receipts
+from penstock.errors import Closed, InvalidOption, PenstockError, WriteTimeout
+from penstock.log.frame import RAW
+from penstock.message import Receipts, V
+from penstock.options import KIB
 from penstock.topic import writer
-from penstock.topic.buffer import Entry, weight
-from penstock.topic.checks import checked_key, checked_value
-from penstock.topic.outgoing import Key, Value
+from penstock.topic.buffer import NO_EXTRAS, Entry, weight
+from penstock.topic.checks import checked_key
+from penstock.topic.outgoing import Key
+from penstock.topic.packing import Packing
 from penstock.topic.partitions import FRAME_BYTES, FRAME_MESSAGES
+from penstock.topic.producer_writer import MIXED, ProducerWriter, refuse_back
 
 #: What may wait to be handed over: one frame gathers while one is on its way.
 _BYTES_MOST = 2 * FRAME_BYTES
 _MESSAGES_MOST = 2 * FRAME_MESSAGES
+#: A message, and its seqno if it has one.
+_Entry = tuple[Entry, int | None]
 #: How long the task rests when the blocking writer has no room within the writer's `timeout`.
 _REST_S = 0.01
+#: Values up to this size are packed in the loop: a thread would take longer.
+_PACK_HERE_BYTES = 16 * KIB
 
 
-class Writer:
+class Writer(Generic[V]):
     """Writes many messages to a topic; safe to share between coroutines. Use it with `async with`."""
 
-    def __init__(self, blocking: writer.Writer, threads: Threads, *, timeout_s: float | None) -> None:
+    def __init__(self, blocking: writer.Writer[V], threads: Threads, *, timeout_s: float | None) -> None:
         self._blocking = blocking
         self._threads = threads
         self._timeout_s = timeout_s
-        self._limit = blocking._limit
         self._has_headers = blocking._headers is not None
-        self._gathered: list[Entry] = []
+        self._gathered: list[_Entry] = []
+        #: Whether the caller numbers messages, once it is known, and the last number accepted.
+        self._numbered: bool | None = None
+        self._last_number = -1
         self._bytes_gathered = 0
         self._bytes_on_their_way = 0
         self._accepted = 0
@@ -54,25 +64,35 @@ class Writer:
     # Writing.
 
     async def write(
-        self, value: Value, *, key: Key = None, headers: Mapping[str, str | bytes] | None = None,
-        partition: int | None = None, timestamp: int | datetime | None = None,
+        self, value: V | str | None, *, key: Key = None, headers: Mapping[str, str | bytes] | None = None,
+        partition: int | None = None, timestamp: int | datetime | None = None, group: str | None = None,
+        seqno: int | None = None,
     ) -> None:  # fmt: skip
         """Accept one message; it is stored by `flush`, or soon by itself.
 
         Waits when too much is not yet durable. Raises what went wrong in the background before; then
-        this message was not accepted, and those accepted before it are as the error says.
+        this message was not accepted, and those accepted before it are as the error says. A producer's
+        `seqno` grows from message to message; without one the writer numbers them itself.
         """
-        stored = checked_value(value, self._limit)
+        packing = self._blocking._packing
+        stored = self._blocking._stored(value) if packing is None else await self._packed(value, packing)
         stored_key = checked_key(key)
         extras = None
-        if headers is not None or timestamp is not None or partition is not None or self._has_headers:
-            extras = self._blocking._extras_of(headers, timestamp, partition)
+        special = headers is not None or timestamp is not None or partition is not None or group is not None
+        if special or self._has_headers:
+            extras = self._blocking._extras_of(headers, timestamp, partition, group)
+        self._blocking._check_choice(stored_key, extras or NO_EXTRAS)
+        self._check_number(seqno)
         if self._failure is not None or self._closed or self._blocking._broken:
             await self._raise_failure()
         if self._is_full():
             await self._wait_for_room()
+            self._check_number(seqno)
+        if seqno is not None:
+            self._last_number = seqno
+        self._numbered = seqno is not None
         entry = stored, stored_key, extras
-        self._gathered.append(entry)
+        self._gathered.append((entry, seqno))
         self._bytes_gathered += weight(entry)
         self._accepted += 1
         if self._task is None:
@@ -80,7 +100,7 @@ class Writer:
 
     async def write_many(
         self, values: Any, *, keys: Any = None, headers: Any = None, timestamps: Any = None,
-        partition: int | None = None,
+        partition: int | None = None, seqnos: Any = None,
     ) -> None:  # fmt: skip
         """Accept many messages at once; lists, Arrow arrays, a table, a `Batch` or a `Scan`."""
         await self._raise_failure()
@@ -89,8 +109,11 @@ class Writer:
             values = values.blocking
         await self._threads.run(
             self._blocking.write_many, values, keys=keys, headers=headers, timestamps=timestamps,
-            partition=partition,
+            partition=partition, seqnos=seqnos,
         )  # fmt: skip
+        self._numbered = seqnos is not None
+        if isinstance(self._blocking, ProducerWriter):
+            self._last_number = max(self._last_number, self._blocking._last)
 
     async def flush(self) -> Receipts:
         """Return when everything written before is stored; the receipts tell where and how safely."""
@@ -105,8 +128,16 @@ class Writer:
 
     @property
     def skipped(self) -> int:
-        """How many messages were duplicates and not stored again."""
+        """How many messages were duplicates and not stored again, as safely as the first ones."""
         return self._blocking.skipped
+
+    async def last_seqno(self) -> int | None:
+        """The highest seqno stored for this writer's producer and group, by anyone; None when there is none.
+
+        After a restart a producer goes on behind it. With keys over several partitions some before it may
+        be missing then: send again from the last one that was acknowledged.
+        """
+        return await self._threads.run(self._blocking.last_seqno)
 
     async def close(self) -> None:
         """Flush and end; raises if anything could not be stored."""
@@ -123,7 +154,7 @@ class Writer:
             raise
         await self._threads.run(self._blocking.close)
 
-    async def __aenter__(self) -> Writer:
+    async def __aenter__(self) -> Writer[V]:
         return self
 
     async def __aexit__(
@@ -138,6 +169,23 @@ class Writer:
             error.add_note(f"closing the writer failed too: {second}")
 
     # Inside.
+
+    async def _packed(self, value: V | str | None, packing: Packing) -> bytes | None:
+        """A value as it is stored; packing a large one would hold up the loop."""
+        body = packing.encoded(value)
+        if packing.codec == RAW or body is None or len(body) < _PACK_HERE_BYTES:
+            return packing.body(body)
+        return await self._threads.run(packing.body, body)
+
+    def _check_number(self, seqno: int | None) -> None:
+        """Refuse at once what the blocking writer would refuse later."""
+        self._blocking._checked_seqno(seqno)
+        if not isinstance(self._blocking, ProducerWriter):
+            return
+        if self._numbered not in (None, seqno is not None):
+            raise InvalidOption(MIXED)
+        if seqno is not None:
+            refuse_back(seqno, self._last_number)
 
     async def _raise_failure(self) -> None:
         """Raise what happened; after a failure that passes (a full disk) writing may go on."""
@@ -201,7 +249,7 @@ class Writer:
             self._task = None
             self._progress.set()
 
-    async def _hand(self, taken: list[Entry]) -> None:
+    async def _hand(self, taken: list[_Entry]) -> None:
         before, count = self._handed, len(taken)
         try:
             await self._threads.run(self._write_all, taken)
@@ -215,19 +263,21 @@ class Writer:
             else:
                 self._handed = before + count  # they are lost, and the error says so
 
-    def _write_all(self, taken: list[Entry]) -> None:
+    def _write_all(self, taken: list[_Entry]) -> None:
         """In a thread; a message is counted once the blocking writer has accepted it."""
-        for value, key, extras in taken:
+        blocking: writer.Writer[Any] = self._blocking  # values are bytes by now, packed if need be
+        for (value, key, extras), seqno in taken:
             if extras is None:
-                self._blocking.write(value, key=key)
+                blocking.write(value, key=key, seqno=seqno)
             else:
-                headers, timestamp, partition = extras
-                self._blocking.write(
-                    value, key=key, headers=headers, timestamp=timestamp, partition=partition
-                )
+                headers, timestamp, partition, group = extras
+                blocking.write(
+                    value, key=key, headers=headers, timestamp=timestamp, partition=partition, group=group,
+                    seqno=seqno,
+                )  # fmt: skip
             self._handed += 1
 
-    def _put_back(self, taken: list[Entry], accepted: int) -> None:
+    def _put_back(self, taken: list[_Entry], accepted: int) -> None:
         """What was not accepted goes before what has gathered meanwhile."""
         self._gathered[:0] = taken[accepted:]
-        self._bytes_gathered = sum(map(weight, self._gathered))
+        self._bytes_gathered = sum(weight(entry) for entry, _ in self._gathered)

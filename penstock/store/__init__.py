@@ -2,5 +2,6 @@
 
 from penstock.store.store import Store, open_store
 from penstock.store.topic import Topic
+from penstock.store.transaction import Transaction
 
-__all__ = ["Store", "Topic", "open_store"]
+__all__ = ["Store", "Topic", "Transaction", "open_store"]

@@ -7,9 +7,14 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from penstock.errors import PenstockError
-from penstock.log.append import DISK_REFUSE, DISK_WARN
+from penstock.log.tip import DISK_REFUSE, DISK_WARN
+from penstock.store.consumers import ConsumerStats
 from penstock.store.store import Store
 from penstock.store.topic import Topic
+from penstock.topic.retention import held
+
+#: An important consumer that is further behind than this is told of, also where no retention waits for it.
+FAR_BEHIND_S = 86400.0
 
 
 class Complaint(NamedTuple):
@@ -52,7 +57,10 @@ def complaints(store: Store) -> Iterator[Complaint]:
 
 
 def _of_topic(topic: Topic) -> Iterator[Complaint]:
-    for consumer in topic.consumers():
+    consumers = topic.consumers()
+    yield from _of_retention(topic)
+    for consumer in consumers:
+        yield from _of_readers(topic, consumer)
         for number, start, end in topic.scan().ranges:
             position = consumer.positions.get(number, start)
             place = f"{topic.name} partition {number}: consumer {consumer.consumer} stands at {position}"
@@ -65,3 +73,32 @@ def _of_topic(topic: Topic) -> Iterator[Complaint]:
         if durable is not None and durable.poisoned:
             place = f"{topic.name} partition {log.partition}"
             yield Complaint("problem", f"{place}: the disk failed to sync; look at the disk")
+
+
+def _of_retention(topic: Topic) -> Iterator[Complaint]:
+    """Consumers that keep messages from going: the disk can fill up (S001-57)."""
+    kept: dict[tuple[str, ...], int] = {}
+    for number in range(topic.options.partitions):
+        messages, held_by = held(topic._partitions, number)
+        if messages:
+            kept[held_by] = kept.get(held_by, 0) + messages
+    for held_by, messages in kept.items():
+        who = f"{'consumer' if len(held_by) == 1 else 'consumers'} {', '.join(held_by)}"
+        yield Complaint("warning", f"{topic.name}: {messages:,} messages past retention are kept for {who}")
+
+
+def _of_readers(topic: Topic, consumer: ConsumerStats) -> Iterator[Complaint]:
+    if consumer.important and consumer.lag_seconds > FAR_BEHIND_S:
+        yield Complaint(
+            "warning",
+            f"{topic.name}: important consumer {consumer.consumer} is {consumer.lag_seconds / 3600:.0f} h "
+            f"behind ({consumer.lag:,} messages, {consumer.lag_bytes:,} bytes)",
+        )
+    for member in consumer.members:
+        if member.stopped and member.partitions:
+            numbers = ", ".join(map(str, member.partitions))
+            yield Complaint(
+                "warning",
+                f"{topic.name}: process {member.pid} is stopped and keeps partitions {numbers} of "
+                f"{consumer.consumer}; penstock consumer kick {topic.name} {consumer.consumer} {member.pid}",
+            )

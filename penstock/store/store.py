@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import shutil
 import tempfile
 import threading
+import weakref
+from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, TypeVar, overload
 
 from penstock.clock import Clock
+from penstock.consume.options import Moment, reader_options
+from penstock.consume.reader import Reader
 from penstock.errors import (
     AlreadyExists,
     Closed,
@@ -24,15 +29,22 @@ from penstock.errors import (
 )
 from penstock.files import Files, refuse_network_file_system
 from penstock.locks import FORKED, forget_in_child
-from penstock.options import TopicOptions, topic_changes, topic_name
+from penstock.options import Duration, Place, TopicOptions, identifier, topic_changes, topic_name
 from penstock.state.consumers import Consumers
 from penstock.state.database import Database, refuse_stranger
 from penstock.state.topics import TopicRecord, Topics
+from penstock.state.transactions import Transactions
 from penstock.store.folders import TopicFolders
 from penstock.store.ownership import Ownership
 from penstock.store.topic import Topic
+from penstock.store.transaction import Transaction
 from penstock.topic.housekeeper import Housekeeper
 from penstock.topic.partitions import Partitions
+from penstock.topic.typed import coder_of
+
+T = TypeVar("T")
+
+logger = logging.getLogger("penstock.store")
 
 #: How long `close` waits for indexes and repacking that are under way.
 _CLOSE_WAIT_S = 10.0
@@ -92,6 +104,7 @@ class Store:
         self._closed = ""
         self._mutex = threading.Lock()
         self._opened: dict[int, Partitions] = {}
+        self._open_transactions: weakref.WeakSet[Transaction] = weakref.WeakSet()
         self._housekeeper = Housekeeper()
         self._ownership = None if read_only else Ownership(path, files, exclusive=exclusive)
         try:
@@ -104,11 +117,14 @@ class Store:
             raise
         self._records = Topics(self._database)
         self._consumers = Consumers(self._database)
+        self._transactions = Transactions(self._database)
         self._folders = TopicFolders(os.path.join(path, "topics"), files)
         forget_in_child(self)
         if not read_only and self._folders.look_abandoned(self._records.names()):
             self._records.sweep(self._folders.put_away_all_but)
             self._folders.remove_put_away()
+        if not read_only:
+            self._finish_transactions()
 
     @property
     def id(self) -> str:
@@ -117,14 +133,25 @@ class Store:
 
     # Topics.
 
-    def create_topic(self, name: str, *, exists_ok: bool = False, **options: Any) -> Topic:
+    @overload
+    def create_topic(
+        self, name: str, *, exists_ok: bool = False, type: type[T], **options: Any
+    ) -> Topic[T]: ...
+    @overload
+    def create_topic(
+        self, name: str, *, exists_ok: bool = False, type: Any, **options: Any
+    ) -> Topic[Any]: ...
+    @overload
+    def create_topic(self, name: str, *, exists_ok: bool = False, **options: Any) -> Topic: ...
+    def create_topic(self, name: str, *, exists_ok: bool = False, type: Any = None, **options: Any) -> Any:
         """Make a topic; its options are those of `TopicOptions`, such as `partitions=3, retention="7d"`.
 
         With `exists_ok=True` one of that name is taken as it is, unless an option given here differs:
-        then `InvalidOption` names it.
+        then `InvalidOption` names it. `type` is as for `topic`.
         """
         self._require_open()
         topic_name(name)
+        coder = coder_of(type)
         changes = topic_changes(options)
         wanted = TopicOptions(**changes)
         if self.read_only:
@@ -137,17 +164,27 @@ class Store:
         except AlreadyExists:
             if not exists_ok:
                 raise
-            topic = self.topic(name)
+            topic = self.topic(name, type=type)
             _refuse_other_options(name, topic.options, changes)
             return topic
         partitions = self._open(record)
         partitions.logs()
-        return Topic(partitions)
+        return Topic(partitions, coder)
 
-    def topic(self, name: str) -> Topic:
-        """The topic of that name; raises `UnknownTopic`."""
+    @overload
+    def topic(self, name: str) -> Topic: ...
+    @overload
+    def topic(self, name: str, *, type: type[T]) -> Topic[T]: ...
+    @overload
+    def topic(self, name: str, *, type: Any) -> Topic[Any]: ...
+    def topic(self, name: str, *, type: Any = None) -> Any:
+        """The topic of that name; raises `UnknownTopic`.
+
+        With `type` its values are of that type, and JSON in the log: a msgspec Struct, a dataclass, a
+        TypedDict, dict, list or number; `str` is stored as plain text.
+        """
         self._require_open()
-        return Topic(self._open(self._records.find(topic_name(name))))
+        return Topic(self._open(self._records.find(topic_name(name))), coder_of(type))
 
     def topics(self) -> list[Topic]:
         """All topics, by name."""
@@ -173,6 +210,42 @@ class Store:
         partitions.close("the topic was dropped")
         self._folders.remove_put_away()
 
+    def transaction(self, *, name: str | None = None) -> Transaction:
+        """Begin a transaction: what is written and committed in it becomes true together, or not at all.
+
+        A `name` is never committed twice: the second one raises `AlreadyCommitted`.
+        """
+        self._require_open()
+        if self.read_only:
+            raise ReadOnly("the store was opened with read_only=True", hint="open it without")
+        if name is not None:
+            identifier("a transaction's name", name)
+        return Transaction(self._transactions, self.topic, self._clock.now_ns, self._open_transactions, name)
+
+    # Consumers.
+
+    def reader(
+        self, topics: str | Topic | Sequence[str | Topic], *, consumer: str | None = None,
+        start: Place = "earliest", partitions: Sequence[int] | None = None, follow: bool = True,
+        on_gap: Literal["raise", "skip"] = "raise", create: bool = True, read_from: Moment | None = None,
+        max_lag: Duration | None = None, handover: Duration = "30s",
+    ) -> Reader[Any]:  # fmt: skip
+        """A live reader over several topics, in turn; each batch is of one topic.
+
+        The options are those of `Topic.reader`, and hold for each topic.
+        """
+        self._require_open()
+        if consumer is not None and self.read_only:
+            raise ReadOnly("the store was opened with read_only=True", hint="open it without")
+        several = self._several(topics)
+        opened = [topic._partitions for topic in several]
+        options = reader_options(
+            opened, consumer=consumer, start=start, partitions=partitions, follow=follow, on_gap=on_gap,
+            create=create, read_from=read_from, max_lag=max_lag, handover=handover,
+            decoders={topic.name: topic._decode for topic in several if topic._decode is not None},
+        )  # fmt: skip
+        return Reader(opened, options)
+
     def consumers(self) -> list[str]:
         """Names of all consumers."""
         self._require_open()
@@ -196,6 +269,7 @@ class Store:
         if self._closed:
             return
         self._housekeeper.end(_CLOSE_WAIT_S)
+        self._roll_back_open()
         try:
             with ExitStack() as writers:
                 for partitions in self._opened.values():
@@ -244,13 +318,43 @@ class Store:
 
     # Inside.
 
+    def _roll_back_open(self) -> None:
+        for transaction in list(self._open_transactions):
+            logger.warning("a transaction was left open and is rolled back: %r", transaction)
+            transaction.rollback()
+
+    def _finish_transactions(self) -> None:
+        """Bring in what processes that died had committed; whoever is at it now is left alone."""
+        for topic_id, number in self._transactions.unfinished():
+            try:
+                self._open(self._records.by_id(topic_id)).log(number).finish_transactions()
+            except TopicReplaced:
+                continue  # dropped at this moment
+
+    def _several(self, topics: str | Topic | Sequence[str | Topic]) -> list[Topic]:
+        """Topics by name or as they are; each once, and of this store."""
+        if isinstance(topics, (str, Topic)):
+            topics = [topics]
+        if not isinstance(topics, Sequence):
+            raise WrongType(f"topics is a name, a Topic or a list of them, not {type(topics).__name__}")
+        found = [each if isinstance(each, Topic) else self.topic(each) for each in topics]
+        if not found:
+            raise InvalidOption("topics is empty", hint="name one at least")
+        names = [topic.name for topic in found]
+        if len(set(names)) < len(names):
+            raise InvalidOption(f"a topic is named twice: {', '.join(names)}")
+        for topic in found:
+            if topic._partitions.topics is not self._records:
+                raise InvalidOption(f"topic {topic.name!r} is of another store", hint="name it instead")
+        return found
+
     def _open(self, record: TopicRecord) -> Partitions:
         with self._mutex:
             partitions = self._opened.get(record.id)
             if partitions is None:
                 partitions = Partitions(
-                    self._folders.path(record.name), record, self._records, self._consumers, self._files,
-                    self._clock, read_only=self.read_only,
+                    self._folders.path(record.name), record, self._records, self._consumers,
+                    self._transactions, self._files, self._clock, read_only=self.read_only,
                 )  # fmt: skip
                 partitions.on_roll = lambda number, opened=partitions: self._housekeeper.add(opened, number)  # type: ignore[misc]
                 self._opened[record.id] = partitions

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple
 
+from penstock.consume.options import Moment, reader_options
 from penstock.consume.reader import Reader
 from penstock.errors import (
     InvalidOption,
@@ -14,10 +15,10 @@ from penstock.errors import (
     OutOfRange,
     ReadOnly,
     TopicReplaced,
-    WrongType,
 )
 from penstock.log.folder import file_bytes
-from penstock.message import Batch, Message, Receipt, Receipts, Rows
+from penstock.log.frame import RAW
+from penstock.message import Batch, Message, Receipt, Receipts, Rows, V, typed
 from penstock.options import (
     LATEST,
     MIB,
@@ -26,7 +27,7 @@ from penstock.options import (
     Size,
     Sync,
     TopicOptions,
-    consumer_name,
+    identifier,
     one_of,
     seconds,
     size,
@@ -34,12 +35,19 @@ from penstock.options import (
     topic_changes,
     whole,
 )
-from penstock.state.consumers import ConsumerOptions
+from penstock.store import consumers
+from penstock.store.consumers import ConsumerStats
 from penstock.topic import outgoing
 from penstock.topic.outgoing import Key, Value
-from penstock.topic.partitions import Landed, Outgoing, Partitions
+from penstock.topic.packing import allowed_codec, packing, refuse_codec
+from penstock.topic.partitions import NOBODY, Landed, Outgoing, Partitions
+from penstock.topic.producer_writer import ProducerWriter
 from penstock.topic.retention import VacuumReport, vacuum
+from penstock.topic.routing import Partitioner
+from penstock.topic.routing import checked as checked_partitioner
 from penstock.topic.scan import Scan
+from penstock.topic.sender import Sender
+from penstock.topic.typed import Coder
 from penstock.topic.writer import Writer
 
 _READ_BYTES = 64 * MIB
@@ -68,23 +76,16 @@ class TopicStats(NamedTuple):
     partitions: tuple[PartitionStats, ...]
 
 
-class ConsumerStats(NamedTuple):
-    """A consumer of a topic: where it stands and how far behind."""
+class Topic(Generic[V]):
+    """A topic of an open store; made by `Store.topic` and `Store.create_topic`.
 
-    consumer: str
-    important: bool
-    positions: dict[int, int]
-    #: Messages stored that it has not committed.
-    lag: int
-    #: When it last committed or was moved, in nanoseconds; None when it has no position yet.
-    updated: int | None = None
+    Opened with `type=Order` it is a `Topic[Order]`, whose values are orders instead of bytes.
+    """
 
-
-class Topic:
-    """A topic of an open store; made by `Store.topic` and `Store.create_topic`."""
-
-    def __init__(self, partitions: Partitions) -> None:
+    def __init__(self, partitions: Partitions, coder: Coder | None = None) -> None:
         self._partitions = partitions
+        self._coder = coder
+        self._decode = None if coder is None else coder.decode
 
     @property
     def name(self) -> str:
@@ -103,23 +104,26 @@ class Topic:
     # Writing.
 
     def write(
-        self, value: Value, *, key: Key = None, headers: Mapping[str, str | bytes] | None = None,
-        partition: int | None = None, timestamp: int | datetime | None = None,
+        self, value: V | str | None, *, key: Key = None, headers: Mapping[str, str | bytes] | None = None,
+        partition: int | None = None, group: str | None = None, timestamp: int | datetime | None = None,
     ) -> Receipt:  # fmt: skip
         """Append one message; return once it would survive a power cut (or what the topic's `sync` says).
 
         Raises `Unavailable` when it cannot be stored now: nothing of it stays, try again.
         """
         partitions = self._partitions
-        self._require_writable()
+        self._require_raw()
         if partition is not None:
             partitions.check(partition)
-        message = outgoing.one(value, key, headers, timestamp, partition, self.options.max_message_bytes)
-        landed = next(partitions.append(message))
+        message = outgoing.one(
+            self._encoded(value), key, headers, timestamp, partition, self.options.max_message_bytes
+        )
+        sender = NOBODY if group is None else Sender(group=identifier("group", group))
+        landed = next(partitions.append(message, sender))
         sync = self.options.sync
         if sync == "disk":
             partitions.sync((landed,))
-        return Receipt(landed.partition, landed.appended.first, sync)
+        return landed.stored().receipt(0, sync)
 
     def write_many(
         self, values: Any, *, keys: Any = None, headers: Any = None, timestamps: Any = None,
@@ -131,12 +135,14 @@ class Topic:
         is written unless all of them can be. Messages of one partition stay together, in order.
         """
         partitions = self._partitions
-        self._require_writable()
+        self._require_raw()
         partitions.check(partition)
         sync = self.options.sync
         if isinstance(values, Scan):
             return self._write_scan(values, partition)
-        batch = outgoing.many(values, keys, headers, timestamps, partition, self.options.max_message_bytes)
+        limit = self.options.max_message_bytes
+        packed = packing(self._coder, RAW, limit)
+        batch = outgoing.many(values, keys, headers, timestamps, partition, limit, packed)
         if not batch.values:
             return Receipts((), sync=sync)
         landed = list(partitions.append(batch))
@@ -145,10 +151,18 @@ class Topic:
         return Receipts([each.stored() for each in landed], sync=sync, order=_order(batch, landed))
 
     def writer(
-        self, *, headers: Mapping[str, str | bytes] | None = None, linger: Duration = "2ms",
-        buffer: Size = "16MiB", timeout: Duration | None = None, sync: Sync | None = None,
-    ) -> Writer:  # fmt: skip
+        self, *, producer_id: str | None = None, group: str | None = None,
+        partitioner: Partitioner | None = None, headers: Mapping[str, str | bytes] | None = None,
+        codec: str | int | None = None, linger: Duration = "2ms", buffer: Size = "16MiB",
+        timeout: Duration | None = None, sync: Sync | None = None,
+    ) -> Writer[V]:  # fmt: skip
         """A buffered writer, for many messages one after another.
+
+        With a `producer_id` each message is stored exactly once, however often it is sent: `write` takes a
+        `seqno`, or counts. All messages of a `group` go to one partition. `partitioner` chooses the
+        partition of a key: a function of the key's bytes and the number of partitions. `codec` packs each
+        value: "raw", "gzip", "zstd", "lzop" or one of your own; a topic with a list of codecs refuses
+        others here.
 
         `linger` is how long a message may wait for company, `buffer` how many bytes may wait for the
         disk before `write` does, `timeout` how long it waits then. `sync="os"` does not wait for the disk.
@@ -156,13 +170,22 @@ class Topic:
         self._require_writable()
         chosen = sync or self.options.sync
         one_of("sync", chosen, ("disk", "os"))
-        return Writer(
+        number = allowed_codec(codec, self.options)
+        sender = Sender(
+            "" if producer_id is None else identifier("producer_id", producer_id),
+            "" if group is None else identifier("group", group),
+            None if partitioner is None else checked_partitioner(partitioner),
+        )
+        kind: type[Writer[V]] = Writer if producer_id is None else ProducerWriter
+        return kind(
             self._partitions,
+            sender=sender,
             headers=headers,
             linger_s=seconds("linger", linger),
             buffer_bytes=size("buffer", buffer),
             timeout_s=None if timeout is None else seconds("timeout", timeout),
             sync=chosen,
+            packing=packing(self._coder, number, self.options.max_message_bytes),
         )
 
     # Reading.
@@ -170,7 +193,7 @@ class Topic:
     def read(
         self, *, partition: int | None = None, start: Place = "earliest", stop: Place | None = None,
         limit: int = 1000,
-    ) -> Batch:  # fmt: skip
+    ) -> Batch[V]:  # fmt: skip
         """Up to `limit` messages from `start` on; empty at the end, never waits.
 
         Without a partition: partition after partition. Raises `OutOfRange` for an offset that retention
@@ -188,109 +211,103 @@ class Topic:
             while limit > 0 and cursor.offset < last and (found := cursor.read(limit, _READ_BYTES, last)):
                 rows += found
                 limit -= sum(map(len, found))
-        return Batch(self.name, rows)
+        return Batch(self.name, rows, self._decode)
 
-    def get(self, offset: int, *, partition: int = 0) -> Message:
+    def get(self, offset: int, *, partition: int = 0) -> Message[V]:
         """The one message at `offset`; raises `OutOfRange` when it is not there (any more, or yet)."""
         log = self._partitions.log(partition)
         message = log.view.message(offset) if type(offset) is int else None
         if message is None:
             raise self._nothing_at(partition, offset)
-        return message
+        return message if self._decode is None else typed(message, self._decode)  # type: ignore[return-value]
 
     def scan(
         self, *, partition: int | None = None, start: Place = "earliest", stop: Place = "latest",
         columns: Sequence[str] | None = None,
-    ) -> Scan:  # fmt: skip
+    ) -> Scan[V]:  # fmt: skip
         """A lazy pass from `start` to `stop`, in constant memory; takes part in Arrow, DuckDB, Polars.
 
         `columns` names those that its Arrow batches shall have: fewer are quicker.
         """
         if partition is not None:
             self._partitions.check(partition)
-        return Scan(self._partitions, partition, start, stop, columns)
+        return Scan(self._partitions, partition, start, stop, columns, self._decode)
 
     def reader(
         self, *, consumer: str | None = None, start: Place = "earliest",
         partitions: Sequence[int] | None = None, follow: bool = True,
-        on_gap: Literal["raise", "skip"] = "raise", create: bool = True,
-    ) -> Reader:  # fmt: skip
+        on_gap: Literal["raise", "skip"] = "raise", create: bool = True, read_from: Moment | None = None,
+        max_lag: Duration | None = None, handover: Duration = "30s",
+    ) -> Reader[V]:  # fmt: skip
         """A live reader over all partitions; waits for what is to come unless `follow=False`.
 
         A consumer is created at first use and begins at `start`; later it goes on where it committed.
-        Without a consumer nothing is saved. `on_gap="skip"` passes over what retention or damage took,
-        and notes it in `reader.gaps`; otherwise that raises.
+        Its readers share the partitions, wherever they run; `partitions` takes those for good instead,
+        and raises `PartitionLost` when another reader has one. Without a consumer nothing is saved.
+
+        `on_gap="skip"` passes over what retention or damage took, and notes it in `reader.gaps`;
+        otherwise that raises. Messages written before `read_from` (a moment, or an age) or longer ago
+        than `max_lag` are passed over and noted in `reader.skipped`. `handover` is how long a partition
+        that goes to another reader waits for what was delivered to be committed.
         """
-        one_of("on_gap", on_gap, ("raise", "skip"))
         if consumer is not None:
-            consumer_name(consumer)
             self._require_writable()
-        self._partitions.refresh()
-        if partitions is not None:
-            self._check_chosen(partitions)
-        return Reader(
-            [self._partitions],
-            consumer=consumer,
-            start=start,
-            partitions=partitions,
-            follow=follow,
-            on_gap=on_gap,
-            create=create,
-        )
+        topics = [self._partitions]
+        options = reader_options(
+            topics, consumer=consumer, start=start, partitions=partitions, follow=follow, on_gap=on_gap,
+            create=create, read_from=read_from, max_lag=max_lag, handover=handover,
+            decoders={} if self._decode is None else {self.name: self._decode},
+        )  # fmt: skip
+        return Reader(topics, options)
 
     # Consumers.
 
     def add_consumer(
         self, name: str, *, important: bool = False, availability_period: Duration | None = None,
-        start: Place = "earliest",
+        start: Place = "earliest", read_from: Moment | None = None,
     ) -> None:  # fmt: skip
         """Declare a consumer before its first reader; raises `AlreadyExists`.
 
         Nothing is removed before an important consumer has committed it, however full the disk gets;
-        `availability_period` does so for a time.
+        `availability_period` does so for a time. Messages written before `read_from` are passed over.
         """
-        partitions = self._partitions
-        now = partitions.clock.now_ns()
-        options = ConsumerOptions(
-            important=important,
-            availability_period_s=None
-            if availability_period is None
-            else seconds("availability_period", availability_period),
-        )
-        places = partitions.begin_all(start, now)
-        partitions.consumers.add(consumer_name(name), self.id, options, places, now)
+        consumers.add(
+            self._partitions, name, important=important, availability_period=availability_period,
+            start=start, read_from=read_from,
+        )  # fmt: skip
+
+    def alter_consumer(self, name: str, **changes: Any) -> None:
+        """Change `important`, `availability_period` or `read_from`; raises `UnknownConsumer`.
+
+        Readers that are open take a new `read_from` up with the next partition they get.
+        """
+        self._require_writable()
+        consumers.alter(self._partitions, name, changes)
 
     def consumers(self) -> list[ConsumerStats]:
-        """Who reads this topic, where they stand, and how far behind they are."""
-        partitions = self._partitions
-        ends = {log.partition: log.bounds() for log in partitions.logs()}
-        found = []
-        for record in partitions.consumers.of_topic(self.id):
-            stored = partitions.consumers.positions(self.id, record.name)
-            positions = {p.partition: p.position for p in stored}
-            lag = sum(
-                max(0, bounds.end - max(positions.get(number, bounds.start), bounds.start))
-                for number, bounds in ends.items()
-            )
-            updated = max((p.updated for p in stored), default=None)
-            found.append(ConsumerStats(record.name, record.options.important, positions, lag, updated))
-        return found
+        """Who reads this topic, where they stand, how far behind they are, and which processes read."""
+        return consumers.stats(self._partitions)
 
     def seek_consumer(self, name: str, place: Place) -> dict[int, int]:
-        """Put a consumer anywhere and return the offsets; a reader open under its name loses its place."""
-        partitions = self._partitions
-        now = partitions.clock.now_ns()
-        consumer_name(name)
-        places = partitions.begin_all(place, now)
-        if not partitions.consumers.exists(name, self.id):
-            self.add_consumer(name, start=place)
-        else:
-            partitions.consumers.seek(name, self.id, places, now)
-        return places
+        """Put a consumer anywhere and return the offsets; a reader open under its name loses its place.
+
+        Offsets by partition leave the partitions that they do not name where they are. The reader's next
+        commit of what it got before raises `PartitionLost`; it goes on at the new place.
+        """
+        return consumers.seek(self._partitions, name, place)
+
+    def kick_consumer(self, name: str, pid: int | None = None) -> list[int]:
+        """Take their partitions from a consumer's readers, all or those of one process, for others to read.
+
+        Meant for a process that is stopped or stuck. When it goes on, its commits raise `PartitionLost`,
+        and it joins again. Returns the pids that were kicked.
+        """
+        self._require_writable()
+        return consumers.kick(self._partitions, name, pid)
 
     def drop_consumer(self, name: str) -> None:
-        """Forget a consumer and its positions; raises `UnknownConsumer`."""
-        self._partitions.consumers.drop(consumer_name(name), self.id)
+        """Forget a consumer and its positions; raises `UnknownConsumer`, as do its open readers then."""
+        consumers.drop(self._partitions, name)
 
     # The topic itself.
 
@@ -323,15 +340,10 @@ class Topic:
 
     # Inside.
 
-    def _check_chosen(self, numbers: Sequence[int]) -> None:
-        if not isinstance(numbers, Collection) or isinstance(numbers, str):
-            raise WrongType(f"partitions is a list of numbers, not {type(numbers).__name__}")
-        if not numbers:
-            raise InvalidOption("partitions is empty", hint="leave it out to read all of them")
-        for number in numbers:
-            self._partitions.check(number)
+    def _encoded(self, value: V | str | None) -> Value:
+        return value if self._coder is None else self._coder.encode(value)  # type: ignore[return-value]
 
-    def _write_scan(self, scan: Scan, partition: int | None) -> Receipts:
+    def _write_scan(self, scan: Scan[Any], partition: int | None) -> Receipts:
         with self.writer() as writer:
             for batch in scan:
                 writer.write_many(batch, partition=partition)
@@ -342,10 +354,11 @@ class Topic:
         bounds = log.bounds()
         bases = log.view.segments()
         total = sum(bounds.byte if base == bounds.segment else file_bytes(log.folder, base) for base in bases)
-        oldest = newest = None
-        if bounds.end > bounds.start:
-            oldest = self._written_at(number, bounds.start)
-            newest = self._written_at(number, bounds.end - 1)
+        try:
+            oldest = self._written_at(number, bounds.start) if bounds.end > bounds.start else None
+            newest = self._written_at(number, bounds.end - 1) if bounds.end > bounds.start else None
+        except OffsetTrimmed:  # retention moved on meanwhile
+            return self._partition_stats(number)
         return PartitionStats(
             number, bounds.start, bounds.end, bounds.end - bounds.start, total, len(bases), oldest, newest
         )
@@ -375,6 +388,12 @@ class Topic:
                 f"offset {offset} of {self.name!r} partition {partition} is beyond the end ({end})",
                 partition=partition, offset=offset, end=end,
             )  # fmt: skip
+
+    def _require_raw(self) -> None:
+        """Raise unless values may be written as they are."""
+        self._require_writable()
+        if self.options.codecs:
+            refuse_codec(RAW, self.options)
 
     def _require_writable(self) -> None:
         if self._partitions.read_only:

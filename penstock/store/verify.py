@@ -7,20 +7,23 @@ keep the rest from being checked: without a readable `state.db` the folders are 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from types import MappingProxyType
 from typing import NamedTuple
 
 from penstock.clock import Clock
 from penstock.errors import DataError, NotAStore, PenstockError, UnknownFormat, UnknownTopic
 from penstock.files import Files
 from penstock.log.findings import Checked, Finding, damage, note
-from penstock.log.folder import Folder
+from penstock.log.folder import DATA, Folder
+from penstock.log.staged import Piece
 from penstock.log.verify import PartitionVerifier
 from penstock.options import topic_name
 from penstock.state.consumers import Consumers, Position
 from penstock.state.database import Database
 from penstock.state.topics import Topics
+from penstock.state.transactions import Transactions
 
 
 class _Known(NamedTuple):
@@ -31,6 +34,8 @@ class _Known(NamedTuple):
     partitions: int = 0
     sync: str = "disk"
     positions: tuple[Position, ...] = ()
+    #: What committed transactions have still to bring in, by partition.
+    pieces: Mapping[int, Sequence[Piece]] = MappingProxyType({})
 
 
 class StoreVerifier:
@@ -100,7 +105,7 @@ class StoreVerifier:
 
     def _learn(self, database: Database, known: list[_Known]) -> Iterator[Finding]:
         """What the tables say; positions are read here, before the ends they are compared with."""
-        topics, consumers = Topics(database), Consumers(database)
+        topics, consumers, transactions = Topics(database), Consumers(database), Transactions(database)
         self._knows_all = True
         for name in topics.names():
             try:
@@ -111,7 +116,8 @@ class StoreVerifier:
                 continue
             positions = tuple(consumers.positions(record.id))
             options = record.options
-            known.append(_Known(name, record.id, options.partitions, options.sync, positions))
+            pieces = transactions.pieces(record.id)
+            known.append(_Known(name, record.id, options.partitions, options.sync, positions, pieces))
 
     # Topics.
 
@@ -140,6 +146,8 @@ class StoreVerifier:
             yield note(path, None, "no folder: nothing was written here yet, or it was removed")
         if topic.id and number >= topic.partitions:
             yield note(path, None, "a partition the topic does not have: left by an interrupted alter")
+        for piece in topic.pieces.get(number, ()):
+            yield from self._piece_findings(path, piece, end)
         for position in topic.positions:
             if position.partition == number and position.position > end:
                 yield damage(
@@ -149,6 +157,18 @@ class StoreVerifier:
                     end,
                     position.position,
                 )
+
+    def _piece_findings(self, path: str, piece: Piece, end: int) -> Iterator[Finding]:
+        """What a committed transaction has still to bring in: it must be there."""
+        if piece.stop <= end:
+            return
+        staged = None if piece.file is None else os.path.join(path, piece.file)
+        segment = os.path.join(path, f"{piece.base:020d}{DATA}")
+        if staged is not None and not self._files.exists(staged) and not self._files.exists(segment):
+            yield damage(staged, None, "a committed transaction's file is missing", piece.base, piece.stop)
+        else:
+            what = "a committed transaction is not yet brought in: the next program that comes does it"
+            yield note(staged or self._state, None, what, piece.base, piece.stop)
 
     def _folders(self) -> list[str]:
         return sorted(self._files.listdir(self._topics)) if self._files.exists(self._topics) else []

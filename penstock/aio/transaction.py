@@ -1,0 +1,119 @@
+"""The async transaction: messages to any topics and positions of any consumers, all or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from penstock import store as sync
+from penstock.aio.scan import Scan
+from penstock.aio.threads import Threads
+from penstock.aio.topic import Topic
+from penstock.message import Stored, V
+from penstock.topic.outgoing import Key
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Transaction:
+    """Writes and commits that become true together; made by `Store.transaction`, used with `async with`.
+
+    Leaving `async with` commits; an exception, or `rollback`, leaves nothing of it behind.
+    """
+
+    def __init__(self, blocking: sync.Transaction, threads: Threads) -> None:
+        self.blocking = blocking
+        self._threads = threads
+        self._working: asyncio.Future[Any] | None = None
+
+    @property
+    def name(self) -> str | None:
+        return self.blocking.name
+
+    async def write(
+        self, topic: str | Topic[V], value: V | str | None, *, key: Key = None,
+        headers: Mapping[str, str | bytes] | None = None, partition: int | None = None,
+        group: str | None = None, timestamp: int | datetime | None = None,
+    ) -> None:  # fmt: skip
+        """Add one message; it is stored with the commit."""
+        write = partial(
+            self.blocking.write, _blocking(topic), value, key=key, headers=headers, partition=partition,
+            group=group, timestamp=timestamp,
+        )  # fmt: skip
+        staging = self.blocking.known_staging(_blocking(topic))
+        if staging is None or staging.nearly_takes_time or self._is_busy():
+            await self._alone(write)
+        else:
+            write()
+
+    async def write_many(
+        self, topic: str | Topic[Any], values: Any, *, keys: Any = None, headers: Any = None,
+        timestamps: Any = None, partition: int | None = None,
+    ) -> None:  # fmt: skip
+        """Add many messages: lists, Arrow arrays, a table, a `Batch` or a `Scan`."""
+        if isinstance(values, Scan):
+            values = values.blocking
+        await self._alone(
+            self.blocking.write_many, _blocking(topic), values, keys=keys, headers=headers,
+            timestamps=timestamps, partition=partition,
+        )  # fmt: skip
+
+    @property
+    def written(self) -> int:
+        """How many messages it holds so far."""
+        return self.blocking.written
+
+    @property
+    def stored(self) -> Mapping[str, Sequence[Stored]]:
+        """After the commit: where the messages of each topic are, run by run."""
+        return self.blocking.stored
+
+    async def commit(self) -> None:
+        """Make all of it true: on disk, and visible to everyone, when this returns.
+
+        Raises `PartitionLost` when a consumer in it was moved by someone else, `AlreadyCommitted` when a
+        transaction of the same name was committed: nothing of it stays then. Any other error says whether
+        it was committed. Cancelled, it may be committed or not.
+        """
+        await self._alone(self.blocking.commit)
+
+    async def rollback(self) -> None:
+        """Forget all of it; readers deliver again what was received in it. Calling it twice is fine."""
+        await self._alone(self.blocking.rollback)
+
+    async def __aenter__(self) -> Transaction:
+        self.blocking.__enter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            await self.rollback()
+        elif not self.blocking.ended:
+            await self.commit()
+
+    def __repr__(self) -> str:
+        return repr(self.blocking)
+
+    # Inside.
+
+    async def _alone(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Make a call in a thread while no other touches the transaction, also not one that was cancelled."""
+        while self._is_busy():
+            assert self._working is not None
+            await asyncio.wait([self._working])
+        self._working = working = self._threads.start(call, *args, **kwargs)
+        return await asyncio.shield(working)
+
+    def _is_busy(self) -> bool:
+        return self._working is not None and not self._working.done()
+
+
+def _blocking(topic: str | Topic[V]) -> str | sync.Topic[V]:
+    return topic._topic if isinstance(topic, Topic) else topic

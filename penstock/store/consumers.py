@@ -1,0 +1,126 @@
+"""Consumers of a topic as `Topic` shows and changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from penstock.consume import members
+from penstock.consume.lag import Lag, lag_behind
+from penstock.consume.members import MemberStats
+from penstock.consume.options import Moment, moment
+from penstock.errors import InvalidOption, UnknownConsumer
+from penstock.options import Duration, Place, consumer_name, seconds, whole
+from penstock.state.consumers import ConsumerOptions, ConsumerRecord
+from penstock.topic.partitions import Partitions
+
+
+class ConsumerStats(NamedTuple):
+    """A consumer of a topic: where it stands, how far behind, and who reads for it now."""
+
+    consumer: str
+    important: bool
+    positions: dict[int, int]
+    #: Messages stored that it has not committed.
+    lag: int
+    #: When it last committed or was moved, in nanoseconds; None when it has no position yet.
+    updated: int | None = None
+    #: The same in bytes as they are stored (to the frame), and the age of the first of them in seconds.
+    lag_bytes: int = 0
+    lag_seconds: float = 0.0
+    availability_period_s: float | None = None
+    read_from_ns: int | None = None
+    members: tuple[MemberStats, ...] = ()
+
+
+def options_from(before: ConsumerOptions, now_ns: int, changes: dict[str, Any]) -> ConsumerOptions:
+    """Options as a user spells them, each checked; what is not named stays."""
+    fields: dict[str, Any] = {
+        "important": before.important,
+        "availability_period_s": before.availability_period_s,
+        "read_from_ns": before.read_from_ns,
+    }
+    for name, value in changes.items():
+        if name == "important":
+            fields["important"] = value
+        elif name == "availability_period":
+            fields["availability_period_s"] = _seconds(name, value)
+        elif name == "read_from":
+            fields["read_from_ns"] = None if value is None else moment(name, value, now_ns)
+        else:
+            raise InvalidOption(
+                f"unknown consumer option {name!r}", hint="options: important, availability_period, read_from"
+            )
+    return ConsumerOptions(**fields)
+
+
+def add(
+    topic: Partitions, name: str, *, important: bool, availability_period: Duration | None, start: Place,
+    read_from: Moment | None,
+) -> None:  # fmt: skip
+    now = topic.clock.now_ns()
+    wanted = {"important": important, "availability_period": availability_period, "read_from": read_from}
+    options = options_from(ConsumerOptions(), now, wanted)
+    places = topic.begin_all(start, now)
+    topic.consumers.add(consumer_name(name), topic.record.id, options, places, now)
+
+
+def alter(topic: Partitions, name: str, changes: dict[str, Any]) -> None:
+    before = topic.consumers.options(consumer_name(name), topic.record.id)
+    after = options_from(before, topic.clock.now_ns(), changes)
+    topic.consumers.alter(name, topic.record.id, after)
+
+
+def seek(topic: Partitions, name: str, place: Place) -> dict[int, int]:
+    now = topic.clock.now_ns()
+    consumer_name(name)
+    if not topic.consumers.exists(name, topic.record.id):
+        places = topic.begin_all(place, now)
+        topic.consumers.add(name, topic.record.id, ConsumerOptions(), places, now)
+        return places
+    numbers = place if isinstance(place, Mapping) else range(len(topic))
+    places = {number: topic.begin(number, place, now) for number in numbers}
+    topic.consumers.seek(name, topic.record.id, places, now)
+    members.tell(topic, name)
+    return places
+
+
+def kick(topic: Partitions, name: str, pid: int | None) -> list[int]:
+    if not topic.consumers.exists(consumer_name(name), topic.record.id):
+        raise UnknownConsumer(f"no consumer {name!r} of {topic.name!r}")
+    if pid is not None:
+        whole("pid", pid, 1, 2**31)
+    return members.kick(topic, name, pid)
+
+
+def drop(topic: Partitions, name: str) -> None:
+    topic.consumers.drop(consumer_name(name), topic.record.id)
+    members.remove(topic, name)
+
+
+def stats(topic: Partitions) -> list[ConsumerStats]:
+    """All consumers of a topic, by name."""
+    return [_stats(topic, record) for record in topic.consumers.of_topic(topic.record.id)]
+
+
+def _stats(topic: Partitions, record: ConsumerRecord) -> ConsumerStats:
+    stored = topic.consumers.positions(topic.record.id, record.name)
+    positions = {p.partition: p.position for p in stored}
+    now = topic.clock.now_ns()
+    lag = Lag.total(lag_behind(log, positions.get(log.partition, 0), now) for log in topic.logs())
+    return ConsumerStats(
+        consumer=record.name,
+        important=record.options.important,
+        positions=positions,
+        lag=lag.messages,
+        updated=max((p.updated for p in stored), default=None),
+        lag_bytes=lag.bytes,
+        lag_seconds=lag.seconds,
+        availability_period_s=record.options.availability_period_s,
+        read_from_ns=record.options.read_from_ns,
+        members=tuple(members.members(topic, record.name)),
+    )
+
+
+def _seconds(name: str, value: Duration | None) -> float | None:
+    return None if value is None else seconds(name, value)
