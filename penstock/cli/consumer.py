@@ -1,9 +1,10 @@
-"""`penstock consumer list | show | seek | drop`."""
+"""`penstock consumer list | show | add | alter | seek | kick | drop`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,8 +22,8 @@ from penstock.cli.arguments import (
     open_to_write,
     parse_place,
 )
-from penstock.cli.facts import ConsumerFacts, ConsumerPartition
-from penstock.errors import OffsetTrimmed, UnknownConsumer
+from penstock.cli.facts import ConsumerFacts, ConsumerPartition, MemberFacts
+from penstock.errors import AlreadyExists, InvalidOption, OffsetTrimmed, UnknownConsumer
 from penstock.options import Place, consumer_name
 
 app = typer.Typer(no_args_is_help=True)
@@ -51,9 +52,50 @@ class Seek:
     partitions: list[Move]
 
 
+@dataclass(frozen=True)
+class ConsumerOptionFacts:
+    """What a consumer asks of its topic."""
+
+    important: bool
+    availability_period_s: float | None
+    read_from: str | None
+    read_from_ns: int | None
+
+
+@dataclass(frozen=True)
+class OptionsChange:
+    """What `add` and `alter` did: options before (null when it was added) and after."""
+
+    topic: str
+    consumer: str
+    created: bool
+    before: ConsumerOptionFacts | None
+    after: ConsumerOptionFacts
+
+
+_Important = Annotated[
+    bool | None,
+    flag("--important/--not-important", help="Keep what it has not committed, however full the disk gets."),
+]
+_AvailabilityPeriod = Annotated[
+    str | None,
+    typer.Option(
+        "--availability-period",
+        metavar="AGE",
+        help="Keep what it has not committed for so long: 7d; or none.",
+    ),
+]
+_ReadFrom = Annotated[
+    str | None,
+    typer.Option(
+        "--read-from", metavar="TIME", help="Pass over what was written before: 2h, an ISO time; or none."
+    ),
+]
+
+
 @app.callback()
 def group(store: StoreOption = "") -> None:
-    """List, show, move and drop consumers."""
+    """List, show, add, alter, move, kick and drop consumers."""
 
 
 @app.command("list")
@@ -86,6 +128,55 @@ def show(
         return
     title = f"{consumer} of {topic}: {units.count(found.lag)} behind, last commit {found.updated or '-'}"
     output.put_table(title + (", important" if found.important else ""), found.partitions, _POSITION_COLUMNS)
+    if found.members:
+        output.put_text("")
+        output.put_table("", found.members, _MEMBER_COLUMNS)
+
+
+@app.command()
+def add(
+    topic: TopicArgument,
+    consumer: ConsumerArgument,
+    important: _Important = None,
+    availability_period: _AvailabilityPeriod = None,
+    read_from: _ReadFrom = None,
+    start: Annotated[
+        str, typer.Option("--from", metavar="PLACE", help=f"Where it begins: {PLACE_HELP}.")
+    ] = "earliest",
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Declare a consumer before its first reader."""
+    changes = _changes(important, availability_period, read_from)
+    with open_to_write(store) as opened:
+        try:
+            opened.topic(topic).add_consumer(consumer, start=parse_place(start), **changes)
+        except AlreadyExists as error:
+            raise InvalidOption(error.args[0], hint="`penstock consumer alter` changes it") from None
+        after = _options(_find(opened.topic(topic), consumer))
+    _put_change(OptionsChange(topic, consumer, True, None, after), as_json)
+
+
+@app.command()
+def alter(
+    topic: TopicArgument,
+    consumer: ConsumerArgument,
+    important: _Important = None,
+    availability_period: _AvailabilityPeriod = None,
+    read_from: _ReadFrom = None,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Change what a consumer asks of its topic."""
+    changes = _changes(important, availability_period, read_from)
+    if not changes:
+        raise InvalidOption("nothing to alter", hint="name an option, such as --important")
+    with open_to_write(store) as opened:
+        found = opened.topic(topic)
+        before = _options(_find(found, consumer))
+        found.alter_consumer(consumer, **changes)
+        after = _options(_find(found, consumer))
+    _put_change(OptionsChange(topic, consumer, False, before, after), as_json)
 
 
 @app.command()
@@ -123,6 +214,33 @@ def seek(
 
 
 @app.command()
+def kick(
+    topic: TopicArgument,
+    consumer: ConsumerArgument,
+    pid: Annotated[
+        int | None, typer.Argument(metavar="[PID]", help="Only this process.", show_default=False)
+    ] = None,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Take their partitions from processes that read for a consumer, so that others go on.
+
+    For one that is stopped or stuck. When it wakes it cannot commit what it had, and joins again.
+    """
+    with open_to_write(store) as opened:
+        kicked = opened.topic(topic).kick_consumer(consumer, pid)
+    if pid is not None and not kicked:
+        raise InvalidOption(
+            f"process {pid} does not read for {consumer!r}", hint=f"penstock consumer show {topic} {consumer}"
+        )
+    if as_json:
+        output.put_json({"topic": topic, "consumer": consumer, "kicked": kicked})
+    else:
+        who = f"kicked process {', '.join(map(str, kicked))}" if kicked else "nobody reads for it now"
+        output.put_text(f"{consumer} of {topic}: {who}")
+
+
+@app.command()
 def drop(
     topic: TopicArgument,
     consumer: ConsumerArgument,
@@ -148,6 +266,14 @@ _POSITION_COLUMNS: tuple[output.Column[ConsumerPartition], ...] = (
     ("start", lambda p: str(p.start), True),
     ("end", lambda p: str(p.end), True),
     ("lag", lambda p: units.count(p.lag), True),
+    ("read by", lambda p: "" if p.pid is None else str(p.pid), True),
+)
+_MEMBER_COLUMNS: tuple[output.Column[MemberFacts], ...] = (
+    ("pid", lambda m: "?" if m.pid is None else str(m.pid), True),
+    ("host", lambda m: m.host, False),
+    ("joined", lambda m: m.joined or "-", False),
+    ("partitions", lambda m: ",".join(map(str, m.partitions)) or "-", False),
+    ("state", lambda m: _state(m), False),
 )
 _MOVE_COLUMNS: tuple[output.Column[Move], ...] = (
     ("partition", lambda m: str(m.partition), True),
@@ -162,6 +288,49 @@ def _find(topic: Topic, consumer: str) -> ConsumerFacts:
         if found.consumer == consumer:
             return found
     raise UnknownConsumer(f"no consumer {consumer!r} of {topic.name!r}")
+
+
+def _state(member: MemberFacts) -> str:
+    said = {"stopped": member.stopped, "kicked": member.kicked, "chose its partitions": member.fixed}
+    return ", ".join(word for word, holds in said.items() if holds)
+
+
+def _changes(
+    important: bool | None, availability_period: str | None, read_from: str | None
+) -> dict[str, Any]:
+    """What was said, as the library takes it; "none" takes a limit away."""
+    said = {"important": important, "availability_period": availability_period, "read_from": read_from}
+    return {name: None if value == "none" else value for name, value in said.items() if value is not None}
+
+
+def _options(found: ConsumerFacts) -> ConsumerOptionFacts:
+    return ConsumerOptionFacts(
+        found.important, found.availability_period_s, found.read_from, found.read_from_ns
+    )
+
+
+def _put_change(change: OptionsChange, as_json: bool) -> None:
+    if as_json:
+        output.put_json(change)
+        return
+    if change.created:
+        output.put_text(f"consumer {change.consumer} of {change.topic} added")
+    for name, show_option in _SPOKEN.items():
+        before = None if change.before is None else show_option(change.before)
+        after = show_option(change.after)
+        if before is None:
+            output.put_text(f"  {name:<20} {after}")
+        elif before != after:
+            output.put_text(f"{name}: {before} → {after}")
+    if change.before == change.after:
+        output.put_text("nothing changed")
+
+
+_SPOKEN: dict[str, Callable[[ConsumerOptionFacts], str]] = {
+    "important": lambda o: "yes" if o.important else "no",
+    "availability_period": lambda o: units.duration(o.availability_period_s, none="none"),
+    "read_from": lambda o: o.read_from or "none",
+}
 
 
 def _moves(topic: Topic, consumer: str, place: Place, create: bool) -> list[Move]:

@@ -9,9 +9,11 @@ from typing import Any
 from penstock import Topic
 from penstock.cli import units
 from penstock.cli.output import Column
-from penstock.clock import Clock
+from penstock.clock import NANOSECONDS, Clock
+from penstock.consume.members import MemberStats
 from penstock.errors import DataError, OutOfRange
-from penstock.store.topic import ConsumerStats, TopicStats
+from penstock.store.consumers import ConsumerStats
+from penstock.store.topic import TopicStats
 
 
 @dataclass(frozen=True)
@@ -56,18 +58,40 @@ class ConsumerPartition:
     start: int
     end: int
     lag: int
+    #: The process that reads it now; null when nobody does, or it is not known.
+    pid: int | None
+
+
+@dataclass(frozen=True)
+class MemberFacts:
+    """A process that reads for a consumer."""
+
+    pid: int | None
+    host: str
+    partitions: list[int]
+    joined: str | None
+    joined_ns: int
+    stopped: bool
+    kicked: bool
+    fixed: bool
 
 
 @dataclass(frozen=True)
 class ConsumerFacts:
-    """A consumer of a topic: how far behind it is, and when it last committed or was moved."""
+    """A consumer of a topic: how far behind it is, who reads, and when it last committed or was moved."""
 
     topic: str
     consumer: str
     important: bool
     lag: int
+    lag_bytes: int
+    lag_s: float
     updated: str | None
     updated_ns: int | None
+    availability_period_s: float | None
+    read_from: str | None
+    read_from_ns: int | None
+    members: list[MemberFacts]
     partitions: list[ConsumerPartition]
 
 
@@ -117,14 +141,33 @@ def consumer_facts(topic: Topic) -> list[ConsumerFacts]:
 
 
 def _consumer(topic: str, stats: ConsumerStats, bounds: Mapping[int, tuple[int, int]]) -> ConsumerFacts:
+    readers = {number: member.pid for member in stats.members for number in member.partitions}
     rows = []
     for number, (start, end) in bounds.items():
         position = stats.positions.get(number)
         lag = max(0, end - max(start if position is None else position, start))
-        rows.append(ConsumerPartition(number, position, start, end, lag))
+        rows.append(ConsumerPartition(number, position, start, end, lag, readers.get(number)))
     return ConsumerFacts(
-        topic, stats.consumer, stats.important, sum(row.lag for row in rows), units.iso(stats.updated),
-        stats.updated, rows,
+        topic=topic,
+        consumer=stats.consumer,
+        important=stats.important,
+        lag=sum(row.lag for row in rows),
+        lag_bytes=stats.lag_bytes,
+        lag_s=round(stats.lag_seconds, 3),
+        updated=units.iso(stats.updated),
+        updated_ns=stats.updated,
+        availability_period_s=stats.availability_period_s,
+        read_from=units.iso(stats.read_from_ns),
+        read_from_ns=stats.read_from_ns,
+        members=[_member(member) for member in stats.members],
+        partitions=rows,
+    )
+
+
+def _member(member: MemberStats) -> MemberFacts:
+    return MemberFacts(
+        member.pid, member.host, list(member.partitions), units.iso(member.joined), member.joined,
+        member.stopped, member.kicked, member.fixed,
     )  # fmt: skip
 
 
@@ -149,6 +192,9 @@ def consumer_columns() -> tuple[Column[ConsumerFacts], ...]:
         ("consumer", lambda c: c.consumer, False),
         ("topic", lambda c: c.topic, False),
         ("lag", lambda c: units.count(c.lag), True),
+        ("bytes", lambda c: units.size(c.lag_bytes), True),
+        ("behind", lambda c: units.age(now - round(c.lag_s * NANOSECONDS), now) if c.lag else "-", True),
+        ("members", lambda c: units.count(len(c.members)), True),
         ("last commit", lambda c: units.age(c.updated_ns, now), True),
         ("important", lambda c: "yes" if c.important else "", False),
     )

@@ -54,6 +54,15 @@ _Partitioner = Annotated[
     str | None,
     typer.Option("--partitioner", metavar="range|diskq|kafka", help="How a key chooses its partition."),
 ]
+_Codecs = Annotated[
+    str | None,
+    typer.Option(
+        "--codecs", metavar="NAMES", help="Codecs writers may use: raw,zstd,10001; none allows all."
+    ),
+]
+_Compress = Annotated[
+    str | None, typer.Option("--compress", metavar="zstd|none", help="Compress each batch as a whole.")
+]
 
 
 @dataclass(frozen=True)
@@ -91,6 +100,8 @@ def create(
     segment_age: _SegmentAge = None,
     max_message_bytes: _MaxMessage = None,
     partitioner: _Partitioner = None,
+    codecs: _Codecs = None,
+    compress: _Compress = None,
     exists_ok: Annotated[
         bool, flag("--exists-ok", help="Accept a topic that is there, unless these options differ.")
     ] = False,
@@ -101,7 +112,7 @@ def create(
     options = _options(
         partitions=partitions, retention=retention, max_bytes=max_bytes, sync=sync,
         segment_bytes=segment_bytes, segment_age=segment_age, max_message_bytes=max_message_bytes,
-        partitioner=partitioner,
+        partitioner=partitioner, codecs=codecs and codecs.split(","), compress=compress,
     )  # fmt: skip
     topic_name(topic)
     TopicOptions(**topic_changes(options))  # what is wrong fails before a store is made
@@ -158,6 +169,8 @@ def alter(
     segment_age: _SegmentAge = None,
     max_message_bytes: _MaxMessage = None,
     partitioner: _Partitioner = None,
+    codecs: _Codecs = None,
+    compress: _Compress = None,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -165,7 +178,7 @@ def alter(
     options = _options(
         partitions=partitions, retention=retention, max_bytes=max_bytes, sync=sync,
         segment_bytes=segment_bytes, segment_age=segment_age, max_message_bytes=max_message_bytes,
-        partitioner=partitioner,
+        partitioner=partitioner, codecs=codecs and codecs.split(","), compress=compress,
     )  # fmt: skip
     if not options:
         raise InvalidOption("nothing to alter", hint="name an option, such as --retention 7d")
@@ -222,9 +235,9 @@ def _details(topic: Topic) -> TopicDetails:
 
 def _options(**given: Any) -> dict[str, Any]:
     """The options that were given; "none" clears a limit."""
-    limits = ("retention", "max_bytes")
+    limits = ("retention", "max_bytes", "codecs", "compress")
     return {
-        name: None if name in limits and value == "none" else value
+        name: None if name in limits and value in ("none", ["none"]) else value
         for name, value in given.items()
         if value is not None
     }
@@ -238,6 +251,8 @@ def _put_options(options: dict[str, Any]) -> None:
 def _shown(name: str, value: Any) -> str:
     if value is None:
         return "none"
+    if name == "codecs":
+        return ", ".join(value) or "all"
     if name.endswith("_s"):
         return units.duration(value)
     return units.size(value) if name.endswith("bytes") else str(value)

@@ -11,11 +11,12 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from penstock import Receipts, Store, Topic
+from penstock import Receipt, Receipts, Store, Topic, Writer
 from penstock.cli import output, units
 from penstock.cli.arguments import JsonOption, StoreOption, TopicArgument, flag, open_to_write
+from penstock.codecs import number_of
 from penstock.errors import InvalidOption, MessageTooLarge, UnknownTopic
-from penstock.options import KEY_BYTES_MAX, TopicOptions, topic_name
+from penstock.options import KEY_BYTES_MAX, TopicOptions, identifier, topic_name
 from penstock.topic import outgoing
 
 #: Receipts are folded into the summary each time so many lines were written.
@@ -28,8 +29,10 @@ class Written:
 
     topic: str
     partition: int
+    #: -1 for a duplicate.
     offset: int
     sync: str
+    duplicate: bool = False
 
 
 @dataclass
@@ -48,6 +51,8 @@ class WrittenLines:
 
     topic: str
     messages: int = 0
+    #: Duplicates, which were not stored again.
+    skipped: int = 0
     sync: str = "disk"
     seconds: float = 0.0
     partitions: list[WrittenPartition] = field(default_factory=list)
@@ -56,6 +61,9 @@ class WrittenLines:
         self.sync = receipts.sync
         rows = {row.partition: row for row in self.partitions}
         for run in receipts.runs:
+            if run.duplicate:
+                self.skipped += run.count
+                continue
             last = run.first + run.count - 1
             row = rows.get(run.partition)
             if row is None:
@@ -73,6 +81,20 @@ class _Common(NamedTuple):
     headers: dict[str, str] | None
     partition: int | None
     timestamp: int | None
+
+
+class _Sender(NamedTuple):
+    """Under which names the messages are written."""
+
+    producer: str | None
+    group: str | None
+    #: The seqno of the first one; None leaves counting to the writer.
+    first: int | None
+    #: How values are packed; None stores them as they are.
+    codec: str | None
+
+    def writer(self, topic: Topic) -> Writer:
+        return topic.writer(producer_id=self.producer, group=self.group, codec=self.codec)
 
 
 def write(
@@ -102,6 +124,26 @@ def write(
         str | None,
         typer.Option("--key-separator", metavar="TEXT", help="Lines hold a key, this text, and the value."),
     ] = None,
+    producer: Annotated[
+        str | None,
+        typer.Option(
+            "--producer", metavar="ID", help="Write under this producer id: nothing is stored twice."
+        ),
+    ] = None,
+    seqno_from: Annotated[
+        int | None,
+        typer.Option(
+            "--seqno-from", min=0, metavar="N", help="The first message's seqno; else it counts on."
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", metavar="NAME", help="All messages of a group go to one partition."),
+    ] = None,
+    codec: Annotated[
+        str | None,
+        typer.Option("--codec", metavar="CODEC", help="Pack each value: raw, gzip, zstd or lzop."),
+    ] = None,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -117,36 +159,63 @@ def write(
         partition,
         None if timestamp is None else units.parse_moment(timestamp),
     )
+    if seqno_from is not None and producer is None:
+        raise InvalidOption("--seqno-from needs --producer")
+    sender = _Sender(
+        None if producer is None else identifier("--producer", producer),
+        None if group is None else identifier("--group", group),
+        seqno_from,
+        codec,
+    )
+    if codec is not None:
+        number_of(codec)
     if value is not None or tombstone:
         if value is not None and tombstone:
             raise InvalidOption("a tombstone has no value", hint="leave VALUE or --tombstone away")
         if key_separator is not None:
             raise InvalidOption("--key-separator is for the lines of stdin", hint="use --key with a VALUE")
-        _write_one(store, topic, None if value is None else os.fsencode(value), common, as_json)
+        _write_one(store, topic, None if value is None else os.fsencode(value), common, sender, as_json)
         return
     if key_separator is not None and (key is not None or not key_separator):
         raise InvalidOption("--key-separator needs a text, and no --key beside it")
-    _write_lines(store, topic, common, os.fsencode(key_separator or ""), as_json)
+    _write_lines(store, topic, common, sender, os.fsencode(key_separator or ""), as_json)
 
 
-def _write_one(store: str, name: str, value: bytes | None, common: _Common, as_json: bool) -> None:
-    outgoing.one(value, *common, limit=2**62)  # what is wrong anyway fails before anything is made
+def _write_one(
+    store: str, name: str, value: bytes | None, common: _Common, sender: _Sender, as_json: bool
+) -> None:
+    _check(value, common)
     _refuse_in_new_store(store, name, common.partition, len(value or b""))
     with open_to_write(store, create=True) as opened:
         topic = _topic(opened, name, common.partition, len(value or b""))
-        receipt = topic.write(
-            value, key=common.key, headers=common.headers, partition=common.partition,
-            timestamp=common.timestamp,
-        )  # fmt: skip
-        result = Written(name, receipt.partition, receipt.offset, receipt.sync)
+        receipt = _receipt(topic, value, common, sender)
+        result = Written(name, receipt.partition, receipt.offset, receipt.sync, receipt.duplicate)
     if as_json:
         output.put_json(result)
+    elif result.duplicate:
+        output.put_text(f"{name}: a duplicate, not stored again")
     else:
         output.put_text(f"{name}: partition {result.partition}, offset {result.offset}")
 
 
-def _write_lines(store: str, name: str, common: _Common, separator: bytes, as_json: bool) -> None:
-    outgoing.one(b"", *common, limit=1)
+def _check(value: bytes | None, common: _Common) -> None:
+    """What is wrong anyway fails before anything is made."""
+    outgoing.one(value, common.key, common.headers, common.timestamp, common.partition, limit=2**62)
+
+
+def _receipt(topic: Topic, value: bytes | None, common: _Common, sender: _Sender) -> Receipt:
+    message = common._asdict()
+    if sender.producer is None and sender.codec is None:
+        return topic.write(value, group=sender.group, **message)
+    with sender.writer(topic) as writer:
+        writer.write(value, seqno=sender.first, **message)
+        return writer.flush()[0]
+
+
+def _write_lines(
+    store: str, name: str, common: _Common, sender: _Sender, separator: bytes, as_json: bool
+) -> None:
+    _check(b"", common)
     if sys.stdin.isatty():
         output.say("each line becomes a message; Ctrl-D ends")
     _refuse_in_new_store(store, name, common.partition, 0)
@@ -155,7 +224,7 @@ def _write_lines(store: str, name: str, common: _Common, separator: bytes, as_js
     with open_to_write(store, create=True) as opened:
         topic = _topic(opened, name, common.partition, 0)
         try:
-            _copy_lines(topic, common, separator, result)
+            _copy_lines(topic, common, sender, separator, result)
         except BaseException:
             output.say(f"{units.counted(result.messages, 'message')} written before that")
             raise
@@ -163,8 +232,9 @@ def _write_lines(store: str, name: str, common: _Common, separator: bytes, as_js
     if as_json:
         output.put_json(result)
         return
+    skipped = f", {units.counted(result.skipped, 'duplicate')} skipped" if result.skipped else ""
     output.put_table(
-        f"{units.counted(result.messages, 'message')} written to {name} in {result.seconds:g} s",
+        f"{units.counted(result.messages, 'message')} written to {name} in {result.seconds:g} s{skipped}",
         result.partitions,
         (
             ("partition", lambda row: str(row.partition), True),
@@ -175,16 +245,19 @@ def _write_lines(store: str, name: str, common: _Common, separator: bytes, as_js
     )
 
 
-def _copy_lines(topic: Topic, common: _Common, separator: bytes, result: WrittenLines) -> None:
+def _copy_lines(
+    topic: Topic, common: _Common, sender: _Sender, separator: bytes, result: WrittenLines
+) -> None:
     """Write the lines of stdin, in constant memory; what was accepted is stored also when one fails."""
-    with topic.writer() as writer:
+    with sender.writer(topic) as writer:
         progress = output.Progress(lambda: units.counted(writer.written, "message"))
         try:
             for number, line in enumerate(_lines(topic.options.max_message_bytes), start=1):
                 key, value = _split(line, separator, number) if separator else (common.key, line)
+                seqno = None if sender.first is None else sender.first + number - 1
                 writer.write(
                     value, key=key, headers=common.headers, partition=common.partition,
-                    timestamp=common.timestamp,
+                    timestamp=common.timestamp, seqno=seqno,
                 )  # fmt: skip
                 if not number % _FLUSH_LINES:
                     result.add(writer.flush())
