@@ -6,14 +6,20 @@ twice; between 4 and 16 thousand rows both are small.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
 
+from penstock.errors import DataError
 from penstock.options import MIB
 from penstock.spark.columns import Table
 from penstock.spark.planning import Slice
-from penstock.spark.segments import parts
+from penstock.spark.segments import FramePart, parts
+from penstock.spark.singles import Singles
+
+logger = logging.getLogger("penstock.spark")
 
 ROWS_LEAST = 4096
 ROWS_MOST = 16384
@@ -21,16 +27,20 @@ ROWS_MOST = 16384
 _BYTES_ENOUGH = 8 * MIB
 
 
-def read(planned: Slice, columns: Mapping[str, bool]) -> Iterator[pa.RecordBatch]:
+def read(
+    planned: Slice, columns: Mapping[str, bool], *, null_undecodable: bool = False
+) -> Iterator[pa.RecordBatch]:
     """The messages of a slice, in order, as record batches.
 
-    `columns` are their names, in order, and whether the schema says that they may be null.
+    `columns` are their names, in order, and whether the schema says that they may be null. A value that
+    cannot be decoded raises, or is null.
     """
     table = Table(columns, topic=planned.topic, partition=planned.partition)
+    make = partial(_lenient, table) if null_undecodable else table.batch
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for part in parts(planned):
-        waiting.append(table.batch(part))
+        waiting.append(make(part))
         rows += waiting[-1].num_rows
         size += part.bytes
         if rows >= ROWS_LEAST or size >= _BYTES_ENOUGH:
@@ -38,6 +48,24 @@ def read(planned: Slice, columns: Mapping[str, bool]) -> Iterator[pa.RecordBatch
             waiting, rows, size = [], 0, 0
     if waiting:
         yield _together(waiting)
+
+
+def _lenient(table: Table, part: FramePart | Singles) -> pa.RecordBatch:
+    """The same with nulls for values that cannot be decoded; only frames that hold one are slower."""
+    try:
+        return table.batch(part)
+    except DataError:
+        if isinstance(part, Singles):
+            raise
+    made = []
+    for at in range(part.first, part.stop):
+        one = part._replace(first=at, stop=at + 1)
+        try:
+            made.append(table.batch(one))
+        except DataError as error:
+            logger.warning("a value is null, since it cannot be decoded: %s", error)
+            made.append(table.batch(one, values=False))
+    return pa.concat_batches(made)
 
 
 def _together(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -12,10 +12,9 @@ from functools import cached_property, lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import UnknownFormat
+from penstock import codecs
 from penstock.log import tables
 from penstock.log.frame import (
-    CODEC_NAMES,
     CODECS,
     HEADERS,
     KEY_NULLS,
@@ -56,14 +55,20 @@ class Table:
         self._partition = partition
         self._schema = arrow_schema(columns)
 
-    def batch(self, part: FramePart | Singles) -> pa.RecordBatch:
-        """One record batch; keys and values of a frame point into its bytes."""
+    def batch(self, part: FramePart | Singles, *, values: bool = True) -> pa.RecordBatch:
+        """One record batch; keys and values of a frame point into its bytes.
+
+        With `values=False` the values are null.
+        """
         made: _Columns
         if isinstance(part, Singles):
             made = _OfSingles(self._topic, self._partition, part)
         else:
             made = _OfFrame(self._topic, self._partition, part)
-        arrays = [getattr(made, name)() for name in self._schema.names]
+        arrays = [
+            getattr(made, name)() if values or name != "value" else made._nulls(name)
+            for name in self._schema.names
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
@@ -104,10 +109,10 @@ class _OfFrame(_Columns):
         return pa.py_buffer(self._frame.body)
 
     def timestamp(self) -> pa.Array:
-        return self._time(TIMES, self._frame.layout.times, self._head.created)
+        return self._time(TIMES, "times", self._head.created)
 
     def written_at(self) -> pa.Array:
-        return self._time(WRITTEN, self._frame.layout.written, self._head.written_at)
+        return self._time(WRITTEN, "written", self._head.written_at)
 
     def key(self) -> pa.Array:
         if not self._flags & KEYS:
@@ -117,10 +122,7 @@ class _OfFrame(_Columns):
 
     def value(self) -> pa.Array:
         if self._flags & CODECS or self._head.codec != RAW:
-            raise UnknownFormat(
-                f"offsets from {self._head.base} on hold packed values, which this version cannot read",
-                hint="upgrade Penstock",
-            )
+            return tables.decoded_values(self._frame, self._first, self._stop, self._topic, self._partition)
         at = self._frame.layout
         nulls_at = at.value_nulls if self._flags & VALUE_NULLS else None
         return self._binary(at.value_offsets, at.values, nulls_at)
@@ -131,7 +133,7 @@ class _OfFrame(_Columns):
         return tables._headers(self._frame, self._body)[self._first : self._stop]
 
     def producer_id(self) -> pa.Array:
-        return pa.array([who.id if who else None for who in self._producers], pa.string())
+        return pa.array([(who.id or None) if who else None for who in self._producers], pa.string())
 
     def group(self) -> pa.Array:
         return pa.array([who.group if who else None for who in self._producers], pa.string())
@@ -144,8 +146,7 @@ class _OfFrame(_Columns):
     def codec(self) -> pa.Array:
         if self._flags & CODECS:
             return pa.array(self._frame.codecs(self._first, self._stop), pa.string())
-        name = CODEC_NAMES.get(self._head.codec, str(self._head.codec))
-        return _repeated(name, pa.string(), self._count)
+        return _repeated(codecs.name_of(self._head.codec), pa.string(), self._count)
 
     @cached_property
     def _producers(self) -> Sequence[Producer | None]:
@@ -155,10 +156,11 @@ class _OfFrame(_Columns):
         whole = tables._binary(self._body, self._head.count, offsets_at, bytes_at, nulls_at)
         return whole[self._first : self._stop]
 
-    def _time(self, flag: int, at: int, same_for_all: int) -> pa.Array:
+    def _time(self, flag: int, column: str, same_for_all: int) -> pa.Array:
         if not self._flags & flag:
             return pa.repeat(pa.scalar(same_for_all // 1000, pa.int64()), self._count).view(_TIME)
-        stored = self._body.slice(at + 8 * self._first, 8 * self._count)
+        at = getattr(self._frame.layout, column) + 8 * self._first
+        stored = self._body.slice(at, 8 * self._count)
         return floored(pa.Array.from_buffers(pa.int64(), self._count, [None, stored]))
 
 
@@ -194,7 +196,7 @@ class _OfSingles(_Columns):
         return self._nulls("seqno")
 
     def codec(self) -> pa.Array:
-        return _repeated(CODEC_NAMES[RAW], pa.string(), self._count)
+        return _repeated(codecs.name_of(RAW), pa.string(), self._count)
 
 
 @lru_cache(maxsize=128)

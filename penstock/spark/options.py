@@ -1,74 +1,122 @@
-"""The options of `spark.read.format("penstock")`, understood and checked.
+"""The options of `format("penstock")` for reading, understood and checked.
 
 Names and values are spelled as those of Spark's Kafka source, so that a query moves by changing format
-and address:
-
-    startingOffsets   earliest (default) · latest · {"orders": {"0": 12, "1": -2}}
-    endingOffsets     latest (default) · earliest · {"orders": {"0": 40}}
-
-Ranges are half-open. In JSON -2 is earliest and -1 latest; a partition left out begins at its beginning
-and ends at its end.
+and address; what they mean is in docs/spark.md. Spark hands over all of them as text.
 """
 
 from __future__ import annotations
 
-import json
+import difflib
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from penstock.errors import InvalidOption
-from penstock.options import EARLIEST, LATEST, Spot, topic_name
+from penstock.options import EARLIEST, LATEST, consumer_name, size, topic_name
 from penstock.spark import schema
+from penstock.spark.places import Places, parse_places
 
-_NAMES = ("topic", "startingOffsets", "endingOffsets", "columns", "includeHeaders")
+_NAMES = (
+    "topic", "subscribe", "subscribePattern", "startingOffsets", "endingOffsets", "startingTimestamp",
+    "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "columns", "includeHeaders", "consumer",
+    "important", "onDecodeError", "pushFilters", "view",
+)  # fmt: skip
 #: What Spark adds by itself.
 _SPARKS = ("path",)
-_JSON_SPOTS = {-2: EARLIEST, -1: LATEST}
+_CHOICES = ("topic", "subscribe", "subscribePattern")
+_ONLY_STREAMS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "consumer", "important")
+_ONLY_BATCHES = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushFilters", "view")
+VIEWS = ("consumers", "segments")
 
 
 @dataclass(frozen=True)
-class Offsets:
-    """Where to begin or end: one place for all partitions, and other places for some."""
+class TopicChoice:
+    """Which topics are read: some by name, or all that a pattern matches, also those made later."""
 
-    everywhere: Spot
-    each: Mapping[int, Spot] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
 
-    def of(self, partition: int) -> Spot:
-        return self.each.get(partition, self.everywhere)
+    def among(self, there: Iterable[str]) -> tuple[str, ...]:
+        """The chosen ones of those there are; names that were given are taken as they are."""
+        if self.pattern is None:
+            return self.names
+        return tuple(sorted(name for name in there if re.fullmatch(self.pattern, name)))
+
+    def __str__(self) -> str:
+        return f"pattern {self.pattern!r}" if self.pattern is not None else ", ".join(self.names)
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What a batch read asks for."""
+    """What a read asks for."""
 
     store: str
-    topic: str
-    starting: Offsets
-    ending: Offsets
+    topics: TopicChoice
+    starting: Places
+    ending: Places
     columns: tuple[str, ...]
     #: `columns` or `includeHeaders` was given, so `.schema(…)` must not say otherwise.
     columns_given: bool
+    #: At least so many tasks, if there are as many messages; 0 leaves it to the amount of data.
+    min_partitions: int
+    #: Offsets that retention took before they were read are an error; else they are passed over.
+    fail_on_data_loss: bool
+    #: Most messages and bytes of a micro-batch; None is no limit.
+    max_rows: int | None
+    max_bytes: int | None
+    #: The query's progress is kept under this name.
+    consumer: str | None
+    #: Retention waits for this consumer; None leaves it as it was declared.
+    important: bool | None
+    on_decode_error: Literal["fail", "null"]
+    #: Offsets, partitions and times that a query filters out are not planned.
+    push_filters: bool
+    #: Facts about the topics instead of their messages.
+    view: str | None
+    #: Names of all options that were given, lower-case.
+    given: frozenset[str]
 
 
 def parse(options: Mapping[str, str]) -> ReadOptions:
-    """Understand the options of a batch read; raises `InvalidOption` that names the wrong one."""
+    """Understand the options of a read; raises `InvalidOption` that names the wrong one."""
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(given)
-    if "topic" not in given:
-        raise InvalidOption("which topic?", hint='.option("topic", "orders")')
-    topic = topic_name(given["topic"])
-    headers = _flag("includeHeaders", given.get("includeheaders", "false"))
+    view = _view(given)
+    topics = _topics(given, view)
+    headers = _flag(given, "includeHeaders", default=False)
+    consumer = given.get("consumer")
     return ReadOptions(
         store=store_path(given.get("path", "")),
-        topic=topic,
-        starting=_offsets("startingOffsets", given.get("startingoffsets"), topic, EARLIEST),
-        ending=_offsets("endingOffsets", given.get("endingoffsets"), topic, LATEST),
+        topics=topics,
+        starting=parse_places("starting", given, topics.names, EARLIEST),
+        ending=parse_places("ending", given, topics.names, LATEST),
         columns=schema.chosen(given.get("columns"), include_headers=headers),
         columns_given="columns" in given or headers,
+        min_partitions=_count(given, "minPartitions") or 0,
+        fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
+        max_rows=_count(given, "maxOffsetsPerTrigger"),
+        max_bytes=_bytes(given, "maxBytesPerTrigger"),
+        consumer=None if consumer is None else consumer_name(consumer),
+        important=_important(given),
+        on_decode_error=_decode_error(given),
+        push_filters=_flag(given, "pushFilters", default=False),
+        view=view,
+        given=frozenset(given),
     )
+
+
+def refuse_for_batch(asked: ReadOptions) -> None:
+    """Raise when an option was given that means something for streams only."""
+    _refuse(asked, _ONLY_STREAMS, "is for streams: spark.readStream")
+
+
+def refuse_for_stream(asked: ReadOptions) -> None:
+    """Raise when an option was given that means something for batch reads only."""
+    _refuse(asked, _ONLY_BATCHES, "is for batch reads: spark.read")
 
 
 def store_path(path: str) -> str:
@@ -86,54 +134,92 @@ def store_path(path: str) -> str:
 
 
 def _refuse_unknown(given: Mapping[str, str]) -> None:
-    known = {name.lower() for name in (*_NAMES, *_SPARKS)}
+    known = {name.lower(): name for name in (*_NAMES, *_SPARKS)}
     for name in given:
         if name not in known:
-            raise InvalidOption(f"unknown option {name!r}", hint=f"options: {', '.join(_NAMES)}")
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {known[near[0]]}?" if near else f"options: {', '.join(_NAMES)}"
+            raise InvalidOption(f"unknown option {name!r}", hint=hint)
 
 
-def _flag(name: str, value: str) -> bool:
+def _refuse(asked: ReadOptions, names: Iterable[str], why: str) -> None:
+    for name in names:
+        if name.lower() in asked.given:
+            raise InvalidOption(f"{name} {why}")
+
+
+def _topics(given: Mapping[str, str], view: str | None) -> TopicChoice:
+    chosen = [name for name in _CHOICES if name.lower() in given]
+    if not chosen and view is not None:
+        return TopicChoice(pattern=".*")
+    if not chosen:
+        raise InvalidOption("which topic?", hint='.option("topic", "orders")')
+    if len(chosen) > 1:
+        raise InvalidOption(f"{' and '.join(chosen)} are given", hint="topics are chosen by one of them")
+    text = given[chosen[0].lower()]
+    if chosen[0] == "topic":
+        return TopicChoice((topic_name(text),))
+    if chosen[0] == "subscribePattern":
+        return TopicChoice(pattern=_pattern(text))
+    names = tuple(topic_name(name.strip()) for name in text.split(","))
+    if len(set(names)) < len(names):
+        raise InvalidOption(f"subscribe={text!r} names a topic twice")
+    return TopicChoice(names)
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise InvalidOption(f"subscribePattern={text!r} is not a pattern: {error}") from None
+    return text
+
+
+def _view(given: Mapping[str, str]) -> str | None:
+    view = given.get("view")
+    if view is not None and view not in VIEWS:
+        raise InvalidOption(f"view={view!r} is not known", hint=f"views: {', '.join(VIEWS)}")
+    return view
+
+
+def _important(given: Mapping[str, str]) -> bool | None:
+    if "important" not in given:
+        return None
+    if "consumer" not in given:
+        raise InvalidOption("important without a consumer", hint='.option("consumer", "billing") names it')
+    return _flag(given, "important", default=False)
+
+
+def _decode_error(given: Mapping[str, str]) -> Literal["fail", "null"]:
+    choice = given.get("ondecodeerror", "fail").lower()
+    if choice not in ("fail", "null"):
+        raise InvalidOption(f"onDecodeError={choice!r} is not known", hint="choices: fail, null")
+    return "null" if choice == "null" else "fail"
+
+
+def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+    value = given.get(name.lower())
+    if value is None:
+        return default
     if value.lower() not in ("true", "false"):
         raise InvalidOption(f"{name}={value!r} is neither true nor false")
     return value.lower() == "true"
 
 
-def _offsets(name: str, text: str | None, topic: str, default: Spot) -> Offsets:
-    if text is None:
-        return Offsets(default)
-    named = {"earliest": EARLIEST, "latest": LATEST}.get(text.strip().lower())
-    if named is not None:
-        return Offsets(named)
-    return Offsets(default, _each(name, text, topic))
+def _count(given: Mapping[str, str], name: str) -> int | None:
+    value = given.get(name.lower())
+    if value is None:
+        return None
+    if not (value.isascii() and value.isdecimal()) or not 0 < int(value) < 2**63:
+        raise InvalidOption(f"{name}={value!r} is not a whole number above 0")
+    return int(value)
 
 
-def _each(name: str, text: str, topic: str) -> dict[int, Spot]:
-    """Offsets per partition, from JSON."""
-    hint = f'write "earliest", "latest" or {{"{topic}": {{"0": 12}}}}'
-    try:
-        found = json.loads(text)
-    except ValueError:
-        raise InvalidOption(f"{name}={text!r} is not understood", hint=hint) from None
-    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
-        raise InvalidOption(f"{name}={text!r} has the wrong shape", hint=hint)
-    strangers = [other for other in found if other != topic]
-    if strangers:
-        raise InvalidOption(f"{name} names topic {strangers[0]!r}, but {topic!r} is read", hint=hint)
-    return {
-        _partition(name, number): _spot(name, number, offset)
-        for number, offset in found.get(topic, {}).items()
-    }
-
-
-def _partition(name: str, number: str) -> int:
-    if not (number.isascii() and number.isdecimal()):
-        raise InvalidOption(f"{name} names partition {number!r}", hint="partitions are numbers from 0 on")
-    return int(number)
-
-
-def _spot(name: str, number: str, offset: Any) -> Spot:
-    if isinstance(offset, bool) or not isinstance(offset, int) or not -2 <= offset < 2**63:
-        raise InvalidOption(
-            f"{name} has {offset!r} for partition {number}", hint="an offset, -2 (earliest) or -1 (latest)"
-        )
-    return _JSON_SPOTS.get(offset) or Spot("offset", offset)
+def _bytes(given: Mapping[str, str], name: str) -> int | None:
+    value = given.get(name.lower())
+    if value is None:
+        return None
+    found = size(name, value)
+    if found < 1:
+        raise InvalidOption(f"{name}={value!r} lets nothing through")
+    return found

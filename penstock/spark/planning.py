@@ -11,6 +11,7 @@ fall anywhere: wherever they do, the slices together hold each offset of the ran
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import heapify, heapreplace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -46,6 +47,8 @@ class Slice(NamedTuple):
     start: int
     stop: int
     pieces: tuple[Piece, ...]
+    #: What retention removed for good meanwhile is passed over; else it is an error.
+    may_skip: bool = False
 
 
 class _Run(NamedTuple):
@@ -57,15 +60,34 @@ class _Run(NamedTuple):
     bytes: int
 
 
-def divided(wholes: Sequence[Slice]) -> list[Slice]:
-    """Divide whole partitions into tasks of a good size, in order."""
+def divided(wholes: Sequence[Slice], least: int = 0) -> list[Slice]:
+    """Divide whole partitions into tasks of a good size, in order: `least` of them if there is enough."""
     runs = [list(_runs(whole)) for whole in wholes]
     target = task_bytes(sum(run.bytes for each in runs for run in each))
-    return [
+    slices = [
         whole._replace(start=packed[0].start, stop=packed[-1].stop, pieces=tuple(run.piece for run in packed))
         for whole, each in zip(wholes, runs, strict=True)
         for packed in _packed(each, target)
     ]
+    return _multiplied(slices, least)
+
+
+def range_bytes(pieces: Sequence[Piece], start: int, stop: int) -> int:
+    """How many bytes a range of offsets is likely to be."""
+    return sum(run.bytes for run in _runs_in(pieces, start, stop))
+
+
+def reach(pieces: Sequence[Piece], start: int, stop: int, budget: int) -> int:
+    """How far one comes from `start` towards `stop` with so many bytes, about; one message at least."""
+    at = start
+    for run in _runs_in(pieces, start, stop):
+        if run.bytes > budget:
+            at = run.start + (run.stop - run.start) * budget // run.bytes
+            break
+        at, budget = run.stop, budget - run.bytes
+    else:
+        return stop
+    return min(max(at, start + 1), stop)
 
 
 def task_bytes(total: int) -> int:
@@ -74,11 +96,15 @@ def task_bytes(total: int) -> int:
 
 
 def _runs(whole: Slice) -> Iterator[_Run]:
+    return _runs_in(whole.pieces, whole.start, whole.stop)
+
+
+def _runs_in(pieces: Sequence[Piece], start: int, stop: int) -> Iterator[_Run]:
     """The part of each segment that lies in the range."""
-    for piece in whole.pieces:
-        start, stop = max(piece.base, whole.start), min(piece.stop, whole.stop)
-        if start < stop:
-            yield _Run(piece, start, stop, piece.bytes * (stop - start) // (piece.stop - piece.base))
+    for piece in pieces:
+        first, last = max(piece.base, start), min(piece.stop, stop)
+        if first < last:
+            yield _Run(piece, first, last, piece.bytes * (last - first) // (piece.stop - piece.base))
 
 
 def _packed(runs: Iterable[_Run], target: int) -> Iterator[list[_Run]]:
@@ -101,3 +127,23 @@ def _cut(run: _Run, target: int) -> Iterator[_Run]:
     cuts = [run.start + (run.stop - run.start) * i // count for i in range(count + 1)]
     for start, stop in pairwise(cuts):
         yield run._replace(start=start, stop=stop, bytes=run.bytes // count)
+
+
+def _multiplied(slices: list[Slice], least: int) -> list[Slice]:
+    """Cut until there are `least`, the ones with the most messages first; order is kept."""
+    counts = [1] * len(slices)
+    sizes = [each.stop - each.start for each in slices]
+    heap = [(-size, place) for place, size in enumerate(sizes)]
+    heapify(heap)
+    for _ in range(min(least, sum(sizes)) - len(slices)):
+        place = heap[0][1]
+        counts[place] += 1
+        heapreplace(heap, (-sizes[place] // counts[place], place))  # the largest part, rounded up
+    return [part for each, count in zip(slices, counts, strict=True) for part in _equal_parts(each, count)]
+
+
+def _equal_parts(whole: Slice, count: int) -> Iterator[Slice]:
+    cuts = [whole.start + (whole.stop - whole.start) * i // count for i in range(count + 1)]
+    for start, stop in pairwise(cuts):
+        inside = tuple(piece for piece in whole.pieces if piece.base < stop and start < piece.stop)
+        yield whole._replace(start=start, stop=stop, pieces=inside)

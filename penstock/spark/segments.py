@@ -7,6 +7,7 @@ name, and planned byte positions are used only on a file that still has the byte
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ from penstock.options import MIB
 from penstock.spark.planning import Piece, Slice
 from penstock.spark.singles import Singles, is_plain, take_singles
 
+logger = logging.getLogger("penstock.spark")
+
 #: Single-message frames are decoded from copies of this size: slicing bytes is quicker than slicing views.
 _CHUNK_BYTES = MIB
 
@@ -37,7 +40,7 @@ class FramePart(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        return self.frame.head.size
+        return self.frame.weight
 
 
 def parts(planned: Slice) -> Iterator[FramePart | Singles]:
@@ -49,7 +52,14 @@ def parts(planned: Slice) -> Iterator[FramePart | Singles]:
     folder = _PlannedFolder(planned)
     try:
         for piece in planned.pieces:
-            yield from _Segment(folder, planned, piece).parts()
+            try:
+                segment = _Segment(folder, planned, piece)
+            except OffsetTrimmed as error:
+                if not planned.may_skip:
+                    raise
+                logger.warning("passed over: %s", error)
+                continue
+            yield from segment.parts()
     finally:
         folder.close()
 

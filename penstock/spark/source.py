@@ -1,4 +1,4 @@
-"""`format("penstock")`: topics as Spark tables.
+"""`format("penstock")`: topics as Spark tables and streams.
 
 Spark imports this in its driver and on every executor, and looks it up for any source it does not know:
 so it imports nothing heavy until it is used.
@@ -6,35 +6,40 @@ so it imports nothing heavy until it is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from penstock.errors import InvalidOption
-from penstock.spark.options import ReadOptions, parse
+from penstock.spark.advice import advise
+from penstock.spark.filters import Wanted, wanted
+from penstock.spark.options import ReadOptions, parse, refuse_for_batch, refuse_for_stream
 from penstock.spark.schema import check_types, ddl
 
 if TYPE_CHECKING:
     import pyarrow
 
+    from penstock.spark.stream import TopicStreamReader
+
 
 class DefaultSource(DataSource):
-    """Reads a topic; found by Spark without being registered.
+    """Reads topics; found by Spark without being registered.
 
         spark.read.format("penstock").option("topic", "orders").load("data")
+        spark.readStream.format("penstock").option("subscribe", "orders,payments").load("data")
 
-    `load` takes the store's folder. Options:
-
-    topic             the topic to read; required
-    startingOffsets   earliest (default), latest, or JSON per partition: {"orders": {"0": 12}}
-    endingOffsets     latest (default), earliest, or JSON per partition; the offset behind the last
-    includeHeaders    true adds the column headers
-    columns           "*" for every column, or a list: "offset,value"; fewer columns read faster
-
-    Columns: topic, partition, offset, timestamp (the producer's), key, value; with "*" also headers,
-    written_at, producer_id, group, seqno, codec. `.schema("offset bigint, value binary")` chooses too.
+    `load` takes the store's folder; docs/spark.md lists the options. Columns: topic, partition, offset,
+    timestamp (the producer's), key, value; with `columns="*"` also headers, written_at, producer_id,
+    group, seqno, codec. `.schema("offset bigint, value binary")` chooses too.
 
     A DataFrame is a snapshot: "latest" is fixed when its first query is planned. Load again to see more.
     """
@@ -44,16 +49,37 @@ class DefaultSource(DataSource):
         return "penstock"
 
     def schema(self) -> str:
-        from penstock.spark.survey import check_topic
+        from penstock.spark.survey import check_topics
+        from penstock.spark.views import view_ddl
 
         asked = parse(self.options)
-        check_topic(asked)
-        return ddl(asked.columns)
+        check_topics(asked)
+        return ddl(asked.columns) if asked.view is None else view_ddl(asked.view)
 
-    def reader(self, schema: StructType) -> TopicReader:
+    def reader(self, schema: StructType) -> DataSourceReader:
         asked = parse(self.options)
-        _check_columns(schema, asked)
-        return TopicReader(asked, {field.name: field.nullable for field in schema.fields})
+        refuse_for_batch(asked)
+        if asked.view is not None:
+            return ViewReader(asked)
+        kind = FilteringReader if asked.push_filters else TopicReader
+        return kind(asked, chosen_columns(schema, asked))
+
+    def streamReader(self, schema: StructType) -> TopicStreamReader:
+        from penstock.spark.stream import TopicStreamReader
+
+        asked = parse(self.options)
+        refuse_for_stream(asked)
+        return TopicStreamReader(asked, chosen_columns(schema, asked))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from penstock.spark.sink import TopicWriter, planned
+
+        return TopicWriter(planned(self.options, schema, overwrite=overwrite, streaming=False))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from penstock.spark.sink import TopicStreamWriter, planned
+
+        return TopicStreamWriter(planned(self.options, schema, overwrite=overwrite, streaming=True))
 
 
 class TopicReader(DataSourceReader):
@@ -63,23 +89,64 @@ class TopicReader(DataSourceReader):
         self._asked = asked
         #: Names, in order, and whether Spark was told that they may be null.
         self._columns = columns
+        #: What the query's filters leave to be read.
+        self.wanted = Wanted()
 
     def partitions(self) -> Sequence[InputPartition]:
         from penstock.spark.planning import divided
         from penstock.spark.survey import survey
 
-        return [InputPartition(planned) for planned in divided(survey(self._asked))]
+        advise()
+        slices = divided(survey(self._asked, self.wanted), self._asked.min_partitions)
+        return [InputPartition(planned) for planned in slices]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        from penstock.spark import batches
-
-        if partition.value is None:  # Spark's way of saying that there is nothing to read
-            return iter(())
-        return batches.read(partition.value, self._columns)
+        return read_slice(partition, self._columns, self._asked)
 
 
-def _check_columns(given: StructType, asked: ReadOptions) -> None:
-    """Refuse a schema, which may be the user's own, that is not the topic's or not what the options say."""
+class FilteringReader(TopicReader):
+    """A batch read that plans away what the query's filters cannot let pass.
+
+    Spark refuses a reader with a `pushFilters` of its own unless its setting is on; and it remembers the
+    plan of the last filtered query with the DataFrame (see docs/spark.md). So only on request.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self.wanted = wanted(filters)
+        return filters  # Spark applies them again: what is planned is not exact
+
+
+class ViewReader(DataSourceReader):
+    """A view: all of it is collected on the driver, which alone opens `state.db`."""
+
+    def __init__(self, asked: ReadOptions) -> None:
+        self._asked = asked
+
+    def partitions(self) -> Sequence[InputPartition]:
+        from penstock.spark.views import view_rows
+
+        return [InputPartition(view_rows(self._asked))]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        return iter(partition.value or ())
+
+
+def read_slice(
+    partition: InputPartition, columns: Mapping[str, bool], asked: ReadOptions
+) -> Iterator[pyarrow.RecordBatch]:
+    """What a task yields; runs on an executor."""
+    from penstock.spark import batches
+
+    if partition.value is None:  # Spark's way of saying that there is nothing to read
+        return iter(())
+    return batches.read(partition.value, columns, null_undecodable=asked.on_decode_error == "null")
+
+
+def chosen_columns(given: StructType, asked: ReadOptions) -> dict[str, bool]:
+    """The columns of a schema, which may be the user's own, and whether each may be null.
+
+    Raises `InvalidOption` for one that is not the topic's or not what the options say.
+    """
     names = check_types(
         [(field.name, field.dataType.simpleString(), field.nullable) for field in given.fields]
     )
@@ -88,3 +155,4 @@ def _check_columns(given: StructType, asked: ReadOptions) -> None:
             f"the schema has {', '.join(names)}, but the options ask for {', '.join(asked.columns)}",
             hint="choose columns by .schema(…) or by options, not by both",
         )
+    return {field.name: field.nullable for field in given.fields}

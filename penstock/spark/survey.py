@@ -1,72 +1,86 @@
-"""What the driver finds out before a query runs: the topic, its bounds, and the segments to read.
+"""What the driver finds out before a query runs: the topics, their bounds, and the segments to read.
 
-Only here does the source open a store, read-only, and closes it again at once.
+Only the driver opens a store, and a batch read closes it again at once.
 """
 
 from __future__ import annotations
 
-from penstock.errors import InvalidOption, NotAStore, OffsetAhead, OffsetTrimmed, OutOfRange
+import logging
+from collections.abc import Mapping, Sequence
+
+from penstock.errors import InvalidOption, NotAStore, OffsetAhead, OffsetTrimmed, OutOfRange, UnknownTopic
 from penstock.log.folder import file_bytes
 from penstock.log.log import Log
+from penstock.log.segment import read_head
 from penstock.log.view import Bounds
 from penstock.options import Spot
-from penstock.spark.options import Offsets, ReadOptions
+from penstock.spark.admission import Loss
+from penstock.spark.filters import Wanted
+from penstock.spark.options import ReadOptions
+from penstock.spark.places import Places
 from penstock.spark.planning import Piece, Slice
 from penstock.store import Store, open_store
 from penstock.topic.partitions import Partitions
 
+logger = logging.getLogger("penstock.spark")
 
-def check_topic(options: ReadOptions) -> None:
+
+def check_topics(options: ReadOptions) -> None:
     """Raise `NotAStore` or `UnknownTopic` now, rather than when the query runs."""
-    with _opened(options) as store:
-        store.topic(options.topic)
+    with opened(options) as store:
+        chosen_topics(store, options)
 
 
-def survey(options: ReadOptions) -> list[Slice]:
+def survey(options: ReadOptions, wanted: Wanted | None = None) -> list[Slice]:
     """Every partition with what is to be read of it; "latest" is fixed at this moment.
 
     Raises `OutOfRange` for an offset that retention took or that is not written yet.
     """
-    with _opened(options) as store:
-        partitions = store.topic(options.topic)._partitions
-        for offsets in (options.starting, options.ending):
-            _check_partitions(offsets, partitions)
-        return [_whole(log, partitions, options) for log in partitions.logs()]
+    with opened(options) as store:
+        topics = chosen_topics(store, options)
+        if not topics:
+            raise UnknownTopic(str(options.topics), tuple(topic.name for topic in store.topics()))
+        for places in (options.starting, options.ending):
+            check_places(places, topics)
+        wholes = [
+            _whole(log, partitions, options) for partitions in topics.values() for log in partitions.logs()
+        ]
+        if wanted is None or wanted.is_everything:
+            return wholes
+        logs = [log for partitions in topics.values() for log in partitions.logs()]
+        return [_narrowed(each, log, wanted) for each, log in zip(wholes, logs, strict=True)]
 
 
-def _opened(options: ReadOptions) -> Store:
+def opened(options: ReadOptions, *, read_only: bool = True) -> Store:
+    """The store; only those who keep a consumer's position need to write to it."""
     try:
-        return open_store(options.store, read_only=True)
+        return open_store(options.store, read_only=read_only, create=False)
     except NotAStore as error:
         error.hint = "load(…) takes the folder of a store"
         raise
 
 
-def _check_partitions(offsets: Offsets, partitions: Partitions) -> None:
-    for number in offsets.each:
-        if number >= len(partitions):
+def chosen_topics(store: Store, options: ReadOptions) -> dict[str, Partitions]:
+    """The topics to read, by name; raises `UnknownTopic` when one that was named is not there."""
+    names = options.topics.names
+    if options.topics.pattern is not None:
+        names = options.topics.among(topic.name for topic in store.topics())
+    return {name: store.topic(name)._partitions for name in names}
+
+
+def check_places(places: Places, topics: Mapping[str, Partitions]) -> None:
+    """Raise `InvalidOption` for a place in a topic or partition that does not exist."""
+    for topic, number in places.each:
+        if topic not in topics:
+            raise UnknownTopic(topic, tuple(topics))
+        if number >= len(topics[topic]):
             raise InvalidOption(
-                f"topic {partitions.name!r} has no partition {number}",
-                hint=f"they are 0 to {len(partitions) - 1}",
+                f"topic {topic!r} has no partition {number}",
+                hint=f"they are 0 to {len(topics[topic]) - 1}",
             )
 
 
-def _whole(log: Log, partitions: Partitions, options: ReadOptions) -> Slice:
-    bounds, pieces = _segments(log)
-    start = _offset(log, bounds, options.starting.of(log.partition), partitions.name)
-    stop = _offset(log, bounds, options.ending.of(log.partition), partitions.name)
-    if start > stop:
-        raise InvalidOption(
-            f"partition {log.partition} of {partitions.name!r} would begin at {start} and end at {stop}",
-            hint="startingOffsets must not lie behind endingOffsets",
-        )
-    return Slice(
-        options.store, log.folder.path, partitions.name, partitions.record.id, log.partition,
-        start, stop, pieces,
-    )  # fmt: skip
-
-
-def _segments(log: Log) -> tuple[Bounds, tuple[Piece, ...]]:
+def segments(log: Log) -> tuple[Bounds, tuple[Piece, ...]]:
     """The partition's bounds, and all segments within them."""
     while True:
         bounds = log.bounds()
@@ -78,25 +92,94 @@ def _segments(log: Log) -> tuple[Bounds, tuple[Piece, ...]]:
             return bounds, tuple(map(Piece, bases, stops, sizes))
 
 
-def _offset(log: Log, bounds: Bounds, spot: Spot, topic: str) -> int:
+def planned(
+    log: Log, partitions: Partitions, options: ReadOptions, pieces: tuple[Piece, ...], start: int, stop: int
+) -> Slice:
+    """A range of a partition as executors are told."""
+    return Slice(
+        options.store, log.folder.path, partitions.name, partitions.record.id, log.partition,
+        start, stop, pieces, not options.fail_on_data_loss,
+    )  # fmt: skip
+
+
+def place(log: Log, bounds: Bounds, spot: Spot, topic: str, *, fail_on_data_loss: bool = True) -> int:
+    """The offset that a place means; raises `OutOfRange` for one that is gone or not there yet."""
     if spot.kind == "earliest":
         return bounds.start
     if spot.kind == "latest":
         return bounds.end
-    error: OutOfRange
-    where = f"offset {spot.value} of {topic!r} partition {log.partition}"
+    if spot.kind == "time":
+        return min(max(log.offset_at(spot.value), bounds.start), bounds.end)
     if spot.value < bounds.start:
-        error = OffsetTrimmed(
-            f"{where} is gone: the first one left is {bounds.start}",
-            partition=log.partition, offset=spot.value, first=bounds.start,
-        )  # fmt: skip
-        error.hint = 'startingOffsets="earliest" begins at what is left'
-        raise error
+        refuse_losses([Loss(topic, log.partition, spot.value, bounds.start)], fail=fail_on_data_loss)
+        return bounds.start
     if spot.value > bounds.end:
-        error = OffsetAhead(
-            f"{where} is beyond the end ({bounds.end})",
+        error: OutOfRange = OffsetAhead(
+            f"offset {spot.value} of {topic!r} partition {log.partition} is beyond the end ({bounds.end})",
             partition=log.partition, offset=spot.value, end=bounds.end,
         )  # fmt: skip
-        error.hint = 'endingOffsets="latest" ends at what is there'
+        error.hint = '"latest" is what is there'
         raise error
     return spot.value
+
+
+def refuse_losses(losses: Sequence[Loss], *, fail: bool) -> None:
+    """Raise `OffsetTrimmed` for what retention took before it was read, or say that it is passed over."""
+    for loss in losses:
+        if not fail:
+            logger.warning("passed over what retention removed: %s", loss)
+            continue
+        error = OffsetTrimmed(
+            f"retention removed what was still to be read: {loss}; the first one left is {loss.stop}",
+            partition=loss.partition, offset=loss.first, first=loss.stop,
+        )  # fmt: skip
+        error.hint = 'failOnDataLoss="false" goes on with what is left; an important consumer is waited for'
+        raise error
+
+
+def _whole(log: Log, partitions: Partitions, options: ReadOptions) -> Slice:
+    bounds, pieces = segments(log)
+    start, stop = (
+        place(
+            log, bounds, places.of(partitions.name, log.partition), partitions.name,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+        for places in (options.starting, options.ending)
+    )  # fmt: skip
+    if start > stop:
+        raise InvalidOption(
+            f"partition {log.partition} of {partitions.name!r} would begin at {start} and end at {stop}",
+            hint="the start must not lie behind the end",
+        )
+    return planned(log, partitions, options, pieces, start, stop)
+
+
+def _narrowed(whole: Slice, log: Log, wanted: Wanted) -> Slice:
+    """The part of a partition in which rows may pass the filters; they are checked again by Spark."""
+    if not wanted.has(whole.topic, whole.partition):
+        return whole._replace(stop=whole.start)
+    start, stop = max(whole.start, wanted.offsets.first), min(whole.stop, wanted.offsets.stop)
+    written = wanted.written
+    if written.is_bounded_below and start < stop:
+        start = max(start, log.offset_at(written.first))
+    if written.is_bounded_above and start < stop:
+        stop = min(stop, _written_before(log, whole.pieces, written.stop))
+    return whole._replace(start=min(start, whole.stop), stop=max(stop, min(start, whole.stop)))
+
+
+def _written_before(log: Log, pieces: Sequence[Piece], moment: int) -> int:
+    """An offset from which on everything was written at `moment` or later.
+
+    Within a segment times never decrease; between two they may, when the clock was set back. So this
+    goes from the end over whole segments, as long as they began late enough.
+    """
+    stop = pieces[-1].stop if pieces else 0
+    for piece in reversed(pieces):
+        try:
+            head = read_head(log.folder, piece.base)
+        except FileNotFoundError:  # retention was quicker
+            break
+        if head is None or head.created < moment:
+            break
+        stop = piece.base
+    return stop

@@ -1,0 +1,212 @@
+"""The driver's side of a stream, without Spark: what is new, what to read, what is done.
+
+    initial ─► latest ─► planned ─► (tasks run) ─► latest ─► …
+
+Spark asks for `latest` from a position only when everything before that position has been processed, and
+so the consumer's position is kept there, too: that is how it is right also after the last batch of
+`availableNow`, for which Spark never calls `commit`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from penstock.errors import PartitionLost, TopicReplaced
+from penstock.spark import admission, checkpoint
+from penstock.spark.admission import Extent, Part, Positions, Reading
+from penstock.spark.options import ReadOptions
+from penstock.spark.planning import Piece, Slice, divided, range_bytes, reach
+from penstock.spark.progress import Progress
+from penstock.spark.survey import (
+    check_places,
+    chosen_topics,
+    opened,
+    place,
+    planned,
+    refuse_losses,
+    segments,
+)
+from penstock.store import Store
+from penstock.topic.partitions import Partitions
+
+_HELP_S = 1.0
+
+
+class StreamQuery:
+    """One running stream; its store stays open, since it is asked many times a second."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._store: Store | None = None
+        self._store_id = ""
+        self._topics: dict[str, Partitions] = {}
+        self._gates: dict[str, tuple[int, dict[int, dict[int, int]]]] = {}
+        self._target: dict[Part, int] | None = None
+        self._helped_at = time.monotonic()
+        self._progress = (
+            Progress(options.consumer, important=options.important) if options.consumer is not None else None
+        )
+
+    def initial(self) -> dict[str, Any]:
+        """Where a query without a checkpoint begins; "latest" is fixed here, once."""
+        with self._looking():
+            check_places(self._options.starting, self._topics)
+            begin = {
+                (topic, log.partition): place(
+                    log, log.bounds(), self._options.starting.of(topic, log.partition), topic,
+                    fail_on_data_loss=self._options.fail_on_data_loss,
+                )
+                for topic, partitions in self._topics.items()
+                for log in partitions.logs()
+            }  # fmt: skip
+            return self._encode(begin)
+
+    def latest(self, start: Any, max_rows: int | None, max_bytes: int | None) -> dict[str, Any]:
+        """How far the batch that begins at `start` may go; `start` itself when there is nothing new."""
+        with self._looking():
+            begin = self._decode(start)
+            self._keep(begin)
+            extents = self._extents()
+            if self._target is not None:
+                extents = admission.capped(extents, self._target)
+            refuse_losses(admission.losses(begin, extents), fail=self._options.fail_on_data_loss)
+            readings = admission.available(begin, extents, self._all_gates())
+            turn = sum(begin.values())
+            readings = admission.limited_rows(readings, max_rows, turn)
+            if max_bytes is not None:
+                readings = self._within_bytes(readings, max_bytes, turn)
+            end = admission.moved(begin, readings)
+            return self._encode(end) if end != begin else dict(start)
+
+    def newest(self) -> dict[str, Any]:
+        """The end of everything, for Spark's progress report."""
+        with self._looking():
+            return self._encode({part: extent.end for part, extent in self._extents().items()})
+
+    def freeze(self) -> None:
+        """From now on behave as if nothing came any more (`availableNow`)."""
+        with self._looking():
+            self._target = {part: extent.end for part, extent in self._extents().items()}
+
+    def planned(self, start: Any, end: Any) -> list[Slice]:
+        """The tasks of a batch. Also for one that is run again: then retention may have been at it."""
+        with self._looking():
+            readings = admission.between(self._decode(start), self._decode(end))
+            wholes = [self._whole(reading) for reading in readings]
+        return divided([whole for whole in wholes if whole is not None], self._options.min_partitions)
+
+    def done(self, end: Any) -> None:
+        """Everything before `end` was processed."""
+        if self._progress is not None:
+            with self._looking():
+                self._keep(self._decode(end))
+
+    def close(self) -> None:
+        if self._progress is not None:
+            self._progress.close()
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    # Inside.
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """See what is there, and do something with it; a topic that is dropped meanwhile is told as such."""
+        self._look()
+        try:
+            yield
+        except (OSError, TopicReplaced):
+            self._refresh()
+            raise
+
+    def _look(self) -> None:
+        """Open the store at first; see which topics and partitions there are now."""
+        if self._store is None:
+            self._store = opened(self._options, read_only=self._progress is None)
+            self._store_id = self._store.id
+        if not self._topics or self._options.topics.pattern is not None:
+            self._topics |= chosen_topics(self._store, self._options)
+        self._refresh()
+        if self._progress is not None:
+            self._progress.claim(self._topics)
+            self._help()
+
+    def _refresh(self) -> None:
+        for name, partitions in self._topics.items():
+            try:
+                partitions.refresh()
+            except TopicReplaced:
+                raise TopicReplaced(
+                    f"topic {name!r} was dropped while the query was reading it",
+                    hint="give the query a new checkpointLocation to read the one created since",
+                ) from None
+
+    def _help(self) -> None:
+        """Once a second: let be seen what a writer that died had appended, as any reader does."""
+        now = time.monotonic()
+        if now - self._helped_at > _HELP_S:
+            self._helped_at = now
+            for partitions in self._topics.values():
+                for log in partitions.logs():
+                    log.help()
+
+    def _extents(self) -> dict[Part, Extent]:
+        return {
+            (topic, log.partition): Extent(*log.bounds()[:2])
+            for topic, partitions in self._topics.items()
+            for log in partitions.logs()
+        }
+
+    def _all_gates(self) -> dict[Part, Mapping[int, int]]:
+        """Gates of all partitions; read again only when a topic's partitions changed."""
+        found: dict[Part, Mapping[int, int]] = {}
+        for topic, partitions in self._topics.items():
+            tree = partitions.record.tree
+            if topic not in self._gates or self._gates[topic][0] != tree:
+                self._gates[topic] = tree, partitions.topics.gates(partitions.record.id)
+            found.update({(topic, number): each for number, each in self._gates[topic][1].items()})
+        return found
+
+    def _within_bytes(self, readings: list[Reading], limit: int, turn: int) -> list[Reading]:
+        pieces: dict[Part, tuple[Piece, ...]] = {
+            each.part: segments(self._topics[each.part[0]].log(each.part[1]))[1] for each in readings
+        }
+        return admission.limited_bytes(
+            readings, limit, turn,
+            lambda each: range_bytes(pieces[each.part], each.start, each.stop),
+            lambda each, budget: reach(pieces[each.part], each.start, each.stop, budget),
+        )  # fmt: skip
+
+    def _whole(self, reading: Reading) -> Slice | None:
+        topic, number = reading.part
+        partitions = self._topics[topic]
+        log = partitions.log(number)
+        bounds, pieces = segments(log)
+        extent = {reading.part: Extent(bounds.start, bounds.end)}
+        lost = admission.losses({reading.part: reading.start}, extent)
+        refuse_losses(lost, fail=self._options.fail_on_data_loss)
+        start = max(reading.start, bounds.start)
+        if start >= reading.stop:
+            return None
+        return planned(log, partitions, self._options, pieces, start, reading.stop)
+
+    def _keep(self, positions: Positions) -> None:
+        if self._progress is None:
+            return
+        try:
+            self._progress.keep(positions, self._topics)
+        except PartitionLost as error:
+            error.hint = "the consumer is this query's alone: read by another name elsewhere, then restart"
+            raise
+
+    def _encode(self, positions: Positions) -> dict[str, Any]:
+        ids = {name: partitions.record.id for name, partitions in self._topics.items()}
+        return checkpoint.encode(positions, self._store_id, ids)
+
+    def _decode(self, kept: Any) -> dict[Part, int]:
+        ids = {name: partitions.record.id for name, partitions in self._topics.items()}
+        return checkpoint.decode(kept, self._store_id, ids)

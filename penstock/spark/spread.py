@@ -1,0 +1,78 @@
+"""Which messages of a batch go where: by the partition they name, by their key, or in turn.
+
+Keys choose as they do for every other writer; each different key of a batch is looked at once.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import InvalidOption, UnknownTopic
+from penstock.log.checksum import crc32
+from penstock.spark.target import TopicPlan
+from penstock.topic.routing import MIX, PARTITIONERS
+
+
+def by_topic(topics: pa.Array, plans: Mapping[str, TopicPlan]) -> Iterator[tuple[TopicPlan, pa.Array]]:
+    """The topics that a batch names, each with the places of its rows, in order."""
+    encoded = topics.dictionary_encode()
+    for code, name in enumerate(encoded.dictionary.to_pylist()):
+        if name not in plans:
+            raise UnknownTopic(name, tuple(sorted(plans)))
+        yield plans[name], pc.indices_nonzero(pc.equal(encoded.indices, code))
+
+
+def chosen(keys: pa.Array | None, asked: pa.Array | None, plan: TopicPlan, turn: int) -> pa.Array | int:
+    """The partition of each message, or the one of all; those that have no choice share that of `turn`."""
+    next_in_turn = turn % plan.partitions
+    if asked is not None and asked.null_count < len(asked):
+        _check_partitions(asked, plan)
+        by_key = _by_key(keys, plan, next_in_turn)
+        return pc.fill_null(asked, by_key) if isinstance(by_key, int) else pc.coalesce(asked, by_key)
+    return _by_key(keys, plan, next_in_turn)
+
+
+def _by_key(keys: pa.Array | None, plan: TopicPlan, next_in_turn: int) -> pa.Array | int:
+    if plan.partitions == 1 or keys is None or keys.null_count == len(keys):
+        return next_in_turn
+    encoded = keys.dictionary_encode()
+    different = encoded.dictionary.to_pylist()
+    if plan.partitioner == "range":
+        numbers = _by_range(different, plan.partitions)
+    else:
+        choose = PARTITIONERS[plan.partitioner]
+        numbers = pa.array([choose(key, plan.partitions) for key in different], pa.int32())
+    return pc.fill_null(numbers.take(encoded.indices), next_in_turn)
+
+
+def _by_range(keys: Sequence[bytes], partitions: int) -> pa.Array:
+    """`routing.by_range` of many keys: but for the checksums, no key is looked at by itself."""
+    sums = pa.array(array("I", map(crc32, keys)), pa.uint64())
+    mixed = pc.bit_wise_and(pc.multiply(sums, pa.scalar(MIX, pa.uint64())), pa.scalar(2**32 - 1, pa.uint64()))
+    scaled = pc.multiply(mixed, pa.scalar(partitions, pa.uint64()))
+    return pc.shift_right(scaled, pa.scalar(32, pa.uint64())).cast(pa.int32())
+
+
+def _check_partitions(asked: pa.Array, plan: TopicPlan) -> None:
+    for number in pc.min_max(asked).as_py().values():
+        if not 0 <= number < plan.partitions:
+            raise InvalidOption(
+                f"topic {plan.name!r} has no partition {number}",
+                hint=f"they are 0 to {plan.partitions - 1}",
+            )
+
+
+def divided(messages: pa.RecordBatch, numbers: pa.Array | int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Partitions with what they get, in the order in which it came."""
+    if isinstance(numbers, int):
+        yield numbers, messages
+        return
+    together = messages.take(pc.array_sort_indices(numbers))  # which keeps the order of equals
+    first = 0
+    for counted in sorted(pc.value_counts(numbers).to_pylist(), key=lambda each: each["values"]):
+        yield counted["values"], together.slice(first, counted["counts"])
+        first += counted["counts"]

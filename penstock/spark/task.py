@@ -1,0 +1,172 @@
+"""What a task of a write does: it stages its rows beside the segments, where nobody sees them yet.
+
+It touches files in the folders of partitions and nothing else of the store. The names of its files are
+its own, so that an attempt that failed, or one that runs twice, is in nobody's way: only what is named
+in the message to the driver can be committed, and the rest is removed after a day.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from penstock.clock import Clock
+from penstock.errors import NotAStore, TopicReplaced
+from penstock.files import Files
+from penstock.log.folder import Folder
+from penstock.log.shelf import Shelf, Staged
+from penstock.options import MIB
+from penstock.spark.frames import FRAME_BYTES, FRAME_MESSAGES, drafts
+from penstock.spark.spread import by_topic, chosen, divided
+from penstock.spark.target import Target, TopicPlan
+from penstock.spark.write_columns import Shape
+from penstock.spark.write_rows import check_values, rows
+
+#: Messages wait until there are enough of them for a frame; those of all partitions together, until this.
+_GATHERED_BYTES_MOST = 32 * MIB
+
+#: What was staged for each partition, in order, by topic.
+StagedTopics = Mapping[str, Mapping[int, Sequence[Staged]]]
+
+
+class Share(NamedTuple):
+    """What a task staged, as it tells the driver."""
+
+    task: int
+    topics: StagedTopics
+    #: The topics as the task knew them.
+    plans: dict[str, TopicPlan]
+
+    @property
+    def rows(self) -> int:
+        return sum(each.count for parts in self.topics.values() for p in parts.values() for each in p)
+
+
+def stage(batches: Iterable[pa.RecordBatch], shape: Shape, target: Target, *, turn: int) -> StagedTopics:
+    """Stage all rows, durably; nothing of them stays when this raises."""
+    staging = _TaskStaging(target, turn)
+    try:
+        for batch in batches:
+            if batch.num_rows:
+                staging.add(batch, shape)
+        return staging.finish()
+    except BaseException:
+        staging.discard()
+        raise
+    finally:
+        staging.close()
+
+
+class _TaskStaging:
+    """Everything a task has staged so far."""
+
+    def __init__(self, target: Target, turn: int) -> None:
+        self._target = target
+        self._turn = target.turn + turn
+        self._attempt = f"{secrets.randbits(62) | 1:016x}"
+        self._places: dict[tuple[str, int], _Place] = {}
+
+    def add(self, batch: pa.RecordBatch, shape: Shape) -> None:
+        messages, topics, partitions = rows(batch, shape)
+        if topics is None:
+            assert self._target.topic is not None, "a write without a topic is refused when it is planned"
+            self._add(self._target.topics[self._target.topic], messages, partitions)
+        else:
+            for plan, places in by_topic(topics, self._target.topics):
+                asked = None if partitions is None else partitions.take(places)
+                self._add(plan, messages.take(places), asked)
+        self._turn += 1
+        if sum(place.gathered for place in self._places.values()) >= _GATHERED_BYTES_MOST:
+            for place in self._places.values():
+                place.encode()
+
+    def _add(self, plan: TopicPlan, messages: pa.RecordBatch, asked: pa.Array | None) -> None:
+        check_values(messages.column("value"), plan.max_message_bytes, plan.name)
+        keys = messages.column("key") if "key" in messages.schema.names else None
+        for number, part in divided(messages, chosen(keys, asked, plan, self._turn)):
+            place = self._places.get((plan.name, number)) or self._new_place(plan, number)
+            place.add(part)
+
+    def _new_place(self, plan: TopicPlan, number: int) -> _Place:
+        name = f"{self._attempt}-{len(self._places):x}"
+        place = self._places[plan.name, number] = _Place(self._target.store, plan, number, name)
+        return place
+
+    def finish(self) -> StagedTopics:
+        found: dict[str, dict[int, list[Staged]]] = {}
+        for (topic, number), place in sorted(self._places.items()):
+            found.setdefault(topic, {})[number] = place.finish()
+        return found
+
+    def discard(self) -> None:
+        for place in self._places.values():
+            place.shelf.discard()
+
+    def close(self) -> None:
+        for place in self._places.values():
+            place.folder.close()
+
+
+class _Place:
+    """What a task writes to one partition: messages that wait for a frame, and frames."""
+
+    def __init__(self, store: str, plan: TopicPlan, number: int, name: str) -> None:
+        path = plan.path(number)
+        if not os.path.isdir(path):
+            raise unseen(store, plan.name)
+        self.folder = Folder(
+            path, topic_id=plan.id, partition=number, files=Files(), clock=Clock(), read_only=True
+        )
+        self.shelf = Shelf(self.folder, name, plan.segment_bytes)
+        self._compress = plan.compress
+        self._waiting: list[pa.RecordBatch] = []
+        self._count = 0
+        self.gathered = 0
+
+    def add(self, messages: pa.RecordBatch) -> None:
+        self._waiting.append(messages)
+        self._count += messages.num_rows
+        self.gathered += messages.nbytes
+        if self.gathered >= FRAME_BYTES or self._count >= FRAME_MESSAGES:
+            self.encode()
+
+    def encode(self) -> None:
+        """Make frames of what waits."""
+        if self._waiting:
+            waiting, self._waiting, self._count, self.gathered = self._waiting, [], 0, 0
+            whole = waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+            for draft in drafts(whole, self.folder.clock.now_ns(), compress=self._compress):
+                self.shelf.add(draft)
+
+    def finish(self) -> list[Staged]:
+        self.encode()
+        return self.shelf.finish()
+
+
+def unseen(store: str, topic: str) -> NotAStore | TopicReplaced:
+    """Why the folder of a partition is not there."""
+    if os.path.isdir(store):
+        return TopicReplaced(f"topic {topic!r} was dropped while it was written to")
+    return NotAStore(
+        f"{socket.gethostname()} does not see the store {store}",
+        hint="executors write the files themselves: they must see the folder under the same path",
+    )
+
+
+def discard(
+    staged: StagedTopics, plans: Mapping[str, TopicPlan], *, keep: Callable[[int, int], Set[str]]
+) -> None:
+    """Remove staged files but those that `keep` names for a topic's id and a partition."""
+    for topic, partitions in staged.items():
+        for number, pieces in partitions.items():
+            needed = keep(plans[topic].id, number)
+            for piece in pieces:
+                if piece.file is not None and piece.file not in needed:
+                    with suppress(FileNotFoundError):
+                        os.unlink(os.path.join(plans[topic].path(number), piece.file))

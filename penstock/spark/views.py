@@ -1,0 +1,77 @@
+"""Facts about topics as Spark tables: `option("view", "consumers" | "segments")`.
+
+Rows are few, and come from `state.db`, which only the driver may open: it collects them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from penstock.log.segment import read_head
+from penstock.spark.options import ReadOptions
+from penstock.spark.survey import chosen_topics, opened, segments
+from penstock.topic.partitions import Partitions
+
+_DDL = {
+    "consumers": (
+        "topic string, consumer string, partition int, position bigint, end bigint, lag bigint, "
+        "important boolean, updated timestamp"
+    ),
+    "segments": (
+        "topic string, partition int, first bigint, stop bigint, bytes bigint, sealed boolean, "
+        "repacked boolean, created timestamp"
+    ),
+}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Row = tuple[Any, ...]
+
+
+def view_ddl(view: str) -> str:
+    """The columns of a view as Spark's DDL."""
+    return _DDL[view]
+
+
+def view_rows(options: ReadOptions) -> list[Row]:
+    """All rows of a view, as they are now."""
+    assert options.view is not None
+    collect = {"consumers": _consumers, "segments": _segments}[options.view]
+    with opened(options) as store:
+        return [row for each in chosen_topics(store, options).values() for row in collect(each)]
+
+
+def _consumers(partitions: Partitions) -> Iterator[Row]:
+    """A row for each consumer and partition; no position yet is null, and all of it is lag."""
+    bounds = {log.partition: log.bounds() for log in partitions.logs()}
+    stored = {
+        (each.consumer, each.partition): each for each in partitions.consumers.positions(partitions.record.id)
+    }
+    for record in partitions.consumers.of_topic(partitions.record.id):
+        for number, (start, end, *_) in bounds.items():
+            at = stored.get((record.name, number))
+            lag = max(0, end - max(at.position if at is not None else start, start))
+            yield (
+                partitions.name, record.name, number, None if at is None else at.position, end, lag,
+                record.options.important, None if at is None else _moment(at.updated),
+            )  # fmt: skip
+
+
+def _segments(partitions: Partitions) -> Iterator[Row]:
+    for log in partitions.logs():
+        bounds, pieces = segments(log)
+        for piece in pieces:
+            try:
+                head = read_head(log.folder, piece.base)
+            except FileNotFoundError:
+                continue  # retention took it at this moment
+            yield (
+                partitions.name, log.partition, piece.base, piece.stop, piece.bytes,
+                piece.base != bounds.segment, None if head is None else head.generation > 0,
+                None if head is None else _moment(head.created),
+            )  # fmt: skip
+
+
+def _moment(nanoseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=nanoseconds // 1000)
