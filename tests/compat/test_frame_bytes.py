@@ -3,6 +3,11 @@
 import struct
 from zlib import crc32
 
+import pytest
+
+from penstock import codecs
+from penstock.codecs import zstd
+from penstock.errors import DataError, UnknownFormat
 from penstock.log import encode, frame
 from penstock.log.frame import Producer
 from penstock.log.records import AppendRecord, DurableRecord, ShownRecord
@@ -77,6 +82,70 @@ def test_a_repacked_frame_names_a_producer_for_each_message():
         [b"a", b"b"], created=0, written=[20, 30], producers=([None, Producer("p", None, 3)], [None, 8])
     )
     assert written(draft) == framed(body, flags=1 << 4 | 1 << 7 | 1 << 8, codec=1, count=2, created=0)
+
+
+def test_a_frame_of_packed_values_names_their_codec():
+    packed = [codecs.encode(codecs.GZIP, b"one"), codecs.encode(codecs.GZIP, b"two")]
+    offsets = struct.pack("<III", 0, len(packed[0]), len(packed[0] + packed[1])) + bytes(4)
+    draft = encode.encode(packed, created=5, codec=codecs.GZIP)
+    assert written(draft) == framed(offsets + b"".join(packed), flags=0, codec=2, count=2, created=5)
+
+
+def test_a_frame_whose_messages_have_different_codecs():
+    body = (
+        struct.pack("<IIII", 0, 1, 2, 2)
+        + bytes([0b011]) + bytes(7)  # value validity
+        + struct.pack("<HHH", 1, 10001, 4) + bytes(2)  # codecs
+        + b"ab"
+    )  # fmt: skip
+    draft = encode.encode([b"a", b"b", None], created=5, codec=1, codecs=[1, 10001, 4])
+    assert written(draft) == framed(body, flags=1 << 2 | 1 << 9, codec=1, count=3, created=5)
+
+
+def test_a_compressed_frame():
+    """The extension tells the length before; both checksums are of the bytes as they lie there."""
+    body = struct.pack("<II", 0, 1000) + b"v" * 1000
+    stored = zstd.encode_frame(body)
+    assert written(encode.encode([b"v" * 1000], created=5, compress=True)) == framed(
+        stored, flags=1 << 11, codec=1, count=1, created=5, extension=struct.pack("<IHH", 1008, 4, 0)
+    )
+
+
+#: What `test_a_compressed_frame` packs, as libzstd 1.5 wrote it: any later one must read it.
+COMPRESSED_BODY = bytes.fromhex("28b52ffd60f0028500004800000000e8030000760100e42b7004")
+
+
+def test_a_compressed_frame_of_an_older_library_is_read():
+    data = framed(
+        COMPRESSED_BODY, flags=1 << 11, codec=1, count=1, created=5, extension=struct.pack("<IHH", 1008, 4, 0)
+    )
+    ((_, found),) = frame.walk(data)
+    assert found.message("t", 0, 0).value == b"v" * 1000
+    assert bytes(found.body) == struct.pack("<II", 0, 1000) + b"v" * 1000
+
+
+@pytest.mark.parametrize("length", [0, 1007, 1009, 16 * 2**20 + 1, 2**32 - 1])
+def test_a_compressed_frame_that_lies_about_its_length_is_refused(length):
+    data = framed(
+        COMPRESSED_BODY,
+        flags=1 << 11,
+        codec=1,
+        count=1,
+        created=5,
+        extension=struct.pack("<IHH", length, 4, 0),
+    )
+    ((_, found),) = frame.walk(data)
+    with pytest.raises(DataError, match="the frame at offset 7 cannot be unpacked"):
+        found.message("t", 0, 0)
+
+
+def test_a_frame_compressed_in_an_unknown_way_is_of_a_newer_penstock():
+    data = framed(
+        COMPRESSED_BODY, flags=1 << 11, codec=1, count=1, created=5, extension=struct.pack("<IHH", 1008, 9, 0)
+    )
+    ((_, found),) = frame.walk(data)
+    with pytest.raises(UnknownFormat, match="codec 9"):
+        found.message("t", 0, 0)
 
 
 def test_a_fence_is_a_frame_without_messages():

@@ -102,4 +102,6 @@ class Twin:
 
 
 def _bare(value):
+    if isinstance(value, list):
+        return [_bare(each) for each in value]
     return value._target if isinstance(value, Twin) else value

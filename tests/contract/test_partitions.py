@@ -108,6 +108,13 @@ def test_who_has_the_topic_open_elsewhere_writes_by_the_new_partitions(topic, op
     assert buffered == {key: there[key] for key in keys[:2]}
 
 
+def test_a_scan_elsewhere_finds_what_lies_in_new_partitions(topic, open_store, clock):
+    elsewhere = open_store(clock=clock).topic("orders")
+    topic.alter(partitions=4)
+    topic.write(b"new", partition=3)
+    assert [m.value for m in elsewhere.scan().messages()] == [b"new"]
+
+
 def test_partitions_cannot_be_taken_away(topic):
     """S001-14."""
     with pytest.raises(penstock.InvalidOption, match="taken away"):

@@ -212,11 +212,14 @@ def test_partitions_take_turns(store):
 def test_lag_counts_what_was_not_delivered(topic):
     topic.write_many(numbers(0, 10))
     with topic.reader(follow=False) as reader:
-        assert reader.lag() == 10
+        assert reader.lag().messages == 10
         reader.receive_batch(max_messages=4)
-        assert reader.lag() == 6
+        assert reader.lag().messages == 6
+        reader.receive()
+        assert reader.lag().messages == 5, "what was only fetched was not delivered"
     with topic.reader(start="latest") as reader:
-        assert reader.lag() == 0
+        assert reader.lag() == (0, 0, 0.0)
+        assert not reader.lag()
 
 
 def test_a_position_behind_retention_raises_and_names_the_first_offset_left(store, clock):

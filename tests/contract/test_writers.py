@@ -124,6 +124,29 @@ def test_a_writer_that_waits_goes_on_when_there_is_room(topic, disk):
     assert len(stored(topic)) == 12
 
 
+def test_writers_that_wait_go_on_as_there_is_room_and_not_before(topic, disk):
+    """B001: two wait; neither is let in while the disk keeps what came before, both are in the end."""
+    with topic.writer(buffer="64KiB", timeout=None) as writer:
+        disk.stop_syncing()
+        done = []
+
+        def fill(name):
+            for _ in range(12):
+                writer.write(b"x" * 600_000)
+                done.append(name)
+
+        threads = [threading.Thread(target=fill, args=(name,)) for name in "ab"]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)
+        assert len(done) <= 12, "only a few frames may be on their way"
+        disk.go_on_syncing()
+        for thread in threads:
+            thread.join()
+    assert sorted(done) == ["a"] * 12 + ["b"] * 12
+    assert len(stored(topic)) == 24
+
+
 def test_a_full_disk_refuses_and_a_later_try_stores_each_message_once(topic, disk):
     topic.write(b"before")
     disk.is_full = True

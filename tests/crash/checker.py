@@ -20,7 +20,7 @@ import penstock
 from penstock.errors import NotAStore
 from penstock.store import Store, Topic
 from tests.crash.disk import Call, Image
-from tests.crash.scenario import AUDIT, STORE, HandClock
+from tests.crash.scenario import AUDIT, COUNTING, STORE, HandClock, Sent
 from tests.crash.tracing import BootFiles
 
 Place = tuple[int, int]  # (topic id, partition)
@@ -44,6 +44,14 @@ class Promises:
     seen: dict[Place, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
     starts: dict[Place, int] = field(default_factory=dict)
     positions: dict[tuple[int, str, int], int] = field(default_factory=dict)
+    #: Transactions: (topic id, value) of each message.
+    together: list[list[tuple[int, bytes]]] = field(default_factory=list)
+    #: Positions that move with a transaction's messages: (topic id, consumer, partition, to, its messages).
+    moving: list[tuple[int, str, int, int, list[tuple[int, bytes]]]] = field(default_factory=list)
+    #: (topic id, producer, group) → all that it has sent, acknowledged or not.
+    sent: dict[tuple[int, str, str | None], list[Sent]] = field(default_factory=dict)
+    #: (topic id, value) of producers' messages that are somewhere in their topic, and how safely.
+    stored: dict[tuple[int, bytes], str] = field(default_factory=dict)
     sync_failed: bool = False
     #: A failed sync and a power cut: what a sync="os" topic acknowledged may lie there half.
     torn: bool = False
@@ -61,6 +69,14 @@ class Promises:
                 del self.topics[topic_id]
             case ("mark", "attempt", _, values):
                 self.attempted.update(values)
+            case ("mark", "together", values):
+                self.together.append(values)
+            case ("mark", "moving", *move):
+                self.moving.append(tuple(move))
+            case ("mark", "sending", topic_id, producer, group, messages):
+                self.sent[topic_id, producer, group] = messages
+            case ("mark", "stored", topic_id, value, sync):
+                self.stored[topic_id, value] = sync
             case ("mark", "sync_failed"):
                 self.sync_failed = True
                 self._forget_early_acks()
@@ -78,6 +94,7 @@ class Promises:
         left = dataclasses.replace(
             self,
             positions={},
+            stored={message: sync for message, sync in self.stored.items() if sync == "disk"},
             torn=self.sync_failed,
             acked=defaultdict(dict),
             seen=defaultdict(dict, {place: dict(seen) for place, seen in self.seen.items()}),
@@ -162,6 +179,8 @@ class _Check:
         self._store = store
         self._promises = promises
         self._found: list[str] = []
+        self._there: dict[int, set[bytes]] = {}
+        self._positions: dict[tuple[int, str, int], int] = {}
 
     def run(self) -> list[str]:
         there = {topic.id: topic for topic in self._store.topics()}
@@ -173,7 +192,45 @@ class _Check:
                 self._check_topic(topic)
             except Exception as error:
                 self._found.append(f"{topic.name}: {type(error).__name__}: {error}")
+        self._check_transactions()
+        self._check_moves()
         return self._found
+
+    def _check_transactions(self) -> None:
+        """All of a transaction is there or nothing, but for what retention took and topics that are gone."""
+        kept = self._kept()
+        for values in self._promises.together:
+            there = {
+                value: value in self._there.get(topic_id, ())
+                for topic_id, value in values
+                if topic_id in kept
+            }
+            if len(set(there.values())) > 1:
+                halves = ", ".join(f"{_short(value)}: {found}" for value, found in there.items())
+                self._found.append(f"half a transaction is there: {halves}")
+
+    def _check_moves(self) -> None:
+        """A position that moves with messages is there with them, or not moved."""
+        kept = self._kept()
+        for topic_id, consumer, partition, to, values in self._promises.moving:
+            if topic_id not in kept or values[0][0] not in kept:
+                continue
+            at = self._positions.get((topic_id, consumer, partition), -1)
+            target, value = values[0]
+            if (at >= to) != (value in self._there.get(target, ())):
+                self._found.append(
+                    f"consumer {consumer} at {at} of {partition}: it moves to {to} with {_short(value)}"
+                )
+
+    def _kept(self) -> set[int]:
+        """Topics that are there for sure, with all that was ever stored in them."""
+        return {
+            topic_id
+            for topic_id, born in self._promises.topics.items()
+            if topic_id not in self._promises.going
+            and born.name != "brief"
+            and not (born.sync == "os" and self._promises.torn)
+        }
 
     def _check_topic(self, topic: Topic) -> None:
         now = Born(topic.name, topic.options.partitions, topic.options.sync)
@@ -183,6 +240,7 @@ class _Check:
         for partition in range(topic.options.partitions):
             self._check_partition(topic, partition, born.sync)
         self._check_consumers(topic)
+        self._check_producers(topic)
 
     def _check_partition(self, topic: Topic, partition: int, sync: str) -> None:
         place = (topic.id, partition)
@@ -193,6 +251,7 @@ class _Check:
         else:
             messages = topic.read(partition=partition, limit=100_000).messages()
         stored = {message.offset: message.value for message in messages}
+        self._there.setdefault(topic.id, set()).update(value for value in stored.values() if value)
         self._check_order(say, [message.offset for message in messages])
         start = self._promises.starts.get(place, 0)
         known = self._promises.acked[place]
@@ -231,6 +290,7 @@ class _Check:
         bounds = {log.partition: log.bounds() for log in topic._partitions.logs()}
         for consumer in topic.consumers():
             for partition, position in consumer.positions.items():
+                self._positions[topic.id, consumer.consumer, partition] = position
                 say = f"{topic.name}/{partition}: consumer {consumer.consumer} at {position}"
                 # One message was written by `_check_append`.
                 if position >= bounds[partition].end:
@@ -242,6 +302,44 @@ class _Check:
                     self._found.append(f"{say}, had committed {stored}")
             if consumer.consumer == AUDIT:
                 self._read_on(topic, consumer.consumer)
+
+    def _check_producers(self, topic: Topic) -> None:
+        """Sent again from the beginning, each message of a producer is there once, in order (S001-04)."""
+        if topic.id in self._kept():
+            for (topic_id, value), sync in self._promises.stored.items():
+                if topic_id == topic.id and value not in self._there.get(topic_id, ()):
+                    self._found.append(f"{topic.name}: {_short(value)} was acknowledged ({sync}) and is gone")
+        sent = {place[1:]: all_ for place, all_ in self._promises.sent.items() if place[0] == topic.id}
+        for (producer, group), messages in sent.items():
+            seqnos, keys, values = zip(*messages, strict=True)
+            with topic.writer(producer_id=producer, group=group) as writer:
+                writer.write_many(values, keys=keys, seqnos=seqnos)
+        with topic.writer(producer_id=COUNTING) as writer:
+            writer.write_many([b"counted after the crash"])
+            if any(receipt.duplicate for receipt in writer.flush()):
+                self._found.append(f"{topic.name}: an automatic seqno was given twice")
+        if not (topic.options.sync == "os" and self._promises.torn):
+            self._store.flush_housekeeping()  # or retention overtakes us
+            self._check_once(topic, sent)
+
+    def _check_once(self, topic: Topic, sent: dict[tuple[str, str | None], list[Sent]]) -> None:
+        last: dict[tuple[int, str, str | None], int] = {}
+        numbers: set[tuple[str, str | None, int]] = set()
+        for message in topic.scan().messages():
+            who = message.producer_id, message.group
+            if message.producer_id is None or message.seqno is None:
+                continue
+            if (*who, message.seqno) in numbers:
+                self._found.append(f"{topic.name}: {who} {message.seqno} is there twice")
+            numbers.add((*who, message.seqno))
+            if last.get((message.partition, *who), -1) >= message.seqno:
+                self._found.append(f"{topic.name}: {who} {message.seqno} is out of order")
+            last[message.partition, *who] = message.seqno
+        if topic.id in self._kept():
+            for who, messages in sent.items():
+                missing = [each.seqno for each in messages if (*who, each.seqno) not in numbers]
+                if missing:
+                    self._found.append(f"{topic.name}: {who} sent {missing} again, which are not there")
 
     def _read_on(self, topic: Topic, consumer: str) -> None:
         """An important consumer goes on where it was and meets no gap."""

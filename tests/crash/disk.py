@@ -24,6 +24,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.log.records import DURABLE_AT, RECORD_BYTES
+
 SECTOR = 512
 ROOT = 0
 #: The database's place in an image, relative to the store.
@@ -140,6 +142,8 @@ class Disk:
         self._folders: dict[int, _Folder] = {ROOT: _Folder()}
         #: Commits of state.db since the last FULL one, that one first.
         self._commits: list[bytes | None] = [None]
+        #: A sync failed, and whoever asked for it has not marked D yet.
+        self.failure_is_secret = False
 
     def apply(self, call: Call) -> None:
         match call:
@@ -155,12 +159,15 @@ class Disk:
                 self._folders[folder].put(**{name: None})
             case ("write", node, at, data):
                 self._files[node].write(at, data)
+                if at == DURABLE_AT and len(data) == RECORD_BYTES:
+                    self.failure_is_secret = False
             case ("truncate", node, length):
                 self._files[node].truncate(length)
             case ("sync", node):
                 self._files[node].sync()
             case ("sync_failed", node):
                 self._files[node].fail_sync()
+                self.failure_is_secret = True
             case ("sync_folder", node):
                 self._folders[node].sync()
             case ("commit", full, snapshot):

@@ -8,6 +8,10 @@ seed decides. What comes out is a trace: file calls, and between them marks:
     acked      a message that was acknowledged                   (topic id, partition, offset, value, sync)
     read       a message that a reader got                       (topic id, partition, offset, value)
     committed  a position that was stored                        (topic id, consumer, partition, position)
+    together   values of one transaction: all are there or none  ([(topic id, value), …])
+    moving     a position that moves with them, or does not      (topic id, consumer, partition, to, values)
+    sending    messages of a producer, to be stored once each    (topic id, producer, group, [Sent, …])
+    stored     one of them that was acknowledged, wherever it is (topic id, value, sync)
     start      how far retention may move the start from here on (topic id, partition, offset)
     created, altered, dropping, dropped                          (topic id, …)
 """
@@ -17,21 +21,47 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 import pytest
 
 import penstock
 from penstock.clock import NANOSECONDS, Clock
-from penstock.errors import NotDurable
-from penstock.store import Store, Topic
+from penstock.errors import NotDurable, ProducerFenced
+from penstock.log import append, shelf, staged
+from penstock.store import Store, Topic, Transaction
 from penstock.topic import partitions
+from penstock.topic.writer import Writer
 from tests.crash.tracing import Trace, TracingFiles, traced_commits
 
 #: The store's folder, below the scratch folder whose calls are traced.
 STORE = "store"
 HOUR_NS = 3600 * NANOSECONDS
-AUDIT, PLAIN = "audit", "plain"
+AUDIT, PLAIN, COPYING = "audit", "plain", "copying"
+COUNTING = "counting"
+
+
+class Sent(NamedTuple):
+    """A message of a producer that numbers its messages itself."""
+
+    seqno: int
+    key: bytes
+    value: bytes
+
+
+class Stream:
+    """What a producer has sent so far; the first `acked` of it are acknowledged."""
+
+    def __init__(self) -> None:
+        self.sent: list[Sent] = []
+        self.acked = 0
+
+    def add(self, values: list[bytes], chance: random.Random) -> None:
+        """Messages to come, with gaps between their numbers now and then."""
+        for value in values:
+            last = self.sent[-1].seqno if self.sent else 0
+            self.sent.append(Sent(last + chance.choice([1, 1, 1, 5]), b"k%d" % chance.randrange(5), value))
 
 
 class HandClock(Clock):
@@ -58,6 +88,8 @@ class Run:
         self._path = os.path.join(folder, STORE)
         self._stores: list[Store] = []
         self._count = 0
+        #: (topic id, producer, group) → what it has sent.
+        self._streams: dict[tuple[int, str, str | None], Stream] = {}
         self._failing = False
         self.files.fails = self._fails
 
@@ -65,6 +97,9 @@ class Run:
         """Set up three topics, take `steps` random steps, close."""
         with traced_commits(self.trace), pytest.MonkeyPatch.context() as patch:
             patch.setattr(partitions, "FRAME_MESSAGES", 3)  # so that one write makes several frames
+            patch.setattr(shelf, "INLINE_BYTES", 400)  # so that transactions take every way in
+            patch.setattr(staged, "ADOPT_BYTES", 900)
+            patch.setattr(append, "ADOPT_BYTES", 900)
             self._stores = [self._open(), self._open()]
             self._create("ledger", partitions=2, segment_bytes=4096)
             self._create("clicks", sync="os", segment_bytes=4096)
@@ -93,10 +128,16 @@ class Run:
             (1, self._drop_and_create),
             (1, self._reopen),
             (1, self._write_to_failing_disk),
+            (5, self._transact),
+            (1, self._transact_and_roll_back),
+            (4, self._copy),
+            (5, self._send),
+            (2, self._take_over),
         ]
         weights, steps = zip(*choices, strict=True)
         step = self.chance.choices(steps, weights)[0]
         with self._starts_noted():
+            self._failed = False
             try:
                 step()
             except NotDurable:
@@ -163,7 +204,8 @@ class Run:
     def _seal_and_tidy(self) -> None:
         log = self._topic()._partitions.log(0)
         log.appender.seal_active()
-        log.tidy()
+        with log.folder.housekeeping():
+            log.tidy()
 
     def _add_partition(self) -> None:
         topic = self._topic()
@@ -188,16 +230,118 @@ class Run:
 
     def _write_to_failing_disk(self) -> None:
         self._failing = self._met_failure = True
-        self.chance.choice([self._write, self._write_many, self._write_buffered])()
+        steps = [self._write, self._write_many, self._write_buffered, self._transact, self._copy, self._send]
+        self.chance.choice(steps)()
+
+    def _transact(self) -> None:
+        store = self.chance.choice(self._stores)
+        with store.transaction() as transaction:
+            written = self._write_in(transaction, store)
+        self._acked_together(transaction, store, written)
+
+    def _transact_and_roll_back(self) -> None:
+        transaction = (store := self.chance.choice(self._stores)).transaction()
+        self._write_in(transaction, store)
+        transaction.rollback()
+
+    def _write_in(self, transaction: Transaction, store: Store) -> dict[tuple[int, int], list[bytes]]:
+        """Write to some partitions of some topics; what went where."""
+        written: dict[tuple[int, int], list[bytes]] = {}
+        names = self.chance.sample(["ledger", "clicks", "brief"], self.chance.randrange(1, 4))
+        for topic in map(store.topic, names):
+            for value in self._values(topic, self.chance.randrange(1, 9)):
+                partition = self.chance.randrange(topic.options.partitions)
+                transaction.write(topic, value, partition=partition)
+                written.setdefault((topic.id, partition), []).append(value)
+        self.trace.mark(
+            "together", [(topic_id, value) for (topic_id, _), values in written.items() for value in values]
+        )
+        return written
+
+    def _copy(self) -> None:
+        """What is read of one topic is written to another, and committed with it."""
+        store = self.chance.choice(self._stores)
+        source, target = map(store.topic, self.chance.sample(["ledger", "clicks"], 2))
+        with source.reader(consumer=COPYING, follow=False, on_gap="skip") as reader:
+            with store.transaction() as transaction:
+                batch = reader.receive_batch(max_messages=self.chance.randrange(1, 5), tx=transaction)
+                values = self._values(target, len(batch))
+                partition = self.chance.randrange(target.options.partitions)
+                for value in values:
+                    transaction.write(target, value, partition=partition)
+                if not batch:
+                    return
+                together = [(target.id, value) for value in values]
+                self.trace.mark("together", together)
+                last = batch[-1]
+                self.trace.mark("moving", source.id, COPYING, last.partition, last.offset + 1, together)
+            self.trace.mark("committed", source.id, COPYING, last.partition, last.offset + 1)
+            self._acked_together(transaction, store, {(target.id, partition): values})
+
+    def _send(self) -> None:
+        """A producer sends what was not acknowledged, some of what was, and something new."""
+        topic = self._topic()
+        producer, group = self.chance.choice([("a", None), ("b", None), ("a", "g")])
+        stream = self._streams.setdefault((topic.id, producer, group), Stream())
+        first = max(stream.acked - self.chance.choice([0, 0, 2, 5]), 0)
+        stream.add(self._values(topic, self.chance.randrange(1, 6)), self.chance)
+        messages = stream.sent[first:]
+        self.trace.mark("sending", topic.id, producer, group, list(stream.sent))
+        writer = topic.writer(producer_id=producer, group=group, linger=10)
+        try:
+            for message in messages:
+                writer.write(message.value, key=message.key, seqno=message.seqno)
+            writer.flush()
+        finally:
+            with suppress(NotDurable):  # which flush has raised
+                writer.close()
+        for message in messages:
+            self.trace.mark("stored", topic.id, message.value, topic.options.sync)
+        stream.acked = len(stream.sent)
+
+    def _take_over(self) -> None:
+        """Of two writers that count, the newer goes on, and nothing of the older is stored from then on."""
+        name = self.chance.choice(["ledger", "clicks", "brief"])
+        older, newer = (store.topic(name).writer(producer_id=COUNTING, linger=10) for store in self._stores)
+        try:
+            self._count_on(self._stores[0].topic(name), older)
+            self._count_on(self._stores[1].topic(name), newer)
+            older.write(b"fenced", key=b"k0")
+            try:
+                older.flush()
+            except ProducerFenced:
+                return
+            raise AssertionError("the older writer was not fenced")
+        finally:
+            for writer in (older, newer):
+                with suppress(ProducerFenced, NotDurable):
+                    writer.close()
+
+    def _count_on(self, topic: Topic, writer: Writer) -> None:
+        values = self._values(topic, self.chance.randrange(1, 4))
+        for value in values:
+            writer.write(value, key=b"k%d" % self.chance.randrange(5))
+        assert not any(receipt.duplicate for receipt in writer.flush())
+        for value in values:
+            self.trace.mark("stored", topic.id, value, topic.options.sync)
 
     # Inside.
 
-    _met_failure = False
+    #: Whether a sync failed: in this run, in this step.
+    _met_failure = _failed = False
+
+    def _acked_together(
+        self, transaction: Transaction, store: Store, written: dict[tuple[int, int], list[bytes]]
+    ) -> None:
+        for topic_id, runs in ((store.topic(name).id, runs) for name, runs in transaction.stored.items()):
+            for run in runs:
+                for place, value in enumerate(written[topic_id, run.partition]):
+                    self.trace.mark("acked", topic_id, run.partition, run.first + place, value, "disk")
 
     def _fails(self, path: str) -> bool:
         fails = self._failing and path.endswith(".data") and self.chance.random() < 0.5
         if fails:
-            self._failing = False
+            self._failing, self._failed = False, True
             self.trace.mark("sync_failed")
         return fails
 
@@ -222,7 +366,10 @@ class Run:
         return values
 
     def _acked(self, topic: Topic, partition: int, offset: int, value: bytes, sync: str) -> None:
-        self.trace.mark("acked", topic.id, partition, offset, value, sync)
+        with self.trace.mutex:
+            # The thread that syncs behind an early acknowledgement may have failed before we come to note it.
+            if not (self._failed and sync == "os" and topic.options.sync == "disk"):
+                self.trace.mark("acked", topic.id, partition, offset, value, sync)
 
     @contextmanager
     def _starts_noted(self) -> Iterator[None]:

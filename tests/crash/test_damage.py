@@ -33,7 +33,8 @@ def filled(folder, *, segment_bytes=1 << 20, seal=False, tidy=False):
         if seal:
             topic._partitions.log(0).appender.seal_active()
         if tidy:
-            topic._partitions.log(0).tidy()
+            with topic._partitions.log(0).folder.housekeeping():
+                topic._partitions.log(0).tidy()
     return os.path.join(folder, PARTITION, f"{0:020d}.data")
 
 

@@ -260,3 +260,50 @@ def test_what_was_cut_off_does_not_return_with_the_next_boot(scratch):
 def test_canary_a_cut_that_is_not_made_durable_is_noticed(scratch, monkeypatch):
     monkeypatch.setattr(Appender, "_sync_cut", lambda self, active: None)
     assert any("Corrupt" in found for seed in range(20) for found in cut_back_then_power_loss(scratch, seed))
+
+
+@pytest.mark.parametrize("sync", ["disk", "os"])
+def test_a_transaction_whose_sync_failed_tells_where_its_messages_are(store, files, sync):
+    """They were cut off and came in again, or were written again where they are."""
+    topic = store.create_topic("orders", sync=sync)
+    topic.write(b"before")
+    tx = store.transaction()
+    tx.write_many("orders", [b"first", b"second"])
+    failures = [errno.EIO]
+    files.decide = lambda call, path: failures.pop() if failures and failing(".data")(call, path) else 0
+    tx.commit()
+    assert not failures
+    (run,) = tx.stored["orders"]
+    assert [topic.get(run.first + place).value for place in range(run.count)] == [b"first", b"second"]
+    assert sorted(messages_of(topic).values()) == [b"before", b"first", b"second"]
+
+
+def test_what_a_transaction_brought_into_an_os_topic_survives_a_failed_sync_and_then_the_power(scratch):
+    """It was seen, so it stays where it is; a sync that failed and is only tried again would not keep it."""
+    folder, trace, clock = os.path.join(scratch, "run"), Trace(), HandClock()
+    os.mkdir(folder)
+    files = TracingFiles(folder, trace)
+    with traced_commits(trace):
+        with penstock.open(os.path.join(folder, STORE), files=files, clock=clock) as store:
+            topic = store.create_topic("orders", sync="os")
+            trace.mark("created", topic.id, "orders", 1, "os")
+            failures = [True]
+
+            def fails(path):
+                if path.endswith(".data") and failures:
+                    trace.mark("sync_failed")
+                    return failures.pop()
+                return False
+
+            trace.mark("attempt", topic.id, [b"before", b"kept"])
+            topic.write(b"before")
+            files.fails = fails
+            with store.transaction() as tx:
+                tx.write(topic, b"kept")
+            assert not failures
+            trace.mark("acked", topic.id, 0, tx.stored["orders"][0].first, b"kept", "disk")
+    found = []
+    for seed in range(5):
+        for point in points(trace.calls, random.Random(seed)):
+            found += look(os.path.join(scratch, "crashed"), point, clock.now)
+    assert found == []

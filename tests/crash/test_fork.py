@@ -5,6 +5,8 @@ the child's, either: what it commits stays when the parent closes.
 """
 
 import os
+import signal
+import time
 from collections import Counter
 
 import pytest
@@ -79,3 +81,25 @@ def test_what_a_child_commits_stays_when_its_parent_closes(scratch):
     with penstock.open(store) as opened:
         assert [topic.name for topic in opened.topics()] == ["of-the-child", ORDERS]
         assert opened.topic(ORDERS).consumers()[0].positions == {0: 1}
+
+
+def test_a_child_does_not_keep_its_parents_leases(scratch):
+    """The parent is killed; its child lives on, and the partitions are free at once."""
+    store = made(scratch)
+    workers = [Worker("fork_member", store, out=os.path.join(scratch, "out"))]
+    with no_orphans(workers), penstock.open(store) as opened:
+        while not workers[0].lines():
+            assert workers[0].process.poll() is None, workers[0].errors()
+            time.sleep(0.005)
+        child = int(workers[0].lines()[0].split()[1])
+        try:
+            topic = opened.topic(ORDERS)
+            (member,) = topic.consumers()[0].members
+            assert member.pid == workers[0].pid
+            os.kill(workers[0].pid, signal.SIGKILL)
+            workers[0].process.wait(30)
+            os.kill(child, 0)
+            with topic.reader(consumer="c") as reader:
+                assert len(reader.assigned) == topic.options.partitions
+        finally:
+            os.kill(child, signal.SIGKILL)

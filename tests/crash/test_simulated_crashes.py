@@ -5,23 +5,27 @@ acknowledged is there, no offset is given twice, order is kept, writing and read
 take one safeguard away and expect the same checks to notice.
 """
 
+import functools
 import logging
 import os
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import penstock
 from penstock.log.append import Appender
 from penstock.log.frame import Frame
+from penstock.log.producers import Producers
 from penstock.log.records import DurableRecord
 from penstock.log.sync import Syncer
+from penstock.state.transactions import Transactions
 from tests.crash.explore import explore_recovery, look, points
 from tests.crash.scenario import STORE, HandClock, Run
 from tests.crash.tracing import Trace, TracingFiles, traced_commits
 
-STEPS = 45
+STEPS = 32
 
 
 @pytest.fixture(autouse=True)
@@ -140,12 +144,28 @@ def _sync_nothing(self: Syncer, target: int, cuts: int | None = None) -> None:
     self._folder.publish_durable(durable._replace(end=a.next, segment=a.segment, byte=a.byte))
 
 
+def _commit_lightly(self: Transactions, *args: Any, **options: Any) -> None:
+    """Write the record of a transaction, and do not wait for the disk."""
+    database, transaction = self._database, self._database.transaction
+    database.transaction = functools.partial(transaction, durable=False)  # type: ignore[method-assign]
+    try:
+        _COMMIT(self, *args, **options)
+    finally:
+        database.transaction = transaction  # type: ignore[method-assign]
+
+
+_COMMIT = Transactions.commit
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "broken", "symptom"),
     [
         (Syncer, "sync", _sync_nothing, "acknowledged"),
         (Frame, "check_body", lambda self: True, ""),
         (Appender, "_reserve", lambda self, a, next_offset: a, "is not behind"),
+        (Appender, "_finish_transactions", lambda self, a: a, "transaction"),
+        (Producers, "admit", lambda self, claim, a, durable: None, "twice"),
+        (Transactions, "commit", _commit_lightly, "moves to"),
     ],
 )
 def test_canary_a_missing_safeguard_is_noticed(scratch, monkeypatch, owner, name, broken, symptom):

@@ -177,13 +177,15 @@ def traced_commits(trace: Trace) -> Iterator[None]:
         note(database, full=False)
         return changed
 
-    def traced_transaction(database: Database, *, after: Callable[[], None] | None = None) -> Any:
+    def traced_transaction(
+        database: Database, *, after: Callable[[], None] | None = None, durable: bool = True
+    ) -> Any:
         def noted() -> None:
-            note(database, full=True)
+            note(database, full=durable)
             if after is not None:
                 after()
 
-        return transaction(database, after=noted)
+        return transaction(database, after=noted, durable=durable)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Database, "_create", traced_create)

@@ -66,6 +66,68 @@ def _flush(writer: penstock.Writer, values: list[bytes]) -> None:
     values.clear()
 
 
+def transact(store: str, name: str) -> None:
+    """Transactions over both topics, small ones and large ones; says the number of each that is committed."""
+    with penstock.open(store) as opened:
+        for number in itertools.count():
+            value = b"%s:%d" % (name.encode(), number)
+            with opened.transaction() as tx:
+                tx.write(ORDERS, value, key=name)
+                tx.write_many(CLICKS, [value + b"/%d" % n for n in range(3)])
+                if number % 7 == 0:
+                    tx.write_many(
+                        ORDERS, [value + b"+" * 9000 + b"%d" % n for n in range(40)], keys=[name] * 40
+                    )
+            say(value.decode())
+
+
+def die_in_transaction(store: str, calls: str) -> None:
+    """One transaction over two topics, killed (by its own hand) at a given file call of its commit."""
+    files = _Deadly(int(calls))
+    with penstock.open(store, files=files) as opened:
+        tx = opened.transaction()
+        tx.write_many(ORDERS, [b"tx:%s/%d" % (calls.encode(), n) + b"." * 9000 for n in range(30)])
+        tx.write(CLICKS, b"tx:%s" % calls.encode())
+        say("begun")
+        files.armed = True
+        tx.commit()
+        say("committed")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class _Deadly(penstock.Files):
+    """Kills this process before the n-th call that changes something."""
+
+    def __init__(self, calls: int) -> None:
+        self._left = calls
+        self.armed = False
+
+    def _count(self) -> None:
+        self._left -= self.armed
+        if self._left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def pwrite(self, *args: object) -> int:
+        self._count()
+        return super().pwrite(*args)  # type: ignore[arg-type]
+
+    def pwritev(self, *args: object) -> int:
+        self._count()
+        return super().pwritev(*args)  # type: ignore[arg-type]
+
+    def rename(self, *args: str) -> None:  # type: ignore[override]
+        self._count()
+        os.rename(*args)
+
+    def sync(self, fd: int) -> None:
+        self._count()
+        super().sync(fd)
+
+    def unlink(self, path: str) -> None:  # type: ignore[override]
+        self._count()
+        os.unlink(path)
+
+
 def read(store: str, topic: str, consumer: str, stop: str) -> None:
     """Follow a topic as a consumer, say every message; end when `stop` is there and all is read."""
     with penstock.open(store) as opened, opened.topic(topic).reader(consumer=consumer) as reader:
@@ -77,6 +139,33 @@ def read(store: str, topic: str, consumer: str, stop: str) -> None:
                 reader.commit(batch)
             elif over:
                 return
+
+
+def member(store: str, topic: str, consumer: str, stop: str, pace: str = "0") -> None:
+    """Read for a consumer together with others; say what came under which epoch, and what was committed.
+
+    Each line carries the time, on a clock that all processes share. `pace` is how long a batch takes.
+    """
+    with penstock.open(store) as opened, opened.topic(topic).reader(consumer=consumer) as reader:
+        had: list[tuple[str, int]] | None = None
+        while not os.path.exists(stop):
+            batch = reader.receive_batch(max_messages=5, timeout=0.05)
+            if reader.assigned != had:
+                had = reader.assigned
+                say(f"has {time.monotonic_ns()} {','.join(str(number) for _, number in had)}")
+            if not batch:
+                continue
+            first, last = batch[0], batch[-1]
+            source = reader._sources[topic, first.partition]
+            place = f"{first.partition} {source.epoch} {first.offset} {last.offset + 1}"
+            say(f"got {time.monotonic_ns()} {place}")
+            time.sleep(float(pace))
+            try:
+                reader.commit(batch)
+                say(f"done {time.monotonic_ns()} {place}")
+            except penstock.PartitionLost:
+                say(f"lost {time.monotonic_ns()} {place}")
+        say(f"over {time.monotonic_ns()} -")
 
 
 def vacuum(store: str, stop: str) -> None:
@@ -255,6 +344,62 @@ def fork_inside(store: str) -> None:
             say("free" if _is_free(lock.path) else "stuck")
 
 
+def fork_member(store: str) -> None:
+    """Read for a consumer, fork, and wait; the child waits too."""
+    opened = penstock.open(store)
+    reader = opened.topic(ORDERS).reader(consumer="c")
+    reader.receive(timeout=0)
+    pid = os.fork()
+    if pid:
+        say(f"child {pid}")
+    time.sleep(60)
+
+
+def produce(store: str, producer: str, first: str, dies_at: str = "") -> None:
+    """Write numbered messages with keys under a producer id, from `first` on; say each acknowledged seqno.
+
+    With `dies_at` the process kills itself when it writes to that partition for the third time.
+    """
+    files = _DeadlyAt(f"/{int(dies_at):06d}/") if dies_at else None
+    with (
+        penstock.open(store, files=files) as opened,
+        opened.topic(ORDERS).writer(producer_id=producer) as writer,
+    ):
+        for begin in itertools.count(int(first), 20):
+            for seqno in range(begin, begin + 20):
+                writer.write(b"%d" % seqno, key=b"key-%d" % (seqno % 7), seqno=seqno)
+            writer.flush()
+            say(str(begin + 19))
+
+
+class _DeadlyAt(penstock.Files):
+    """Kills the process at its third write to a path."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._left = path, 3
+
+    def pwritev(self, fd: int, parts: list[bytes | bytearray | memoryview], at: int) -> int:
+        if self._path in os.readlink(f"/proc/self/fd/{fd}"):
+            self._left -= 1
+            if not self._left:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().pwritev(fd, parts, at)
+
+
+def count_on(store: str, producer: str) -> None:
+    """Write under a producer id, with automatic seqnos, until someone takes it over."""
+    with penstock.open(store) as opened:
+        writer = opened.topic(ORDERS).writer(producer_id=producer)
+        try:
+            for number in itertools.count():
+                writer.write(b"%s:%d" % (producer.encode(), number))
+                writer.flush()
+                say(str(number))
+                time.sleep(0.01)  # stopped at any moment, it mostly holds no lock
+        except penstock.ProducerFenced:
+            say("fenced")
+
+
 def _is_free(path: str) -> bool:
     fd = os.open(path, os.O_RDWR)
     try:
@@ -268,7 +413,23 @@ def _is_free(path: str) -> bool:
 
 JOBS = {
     job.__name__: job
-    for job in (write, read, vacuum, look_around, follow, hold, interrupted, fork, fork_inside)
+    for job in (
+        write,
+        read,
+        member,
+        vacuum,
+        look_around,
+        follow,
+        hold,
+        interrupted,
+        fork,
+        fork_inside,
+        transact,
+        die_in_transaction,
+        fork_member,
+        produce,
+        count_on,
+    )
 }
 
 if __name__ == "__main__":

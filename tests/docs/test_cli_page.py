@@ -15,7 +15,7 @@ VARYING = (
     (re.compile(r"^/\S+/penstock-data"), "STORE"),
     (re.compile(r"disk .* free \(\d+%\)"), "DISK"),
     (re.compile(r"in [\d.]+ s( \([\d.]+ .iB/s\))?"), "DURATION"),
-    (re.compile(r"\b\d+ s\b"), "AGE"),
+    (re.compile(r"\b\d+ [sm]\b"), "AGE"),
     (re.compile(r"\b[\d.]+ (B|KiB)\b"), "SIZE"),  # how many frames lines become is a matter of luck
     (re.compile(r"\b\d+ frames\b"), "FRAMES"),
     (re.compile(r" +"), " "),

@@ -15,6 +15,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
         ("quickstart.py", "order 4"),
         ("workers.py", "audit: 6000 messages of 3 writers, in order"),
         ("sql.py", "coffee"),
+        ("balances.py", "balances are right after"),
     ],
 )
 def test_example_runs(name: str, said: str, tmp_path: Path):

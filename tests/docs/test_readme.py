@@ -32,4 +32,9 @@ def test_readme_block_prints_what_it_says(number: int, folder: Path):
         timeout=60,
         check=False,
     )
-    assert (done.stdout, done.stderr) == (output, "")
+    assert (without_bars(done.stdout), done.stderr) == (output, "")
+
+
+def without_bars(said: str) -> str:
+    """DuckDB draws a bar when a busy machine takes seconds over a query."""
+    return said if "▕" not in said else said.rpartition("elapsed)")[2].lstrip()

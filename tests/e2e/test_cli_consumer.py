@@ -1,4 +1,6 @@
-"""`penstock consumer list | show | seek | drop`."""
+"""`penstock consumer list | show | add | alter | seek | kick | drop`."""
+
+import os
 
 import pytest
 
@@ -93,3 +95,44 @@ def test_drop_asks_and_forgets_the_positions(cli):
     assert dropped == {"topic": "orders", "consumer": "billing", "dropped": True, "lag": 5}
     assert positions(cli) is None
     assert cli.quick("consumer", "drop", "orders", "billing", "--yes").code == 2
+
+
+def test_a_consumer_is_added_and_altered(cli):
+    """B001-28."""
+    added = cli.ok("consumer", "add", "orders", "fresh", "--important", "--from", "latest")
+    assert added.lines[:2] == ["consumer fresh of orders added", "  important            yes"]
+    assert positions(cli, "fresh") == {0: 10, 1: 4}
+    altered = cli.quick(
+        "consumer", "alter", "orders", "fresh", "--not-important", "--availability-period", "7d"
+    )
+    assert altered.lines == ["important: yes → no", "availability_period: none → 7d"]
+    ended = cli.quick("consumer", "alter", "orders", "fresh", "--read-from", "2026-01-31T12:00:00Z", "--json")
+    (change,) = ended.json_lines()
+    assert change["after"]["read_from"] == "2026-01-31T12:00:00.000000Z"
+    assert change["before"]["availability_period_s"] == 7 * 86400
+    assert "→ none" in cli.quick("consumer", "alter", "orders", "fresh", "--availability-period", "none").out
+
+
+def test_adding_and_altering_refuse_what_makes_no_sense(cli):
+    assert cli.quick("consumer", "add", "orders", "billing").code == 2
+    assert cli.quick("consumer", "alter", "orders", "billing").code == 2
+    assert cli.quick("consumer", "alter", "orders", "nobody", "--important").code == 2
+    assert cli.quick("consumer", "alter", "orders", "billing", "--read-from", "earliest").code == 2
+
+
+def test_members_are_shown_and_kicked(cli):
+    with penstock.open(cli.store) as store, store.topic("orders").reader(consumer="billing") as reader:
+        message = reader.receive()
+        shown = cli.quick_json("consumer", "show", "orders", "billing")
+        (member,) = shown["members"]
+        assert (member["pid"], member["partitions"], member["stopped"]) == (os.getpid(), [0, 1], False)
+        assert [partition["pid"] for partition in shown["partitions"]] == [os.getpid()] * 2
+        text = cli.quick("consumer", "show", "orders", "billing").out
+        assert text.count(str(os.getpid())) == 3, "beside each partition, and as a member"
+        assert cli.quick("consumer", "kick", "orders", "billing", "1").code == 2
+        ended = cli.ok("consumer", "kick", "orders", "billing", str(os.getpid()))
+        assert ended.out == f"billing of orders: kicked process {os.getpid()}\n"
+        with pytest.raises(penstock.PartitionLost):
+            reader.commit(message)
+    assert cli.quick_json("consumer", "kick", "orders", "billing")["kicked"] == []
+    assert cli.quick("consumer", "kick", "orders", "nobody").code == 2

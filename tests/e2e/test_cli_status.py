@@ -1,12 +1,16 @@
 """`penstock status` and `penstock vacuum`."""
 
 import json
+import os
 import signal
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 
 import penstock
+from penstock.testing import Clock
 from tests.e2e.command import Command
 
 
@@ -102,3 +106,47 @@ def test_vacuum_reports_what_went_and_who_held_back(cli):
     assert (rows["old", 0]["start"], rows["old", 0]["busy"]) == (7, False)
     assert ("orders", 1) in rows
     assert cli.quick("vacuum", "nope").code == 2
+
+
+def test_status_warns_of_what_consumers_keep_from_going(cli):
+    """S001-57: the disk can fill up."""
+    with penstock.open(cli.store) as store:
+        topic = store.topic("orders")
+        topic.alter_consumer("billing", important=True)
+        topic.alter(retention="0s")
+    status = cli.quick_json("status")
+    assert status["healthy"] is True
+    assert status["warnings"] == ["orders: 10 messages past retention are kept for consumer billing"]
+
+
+def test_status_warns_of_an_important_consumer_that_is_far_behind(tmp_path):
+    command = Command(tmp_path)
+    with penstock.open(command.store, clock=Clock(penstock.Clock.now_ns() - 3 * 86400 * 10**9)) as store:
+        store.create_topic("orders").write("x")
+        store.topic("orders").add_consumer("audit", important=True)
+    (warning,) = command.quick_json("status")["warnings"]
+    assert warning.startswith("orders: important consumer audit is 72 h behind (1 messages, ")
+
+
+def test_status_names_a_stopped_process_that_keeps_partitions(cli):
+    reading = subprocess.Popen([sys.executable, "-c", _READ_AND_STOP, str(cli.store)], stdout=subprocess.PIPE)
+    try:
+        os.waitpid(reading.pid, os.WUNTRACED)
+        (warning,) = cli.quick_json("status")["warnings"]
+        assert warning == (
+            f"orders: process {reading.pid} is stopped and keeps partitions 0, 1 of billing; "
+            f"penstock consumer kick orders billing {reading.pid}"
+        )
+        (consumer,) = cli.quick_json("consumer", "list")["consumers"]
+        assert [member["stopped"] for member in consumer["members"]] == [True]
+    finally:
+        reading.kill()
+        reading.communicate()
+
+
+_READ_AND_STOP = """
+import os, signal, sys, penstock
+with penstock.open(sys.argv[1]) as store, store.topic("orders").reader(consumer="billing") as reader:
+    reader.receive()
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""

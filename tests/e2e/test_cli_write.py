@@ -32,7 +32,9 @@ def test_write_makes_store_and_topic_says_so_on_stderr_and_prints_the_receipt(cl
 def test_write_as_json_gives_partition_and_offset_and_the_second_one_is_silent(cli):
     cli.ok("write", "orders", "a")
     ended = cli.ok("write", "orders", "b", "--json")
-    assert ended.json_lines() == [{"topic": "orders", "partition": 0, "offset": 1, "sync": "disk"}]
+    assert ended.json_lines() == [
+        {"topic": "orders", "partition": 0, "offset": 1, "sync": "disk", "duplicate": False}
+    ]
     assert ended.err == ""
 
 
@@ -69,6 +71,29 @@ def test_lines_can_carry_their_keys_and_the_summary_counts_by_partition(cli):
     }
 
 
+def test_values_are_packed_on_request(cli):
+    cli.ok("write", "orders", "a", "--codec", "gzip")
+    cli.ok("write", "orders", "--codec", "zstd", input="b\nc\n")
+    found = cli.ok("read", "orders", "--format", "json").json_lines()
+    assert [(each["value"], each["codec"]) for each in found] == [("a", "gzip"), ("b", "zstd"), ("c", "zstd")]
+
+
+def test_lines_sent_again_under_a_producer_are_skipped(cli):
+    """S001-04: a file can be sent again after a crash."""
+    sent = ("write", "orders", "--producer", "app.log", "--seqno-from", "1")
+    assert cli.json(*sent, input="a\nb\n")["skipped"] == 0
+    again = cli.json(*sent, "--group", "g", input="a\n")
+    assert (again["messages"], again["skipped"]) == (1, 0)
+    summary = cli.json(*sent, input="a\nb\nc\n")
+    assert (summary["messages"], summary["skipped"]) == (1, 2)
+    assert [(m.text, m.seqno, m.group) for m in stored(cli)] == [
+        ("a", 1, None), ("b", 2, None), ("a", 1, "g"), ("c", 3, None)
+    ]  # fmt: skip
+    assert "a duplicate" in cli.ok("write", "orders", "c", "--producer", "app.log", "--seqno-from", "3").out
+    assert cli.json("write", "orders", "d", "--producer", "app.log")["offset"] == 4
+    assert stored(cli)[-1].seqno == 4
+
+
 def test_no_lines_are_no_messages_and_no_error(cli):
     assert cli.json("write", "orders", input="")["messages"] == 0
 
@@ -95,6 +120,9 @@ def test_a_line_that_is_too_long_fails_and_says_how_many_were_written(cli):
     [
         (("../x", "v"), "cannot be the name of a topic"),
         (("orders", "v", "--header", "nope"), "is not a header"),
+        (("orders", "v", "--seqno-from", "1"), "needs --producer"),
+        (("orders", "v", "--codec", "brotli"), "codec 'brotli' is not known"),
+        (("orders", "v", "--producer", "x" * 2049), "1 to 2048"),
         (("orders", "v", "--timestamp", "soon"), "is not a moment"),
         (("orders", "v", "--timestamp", "9" * 20), "does not fit"),
         (("orders", "v", "--partition", "1"), "has partition 0 only"),

@@ -86,3 +86,39 @@ def test_what_was_not_delivered_cannot_be_committed(delivered, ahead):
         assert commits.position == first
     else:
         raise AssertionError("it was accepted")
+
+
+@given(deliveries(), st.integers(1, 9), st.data())
+def test_what_is_passed_over_behind_the_last_message_is_done_with_it(delivered, more, data):
+    first, runs = delivered
+    commits = Commits(first)
+    for run in runs:
+        commits.deliver(*run)
+    end = runs[-1][1]
+    commits.skip(end + more)
+    assert commits.position == first or first == end
+    offsets = [offset for run, stop in runs for offset in range(run, stop)]
+    for offset in data.draw(st.permutations(offsets)):
+        assert commits.position < end + more
+        commits.commit(offset, offset + 1)
+    assert commits.position == commits.delivered == end + more
+    assert commits.is_idle
+
+
+@given(deliveries(), st.data())
+def test_what_did_not_go_out_after_all_can_go_out_again(delivered, data):
+    first, runs = delivered
+    commits = Commits(first)
+    for run in runs:
+        commits.deliver(*run)
+    at = data.draw(st.integers(0, len(runs) - 1))
+    commits.rewind(runs[at][0])
+    trial = commits.copy()
+    for run in runs[at:]:
+        commits.deliver(*run)
+    for run in data.draw(st.permutations(runs)):
+        commits.commit(*run)
+    assert commits.position == runs[-1][1]
+    for run in runs[:at]:
+        trial.commit(*run)
+    assert trial.position == (runs[at - 1][1] if at else first), "a trial leaves the original alone"

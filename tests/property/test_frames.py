@@ -7,13 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock import codecs as packers
 from penstock.log import frame
 from penstock.log.encode import Draft, control, encode
-from penstock.log.frame import CODEC_NAMES, RAW, SEAL, Producer
+from penstock.log.frame import COMPRESSED, RAW, SEAL, Producer
 from penstock.log.rows import FrameRows, rows_that_fit
 from penstock.message import NO_HEADERS
 
 SALT = 0xABCD1234
+NUMBERS = (packers.RAW, packers.GZIP, packers.LZOP, packers.ZSTD)
 times = st.integers(-(2**63), 2**63 - 1)
 #: What Arrow can show as a datetime.
 shown_times = st.integers(-(2**62), 2**62)
@@ -65,12 +67,21 @@ def batches(draw):
             who = a_column(draw, st.one_of(st.none(), producers), count)
             seqnos = [draw(st.integers(0, 2**62)) if each is not None else None for each in who]
             columns["producers"] = (who, seqnos)
-    codec = draw(st.sampled_from(sorted(CODEC_NAMES)))
+    codec = draw(st.sampled_from(NUMBERS))
     codecs = [codec] * count
     columns["codec"] = codec
     if draw(st.booleans()):
-        codecs = columns["codecs"] = a_column(draw, st.sampled_from(sorted(CODEC_NAMES)), count)
+        codecs = columns["codecs"] = a_column(draw, st.sampled_from(NUMBERS), count)
+    columns["compress"] = draw(st.booleans())
     return values, keys, columns, stamps, written, given_headers, who, seqnos, codecs
+
+
+def packed(values, codecs):
+    """Values as a writer with these codecs stores them."""
+    return [
+        None if value is None else packers.encode(number, value)
+        for value, number in zip(values, codecs, strict=True)
+    ]
 
 
 def stored(draft: Draft, base: int, written_at: int) -> frame.Frame:
@@ -90,13 +101,14 @@ def stored(draft: Draft, base: int, written_at: int) -> frame.Frame:
 @given(batches(), st.integers(0, 2**62), times, st.data())
 def test_a_frame_gives_back_every_column_of_every_message(batch, base, written_at, data):
     values, keys, columns, stamps, written, given_headers, who, seqnos, codecs = batch
-    found = stored(encode(values, keys, **columns), base, written_at)
+    found = stored(encode(packed(values, codecs), keys, **columns), base, written_at)
     count = len(values)
     first = data.draw(st.integers(0, count - 1))
     stop = data.draw(st.integers(first + 1, count))
     messages = FrameRows("orders", 7, found, first, stop).messages()
     assert [m.offset for m in messages] == list(range(base + first, base + stop))
     assert {(m.topic, m.partition) for m in messages} == {("orders", 7)}
+    assert [m.stored for m in messages] == packed(values, codecs)[first:stop]
     assert [m.value for m in messages] == values[first:stop]
     assert [m.key for m in messages] == (keys or [None] * count)[first:stop]
     assert [m.timestamp for m in messages] == (stamps or [columns["created"]] * count)[first:stop]
@@ -104,7 +116,7 @@ def test_a_frame_gives_back_every_column_of_every_message(batch, base, written_a
     assert [m.producer_id for m in messages] == [p and p.id for p in who[first:stop]]
     assert [m.group for m in messages] == [p and p.group for p in who[first:stop]]
     assert [m.seqno for m in messages] == seqnos[first:stop]
-    assert [m.codec for m in messages] == [CODEC_NAMES[each] for each in codecs[first:stop]]
+    assert [m.codec for m in messages] == [packers.name_of(each) for each in codecs[first:stop]]
     expected = [written_at] * count if written is None or len(set(written)) == 1 else written
     if written is None or len(set(written)) > 1:
         assert [m.written_at for m in messages] == expected[first:stop]
@@ -113,12 +125,12 @@ def test_a_frame_gives_back_every_column_of_every_message(batch, base, written_a
 @given(batches(), st.integers(0, 2**40), shown_times, st.data())
 def test_python_and_arrow_tell_the_same(batch, base, written_at, data):
     pa = pytest.importorskip("pyarrow")
-    values, keys, columns, *_ = batch
+    values, keys, columns, *_, codecs = batch
     clipped = {
         name: [n // 2 for n in column] if name in ("timestamps", "written") else column
         for name, column in columns.items()
     } | {"created": columns["created"] // 2}
-    found = stored(encode(values, keys, **clipped), base, written_at)
+    found = stored(encode(packed(values, codecs), keys, **clipped), base, written_at)
     first = data.draw(st.integers(0, len(values) - 1))
     stop = data.draw(st.integers(first + 1, len(values)))
     rows = FrameRows("orders", 7, found, first, stop)
@@ -150,8 +162,8 @@ def test_python_and_arrow_tell_the_same(batch, base, written_at, data):
 @given(batches(), st.integers(0, 2**40), times)
 def test_a_frame_that_is_encoded_again_stays_the_same(batch, base, written_at):
     """As repacking does: every column of the messages, back into a frame."""
-    values, keys, columns, *_ = batch
-    found = stored(encode(values, keys, **columns), base, written_at)
+    values, keys, columns, *_, codecs = batch
+    found = stored(encode(packed(values, codecs), keys, **columns), base, written_at)
     count = found.head.count
     who, seqnos = list(found.producers(0, count)), list(found.seqnos(0, count))
     again = encode(
@@ -163,6 +175,7 @@ def test_a_frame_that_is_encoded_again_stays_the_same(batch, base, written_at):
         written=list(found.written_times(0, count)),
         producers=(who, seqnos) if any(who) else None,
         codecs=list(found.codec_numbers(0, count)),
+        compress=columns["compress"],
     )
     twin = stored(again, base, found.written_times(0, 1)[0])
     assert twin.messages("orders", 0, 0, count) == found.messages("orders", 0, 0, count)
@@ -211,6 +224,16 @@ def test_drafts_do_not_disturb_each_other(values):
     drafts = [encode([value, b"second"], created=0) for value in values]
     for value, draft in zip(values, drafts, strict=True):
         assert stored(draft, 0, 0).values(0, 2) == [value, b"second"]
+
+
+@given(st.lists(st.sampled_from([b"a" * 50, b"", None, b"b"]), min_size=1, max_size=60))
+def test_compression_never_makes_a_frame_larger(values):
+    plain, compressed = encode(values, created=0), encode(values, created=0, compress=True)
+    assert compressed.size <= plain.size
+    found = stored(compressed, 0, 0)
+    assert bool(found.head.flags & COMPRESSED) == (bytes(compressed.body) != bytes(plain.body))
+    assert list(found.values(0, len(values))) == values
+    assert abs(found.weight - plain.weight) <= 8
 
 
 def test_the_overhead_is_what_was_promised():

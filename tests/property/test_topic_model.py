@@ -197,6 +197,9 @@ class TopicMachine(RuleBasedStateMachine):
             for partition in range(len(self.kept)):
                 self._move(partition, {message.offset for message in done if message.partition == partition})
         stored = next(each for each in self.topic.consumers() if each.consumer == "billing")
+        for partition, start in enumerate(self.starts):
+            if self.positions[partition] < start == stored.positions.get(partition):
+                self.positions[partition] = start  # what retention took was passed over, and that is stored
         assert stored.positions == {p: at for p, at in self.positions.items() if p in stored.positions}
 
     # Housekeeping.
@@ -206,7 +209,8 @@ class TopicMachine(RuleBasedStateMachine):
         log = self.topic._partitions.log(partition % len(self.kept))
         log.appender.seal_active()
         if tidy:
-            log.tidy()
+            with log.folder.housekeeping():
+                log.tidy()
 
     @rule(minutes=st.integers(0, 90))
     def vacuum(self, minutes):
@@ -298,7 +302,11 @@ class TopicMachine(RuleBasedStateMachine):
 
 TestTopic = TopicMachine.TestCase
 TestTopic.settings = settings(
-    max_examples=100, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=100,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=set(Phase) - {Phase.explain},  # explaining traces every line, which is slow before Python 3.12
 )
 
 

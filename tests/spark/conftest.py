@@ -15,7 +15,7 @@ from tests.require import require
 def spark():
     require("spark", find_spec("pyspark") is not None, "PySpark is not installed")
     try:
-        running = session("local[2]", **{"spark.sql.shuffle.partitions": 2})
+        running = session("local[2,2]", **{"spark.sql.shuffle.partitions": 2})
     except penstock.MissingExtra as error:
         require("java", False, str(error))
     yield running

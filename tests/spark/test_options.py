@@ -7,7 +7,7 @@ import pytest
 from penstock import InvalidOption
 from penstock.options import EARLIEST, LATEST, Spot
 from penstock.spark import schema
-from penstock.spark.options import parse
+from penstock.spark.options import parse, refuse_for_batch, refuse_for_stream
 
 
 def parsed(**options: str):
@@ -16,19 +16,27 @@ def parsed(**options: str):
 
 def test_defaults_are_everything_there_is_with_kafkas_columns():
     asked = parsed()
-    assert asked.starting.of(3) == EARLIEST
-    assert asked.ending.of(3) == LATEST
+    assert asked.starting.of("orders", 3) == EARLIEST
+    assert asked.ending.of("orders", 3) == LATEST
     assert asked.columns == ("topic", "partition", "offset", "timestamp", "key", "value")
 
 
 def test_option_names_ignore_case_as_sparks_do():
-    assert parse({"PATH": "/data", "Topic": "orders", "STARTINGOFFSETS": "latest"}).starting.of(0) == LATEST
+    assert (
+        parse({"PATH": "/data", "Topic": "orders", "STARTINGOFFSETS": "latest"}).starting.of("orders", 0)
+        == LATEST
+    )
 
 
 def test_offsets_per_partition_in_kafkas_spelling():
     asked = parsed(startingOffsets='{"orders": {"0": 12, "1": -1, "2": -2}}', endingOffsets='{"orders": {}}')
-    assert [asked.starting.of(p) for p in range(4)] == [Spot("offset", 12), LATEST, EARLIEST, EARLIEST]
-    assert asked.ending.of(0) == LATEST
+    assert [asked.starting.of("orders", p) for p in range(4)] == [
+        Spot("offset", 12),
+        LATEST,
+        EARLIEST,
+        EARLIEST,
+    ]
+    assert asked.ending.of("orders", 0) == LATEST
 
 
 @pytest.mark.parametrize(
@@ -65,7 +73,21 @@ def test_columns_are_chosen_in_the_order_given():
         ({"columns": ""}, "no column ''"),
         ({"columns": "offset,offset"}, "named twice"),
         ({"includeHeaders": "maybe"}, "includeHeaders='maybe'"),
-        ({"startingOffset": "latest"}, "unknown option 'startingoffset'"),
+        ({"startingOffset": "latest"}, r"unknown option 'startingoffset' \(did you mean startingOffsets"),
+        ({"colour": "red"}, "unknown option 'colour'"),
+        ({"subscribe": "a,b"}, "topic and subscribe are given"),
+        ({"startingOffsets": "latest", "startingTimestamp": "1"}, "startingOffsets and startingTimestamp"),
+        ({"startingTimestamp": "yesterday"}, "startingTimestamp has 'yesterday'"),
+        ({"endingOffsetsByTimestamp": '{"orders": {"0": -1}}'}, "endingOffsetsByTimestamp has -1 for part"),
+        ({"endingOffsetsByTimestamp": "latest"}, "endingOffsetsByTimestamp='latest' is not understood"),
+        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger='0'"),
+        ({"maxBytesPerTrigger": "lots"}, "maxBytesPerTrigger='lots'"),
+        ({"minPartitions": "1.5"}, "minPartitions='1.5'"),
+        ({"failOnDataLoss": "no"}, "failOnDataLoss='no'"),
+        ({"consumer": "../x"}, "cannot be the name of a consumer"),
+        ({"important": "true"}, "important without a consumer"),
+        ({"onDecodeError": "ignore"}, "onDecodeError='ignore'"),
+        ({"view": "tables"}, "view='tables'"),
         ({"topic": "../x"}, "cannot be the name"),
         ({"path": ""}, "which store"),
         ({"path": ":memory:"}, "in memory"),
@@ -80,6 +102,50 @@ def test_bad_options_are_named(options, told):
 def test_topic_is_required():
     with pytest.raises(InvalidOption, match="which topic"):
         parse({"path": "/data"})
+
+
+def test_topics_by_list_and_by_pattern():
+    listed = parse({"path": "/data", "subscribe": "orders, payments"}).topics
+    assert listed.among(["other"]) == ("orders", "payments")
+    matched = parse({"path": "/data", "subscribePattern": "pay.*|orders"}).topics
+    assert matched.among(["payments", "prepay", "orders", "orders2"]) == ("orders", "payments")
+    assert parse({"path": "/data", "view": "consumers"}).topics.among(["a"]) == ("a",)
+    for wrong in ("a,,b", "a,a", "a b"):
+        with pytest.raises(InvalidOption):
+            parse({"path": "/data", "subscribe": wrong})
+    with pytest.raises(InvalidOption, match="not a pattern"):
+        parse({"path": "/data", "subscribePattern": "("})
+
+
+def test_offsets_of_several_topics():
+    each = '{"orders": {"0": 3}, "payments": {"1": -1}}'
+    asked = parse({"path": "/data", "subscribe": "orders,payments", "startingOffsets": each})
+    assert asked.starting.of("orders", 0) == Spot("offset", 3)
+    assert asked.starting.of("payments", 0) == EARLIEST
+    assert asked.starting.of("payments", 1) == LATEST
+
+
+def test_times_are_milliseconds_as_kafkas():
+    assert parsed(startingTimestamp="1700000000000").starting.of("orders", 5) == Spot("time", 17 * 10**17)
+    asked = parsed(endingOffsetsByTimestamp='{"orders": {"1": 1700000000000}}').ending
+    assert [asked.of("orders", p) for p in (0, 1)] == [LATEST, Spot("time", 17 * 10**17)]
+
+
+def test_limits_and_switches():
+    asked = parsed(
+        maxOffsetsPerTrigger="1000", maxBytesPerTrigger="64MiB", minPartitions="8", failOnDataLoss="false",
+        consumer="billing", important="true", onDecodeError="NULL",
+    )  # fmt: skip
+    assert (asked.max_rows, asked.max_bytes, asked.min_partitions) == (1000, 64 * 2**20, 8)
+    assert (asked.fail_on_data_loss, asked.consumer, asked.important) == (False, "billing", True)
+    assert asked.on_decode_error == "null"
+
+
+def test_options_of_the_other_kind_of_read_are_refused():
+    with pytest.raises(InvalidOption, match=r"consumer is for streams: spark\.readStream"):
+        refuse_for_batch(parsed(consumer="billing"))
+    with pytest.raises(InvalidOption, match=r"endingOffsets is for batch reads: spark\.read"):
+        refuse_for_stream(parsed(endingOffsets="latest"))
 
 
 def test_store_is_an_absolute_path_whatever_folder_an_executor_runs_in(tmp_path, monkeypatch):

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.options import MIB
-from penstock.spark.planning import TASK_BYTES_LEAST, TASK_BYTES_MOST, Piece, Slice, divided, task_bytes
+from penstock.spark.planning import (
+    TASK_BYTES_LEAST,
+    TASK_BYTES_MOST,
+    Piece,
+    Slice,
+    divided,
+    range_bytes,
+    reach,
+    task_bytes,
+)
 
 
 def whole(*segments: tuple[int, int], start: int = 0, stop: int | None = None, partition: int = 0) -> Slice:
@@ -62,15 +71,38 @@ def test_tasks_grow_with_the_topic_between_their_limits():
     assert task_bytes(10**15) == TASK_BYTES_MOST
 
 
-@given(
-    segments=st.lists(st.tuples(st.integers(1, 1000), st.integers(64, 2048 * MIB)), min_size=1, max_size=30),
-    data=st.data(),
-)
-def test_every_offset_of_the_range_is_in_one_slice_and_in_order(segments, data):
+def test_least_number_of_tasks_is_reached_where_there_are_enough_messages():
+    small, large = whole((10, MIB)), whole((90, MIB), partition=1)
+    assert [each.partition for each in divided([small, large], 4)] == [0, 1, 1, 1]
+    assert len(divided([small, large], 50)) == 50
+    assert len(divided([small, large], 1000)) == 100
+    assert len(divided([small, large], 1)) == 2
+    assert divided([whole()], 8) == []
+
+
+SEGMENTS = st.lists(st.tuples(st.integers(1, 1000), st.integers(64, 2048 * MIB)), min_size=1, max_size=30)
+
+
+@given(segments=SEGMENTS, data=st.data())
+def test_budget_of_bytes_reaches_at_least_one_message_and_never_beyond(segments, data):
+    planned = whole(*segments)
+    start = data.draw(st.integers(0, planned.stop - 1))
+    stop = data.draw(st.integers(start + 1, planned.stop))
+    total = range_bytes(planned.pieces, start, stop)
+    budget = data.draw(st.integers(1, max(total, 1) + 10))
+    reached = reach(planned.pieces, start, stop, budget)
+    assert start < reached <= stop
+    assert reached == start + 1 or range_bytes(planned.pieces, start, reached) <= budget
+    assert reach(planned.pieces, start, stop, total) == stop
+
+
+@given(segments=SEGMENTS, least=st.integers(0, 60), data=st.data())
+def test_every_offset_of_the_range_is_in_one_slice_and_in_order(segments, least, data):
     end = sum(messages for messages, _ in segments)
     start = data.draw(st.integers(0, end))
     stop = data.draw(st.integers(start, end))
-    planned = divided([whole(*segments, start=start, stop=stop)])
+    planned = divided([whole(*segments, start=start, stop=stop)], least)
+    assert len(planned) >= min(least, stop - start)
     assert [offset for each in planned for offset in range(each.start, each.stop)] == list(range(start, stop))
     for each in planned:
         assert each.pieces[0].base <= each.start < each.pieces[0].stop

@@ -149,3 +149,38 @@ def test_spark_starts_and_reads_with_no_java_on_the_path(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "rows 100" in done.stdout
     assert "java 21" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_session_of_ones_own_is_told_once_what_would_be_faster(tmp_path):
+    """Two queries and a stream in a session without Unix sockets: one line, and the results are right."""
+    require("spark", find_spec("pyspark") is not None, "PySpark is not installed")
+    with penstock.open(tmp_path / "data") as store:
+        store.create_topic("orders").write_many([b"x"] * 100)
+    script = dedent(
+        """
+        import os, sys
+        from penstock.spark.session import _for_launch, _set
+        from pyspark.sql import SparkSession
+        _set(_for_launch(os.environ))
+        builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", False)
+        if sys.argv[2] == "quick":
+            builder = builder.config("spark.python.unix.domain.socket.enabled", True)
+        spark = builder.getOrCreate()
+        for _ in range(2):
+            print("rows", spark.read.format("penstock").option("topic", "orders").load(sys.argv[1]).count())
+        stream = spark.readStream.format("penstock").option("topic", "orders").load(sys.argv[1])
+        writer = stream.writeStream.format("noop").option("checkpointLocation", sys.argv[1] + "-checkpoint")
+        writer.trigger(availableNow=True).start().awaitTermination()
+        """
+    )
+    told = {}
+    for kind in ("plain", "quick"):
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path / "data"), kind],
+            capture_output=True, text=True, timeout=180, check=False,
+        )  # fmt: skip
+        assert done.stdout.splitlines() == ["rows 100"] * 2, done.stderr
+        told[kind] = done.stderr.count("reading would be about a third faster")
+    assert told == {"plain": 1, "quick": 0}

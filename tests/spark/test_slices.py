@@ -11,7 +11,7 @@ import pytest
 import penstock
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
 from penstock.log.trim import purge
-from penstock.spark import batches, schema
+from penstock.spark import batches, columns, schema
 from penstock.spark.columns import arrow_schema, floored
 from penstock.spark.options import parse
 from penstock.spark.planning import Slice, divided
@@ -254,3 +254,25 @@ def test_damage_is_named_and_what_lies_behind_it_can_be_read(store, topic, repac
     assert behind["offset"].to_pylist() == list(range(caught.value.stop, 400))
     before = table(plan(store, endingOffsets=f'{{"orders": {{"0": {caught.value.first}}}}}'), "offset")
     assert before["offset"].to_pylist() == list(range(caught.value.first))
+
+
+def test_value_that_cannot_be_decoded_is_null_on_request(store, topic, caplog):
+    """The others of its frame stay as they are."""
+    topic.write_many([b"a", b"b", b"c"], keys=["1", "2", "3"])
+    slices = plan(store)
+    spoiled = {1}
+
+    def value(self, real=columns._OfFrame.value):
+        if spoiled & set(range(self._offset, self._offset + self._count)):
+            raise penstock.UnknownFormat("a codec that nobody knows")
+        return real(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns._OfFrame, "value", value)
+        with pytest.raises(penstock.UnknownFormat):
+            list(batches.read(slices[0], {"key": True, "value": True}))
+        found = pa.Table.from_batches(
+            batches.read(slices[0], {"key": True, "value": True}, null_undecodable=True)
+        )
+    assert found.to_pydict() == {"key": [b"1", b"2", b"3"], "value": [b"a", None, b"c"]}
+    assert "a codec that nobody knows" in caplog.text

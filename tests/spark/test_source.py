@@ -157,7 +157,7 @@ def test_after_vacuum_reading_begins_at_what_is_left(store, load, topic):
     start = topic.stats().partitions[0].start
     assert 0 < start < 400
     assert rows(load("orders").select("partition", "offset")) == [(0, n) for n in range(start, 400)]
-    with pytest.raises(Exception, match=f"offset 3 of 'orders' partition 0 is gone.*left is {start}"):
+    with pytest.raises(Exception, match=f"'orders' partition 0, offsets 3 to {start - 1}; .*left is {start}"):
         load("orders", startingOffsets='{"orders": {"0": 3}}').count()
 
 
@@ -261,3 +261,85 @@ def test_store_open_elsewhere_for_itself_can_be_read(spark, tmp_path):
         store.create_topic("orders").write(b"x")
         frame = spark.read.format("penstock").option("topic", "orders").load(store.path)
         assert frame.count() == 1
+
+
+# Several topics, times, filters, views.
+
+
+def damage(topic: penstock.Topic, partition: int, base: int) -> None:
+    """Make a segment unreadable: whoever reads it fails."""
+    with open(topic._partitions.log(partition).folder.segment_path(base), "r+b") as file:
+        file.seek(200)
+        file.write(b"\xff" * 200)
+
+
+def test_topics_by_list_and_pattern_and_more_tasks_on_request(spark, store):
+    for name, count in (("orders", 10), ("orders.eu", 5), ("payments", 3)):
+        store.create_topic(name).write_many([b"x"] * count)
+
+    def counts(**options: str) -> dict:
+        frame = spark.read.format("penstock").options(**options).load(store.path)
+        return {row.topic: row["count"] for row in frame.groupBy("topic").count().collect()}
+
+    assert counts(subscribe="orders,payments") == {"orders": 10, "payments": 3}
+    assert counts(subscribePattern="orders.*", endingOffsets='{"orders": {"0": 4}}') == {
+        "orders": 4, "orders.eu": 5,
+    }  # fmt: skip
+    frame = spark.read.format("penstock").option("topic", "orders").option("minPartitions", 4)
+    assert frame.load(store.path).rdd.getNumPartitions() == 4
+    with pytest.raises(Exception, match=r"no topic \"pattern 'x\.\*'\""):
+        counts(subscribePattern="x.*")
+
+
+def test_filters_on_offset_partition_and_time_are_planned_away(spark, store, tmp_path):
+    """What lies outside is damaged: only a query that does not read it succeeds."""
+    topic = store.create_topic("orders", partitions=2, segment_bytes="4KiB", sync="os")
+    for number in range(120):
+        topic.write(b"%d" % number * 20, partition=0)
+    topic.write_many([b"x"] * 7, partition=1)
+    assert store.flush_housekeeping()
+    bases = topic._partitions.log(0).view.segments()
+    assert len(bases) > 3
+    middle, last = bases[1], bases[-1]
+    between = (topic.get(middle).written_at + topic.get(middle - 1).written_at) // 2 // 1000
+    until = topic.get(bases[2]).written_at // 1000
+    for base in (bases[0], bases[2]):
+        damage(topic, 0, base)
+
+    def count(condition: str | None = None, **options: str) -> int:
+        frame = spark.read.format("penstock").options(topic="orders", columns="*", **options).load(store.path)
+        return (frame if condition is None else frame.where(condition)).count()
+
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", True)
+    try:
+        assert count(f"partition = 0 and offset >= {last}", pushFilters="true") == 120 - last
+        assert count("partition in (1, 5)", pushFilters="true") == 7
+        span = f"written_at >= timestamp_micros({between}) and written_at < timestamp_micros({until})"
+        assert 0 < count(f"partition = 0 and {span}", pushFilters="true") <= bases[2] - middle
+        with pytest.raises(Exception, match="damaged"):
+            count(pushFilters="true")
+        with pytest.raises(Exception, match="damaged"):
+            count(f"partition = 0 and offset >= {last}")
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    with pytest.raises(Exception, match="filterPushdown"):
+        count("partition = 1", pushFilters="true")
+
+
+def test_views_show_consumers_and_segments(spark, store, topic):
+    topic.write_many([b"x"] * 10)
+    topic.add_consumer("billing", important=True)
+    with topic.reader(consumer="billing", follow=False) as reader:
+        reader.commit(reader.receive())
+
+    def view(name: str):
+        return spark.read.format("penstock").option("view", name).load(store.path)
+
+    (row,) = view("consumers").collect()
+    assert (row.topic, row.consumer, row.partition, row.position, row.end, row.lag, row.important) == (
+        "orders", "billing", 0, 1, 10, 9, True,
+    )  # fmt: skip
+    assert abs(row.updated.timestamp() - time.time()) < 600
+    (row,) = view("segments").where("topic = 'orders'").collect()
+    assert (row.partition, row.first, row.stop, row.sealed, row.repacked) == (0, 0, 10, False, False)
+    assert row.bytes == topic.stats().bytes

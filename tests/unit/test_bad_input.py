@@ -269,7 +269,15 @@ WRONG_OPTIONS = [
     ({"sync": "later"}, penstock.InvalidOption, "sync"),
     ({"sync": None}, penstock.InvalidOption, "sync"),
     ({"partitioner": "magic"}, penstock.InvalidOption, "partitioner"),
-    ({"compress": "zstd"}, penstock.InvalidOption, "not supported"),
+    ({"compress": "brotli"}, penstock.InvalidOption, "compress"),
+    ({"compress": True}, penstock.InvalidOption, "compress"),
+    ({"codecs": "zstd"}, penstock.WrongType, "codecs"),
+    ({"codecs": 4}, penstock.WrongType, "codecs"),
+    ({"codecs": ["brotli"]}, penstock.InvalidOption, "brotli"),
+    ({"codecs": [5]}, penstock.InvalidOption, "5"),
+    ({"codecs": [20_000]}, penstock.InvalidOption, "20000"),
+    ({"codecs": [None]}, penstock.WrongType, "NoneType"),
+    ({"codecs": range(10_000, 10_101)}, penstock.InvalidOption, "101 codecs"),
     ({"index": "key"}, penstock.InvalidOption, "not supported"),
 ]
 
@@ -599,3 +607,87 @@ def test_a_crash_between_the_positions_and_the_drop_leaves_the_topic_whole(store
     with penstock.open(store.path) as again:
         assert again.consumers() == ["c"]
         assert [each.name for each in again.topics()] == ["orders"]
+
+
+# Promises of issue 3: each refusal has an error of its own, and changes nothing on disk.
+
+
+def test_a_seqno_that_goes_back_within_a_writer_is_refused(store, topic):
+    with topic.writer(producer_id="p") as writer:
+        writer.write(b"4", seqno=7)
+        writer.flush()
+        before = contents(store.path)
+        with pytest.raises(penstock.InvalidOption, match="seqno 6 after 7") as refused:
+            writer.write(b"5", seqno=6)
+        assert "new writer" in refused.value.hint
+        writer.flush()
+        assert contents(store.path) == before
+    assert [message.value for message in topic.read()] == [b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_ids_that_are_too_long_are_refused(topic):
+    for options in ({"producer_id": "p" * 2049}, {"group": "g" * 2049}, {"producer_id": ""}):
+        with pytest.raises(penstock.InvalidOption, match=r"2048|empty"):
+            topic.writer(**options)
+
+
+@pytest.mark.parametrize(
+    ("codec", "error"),
+    [("brotli", "brotli"), (9, "9"), (10_777, "10777"), (20_000, "20000")],
+)
+@pytest.mark.usefixtures("unchanged")
+def test_an_unknown_codec_is_refused_when_the_writer_is_opened(topic, codec, error):
+    with pytest.raises(penstock.PenstockError, match=error):
+        topic.writer(codec=codec)
+
+
+def test_a_message_of_another_reader_is_refused(store, topic):
+    store.create_topic("others").write(b"x")
+    with topic.reader(consumer="c") as reader, store.topic("others").reader(consumer="c") as other:
+        reader.receive(timeout=5)
+        theirs = other.receive(timeout=5)
+        before = contents(store.path)
+        with pytest.raises(penstock.InvalidOption, match="others"):
+            reader.commit(theirs)
+        with store.transaction() as tx, pytest.raises(penstock.InvalidOption, match="others"):
+            reader.commit(theirs, tx=tx)
+        assert contents(store.path) == before
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_nested_transaction_is_refused_and_the_outer_one_goes_on(store, topic):
+    with store.transaction() as outer:
+        outer.write(topic, b"never stored")
+        with pytest.raises(penstock.UsageError, match="nested") as refused:
+            store.transaction()
+        assert refused.value.hint
+        outer.rollback()
+
+
+def test_a_transaction_left_open_is_rolled_back_and_said_so(tmp_path, caplog):
+    store = penstock.open(tmp_path / "left")
+    store.create_topic("orders").write(b"1")
+    tx = store.transaction()
+    tx.write_many("orders", [b"x" * 1000] * 200)
+    store.close()
+    assert "left open" in caplog.text
+    with pytest.raises(penstock.Closed, match="rolled back"):
+        tx.commit()
+    assert not list(tmp_path.rglob("*.staged"))
+    with penstock.open(tmp_path / "left") as again:
+        assert [message.value for message in again.topic("orders").read()] == [b"1"]
+
+
+@pytest.mark.parametrize("name", ["../c", "a/b", "/etc/c", "c/..", ".."])
+@pytest.mark.usefixtures("unchanged")
+def test_a_consumers_name_that_is_a_path_is_refused(store, topic, name):
+    for call in (
+        lambda: topic.reader(consumer=name),
+        lambda: store.reader(["orders"], consumer=name),
+        lambda: topic.add_consumer(name),
+        lambda: topic.kick_consumer(name),
+        lambda: topic.alter_consumer(name, important=True),
+    ):
+        with pytest.raises(penstock.InvalidOption, match="cannot be the name"):
+            call()

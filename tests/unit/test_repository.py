@@ -12,7 +12,7 @@ import pytest
 from tests.require import require
 
 ROOT = Path(__file__).parents[2]
-USER_EXTRAS = {"arrow", "spark", "server", "kafka", "s3", "tarantool", "cli"}
+USER_EXTRAS = {"arrow", "codecs", "spark", "server", "kafka", "s3", "tarantool", "cli"}
 TARGETS = ["help", "setup", "demo", "test", "test-all", "check", "bench", "docs", "clean"]
 
 # Written so that these lines do not match themselves.

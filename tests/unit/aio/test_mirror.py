@@ -8,7 +8,7 @@ import pytest
 import penstock
 import penstock.aio
 from penstock.consume.reader import Reader
-from penstock.store import Store, Topic
+from penstock.store import Store, Topic, Transaction
 from penstock.topic.scan import Scan
 from penstock.topic.writer import Writer
 
@@ -18,13 +18,17 @@ TWINS = [
     (Writer, penstock.aio.Writer),
     (Reader, penstock.aio.Reader),
     (Scan, penstock.aio.Scan),
+    (Transaction, penstock.aio.Transaction),
 ]
 #: Public only for the parts of Penstock itself.
-INSIDE = {"after_fork_in_child", "bell", "poll"}
-#: What the async face has besides: the way back to a scan for code that may block.
+INSIDE = {
+    "adopt", "after_fork_in_child", "bell", "ended", "enlist", "guard", "known_staging", "let_go", "poll",
+    "staging_of", "take",
+}  # fmt: skip
+#: What the async face has besides: the way back to what may block.
 BESIDES = {"blocking"}
 #: These open nothing and wait for nothing, or return what is awaited or iterated.
-AT_ONCE = {"writer", "reader", "messages", "record_batches"}
+AT_ONCE = {"writer", "reader", "messages", "record_batches", "transaction"}
 SPECIAL = {
     "__enter__": "__aenter__",
     "__exit__": "__aexit__",
@@ -80,9 +84,10 @@ def test_each_face_has_what_the_other_has(tmp_path):
     """Also what is no method: attributes show only on an instance."""
     with penstock.open(tmp_path) as store:
         topic = store.create_topic("orders")
-        with topic.reader() as reader, topic.writer() as writer:
+        with topic.reader() as reader, topic.writer() as writer, store.transaction() as transaction:
             for blocking, mirrored in TWINS:
-                (instance,) = [x for x in (store, topic, reader, writer, topic.scan()) if type(x) is blocking]
+                opened = (store, topic, reader, writer, topic.scan(), transaction)
+                (instance,) = [each for each in opened if type(each) is blocking]
                 attributes = {name for name in vars(instance) if not name.startswith("_")}
                 assert public(mirrored) - BESIDES == (public(blocking) | attributes) - INSIDE
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import pathlib
 import shutil
 import sqlite3
 import threading
@@ -10,6 +11,8 @@ import pytest
 
 import penstock
 from penstock.log.records import DURABLE_AT
+from penstock.log.staged import Piece
+from penstock.state.transactions import Part
 from penstock.store.verify import StoreVerifier
 
 VALUE = b"message %06d " * 8
@@ -272,3 +275,21 @@ def test_beside_a_writer_that_rolls_and_vacuums_nothing_is_reported(tmp_path):
         finally:
             done.set()
             writer.join()
+
+
+def test_a_transaction_not_yet_brought_in_is_a_note_and_one_that_lost_its_file_is_damage(path):
+    with penstock.open(path) as store:
+        topic = store.create_topic("tx")
+        topic.write(b"first")
+        log = topic._partitions.log(0)
+        piece = Piece(7, 0, 1, 2, "07-0-0.staged", b"")
+        part = Part(topic.id, 0, [piece])
+        store._transactions.commit(7, None, [part], [], 0, check=lambda: None)
+        staged = pathlib.Path(log.folder.name("07-0-0.staged"))
+        staged.write_bytes(b"x")
+        found = [f for f in StoreVerifier(path).findings() if f.topic == "tx"]
+        assert [(f.severity, f.first, f.stop) for f in found] == [("note", 1, 3)]
+        staged.unlink()
+        found = [f for f in StoreVerifier(path).findings() if f.topic == "tx"]
+        assert [(f.severity, f.path) for f in found] == [("damage", str(staged))]
+        store._transactions.finish(7, [(topic.id, 0)])

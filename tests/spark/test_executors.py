@@ -1,0 +1,53 @@
+"""What runs on executors needs the standard library and pyarrow, and opens segment files only."""
+
+import pickle
+import subprocess
+import sys
+from textwrap import dedent
+
+import pytest
+
+import penstock
+from penstock.spark import batches
+from tests.spark.test_slices import ALL, fill, plan
+
+PROGRAM = dedent(
+    """
+    import sys
+    sys.modules["msgspec"] = None  # whoever imports it fails
+    import pickle
+    import pyspark_penstock
+    with open(sys.argv[1], "rb") as file:
+        slices, columns = pickle.load(file)
+    from penstock.spark import batches
+    print(sum(batch.num_rows for each in slices for batch in batches.read(each, columns)))
+    above = ("penstock.state", "penstock.topic", "penstock.consume", "penstock.store", "sqlite3")
+    print(sorted(name for name in sys.modules if name.startswith(above)))
+    """
+)
+
+
+def test_only_the_standard_library_and_pyarrow_are_imported(store, tmp_path):
+    """Also for frames of every shape; `msgspec`, the only dependency of the base install, is not needed."""
+    pytest.importorskip("pyspark")
+    topic = store.create_topic("orders", segment_bytes="16KiB", sync="os")
+    fill(topic, 100)
+    topic.write_many([b"x"] * 500, headers=[{"a": "b"}] * 500)
+    store.flush_housekeeping()
+    (tmp_path / "plan").write_bytes(pickle.dumps((plan(store), ALL)))
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "plan")],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["600", "[]"]
+
+
+def test_executor_that_does_not_see_the_folder_names_its_host_and_the_path(store, tmp_path):
+    topic = store.create_topic("orders")
+    topic.write(b"x")
+    (planned,) = plan(store)
+    elsewhere = tmp_path / "elsewhere"
+    moved = planned._replace(store=str(elsewhere), folder=planned.folder.replace(store.path, str(elsewhere)))
+    with pytest.raises(penstock.NotAStore, match=rf"\S+ does not see the store {elsewhere}.*same path"):
+        list(batches.read(moved, ALL))

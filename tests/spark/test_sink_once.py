@@ -1,0 +1,71 @@
+"""Which commit is new, which is a repetition, and which is neither: no Spark, no files."""
+
+import pytest
+
+from penstock.errors import ConflictError
+from penstock.spark.once import Commit, commits, is_repeated, superseded
+
+QUERY, OTHER = "6a1f", "9c0d"
+
+
+def stream(number: int, rows: int = 10, *, query: str = QUERY, app: str | None = None) -> Commit:
+    return Commit(query, number, rows, app)
+
+
+def batch(version: int, rows: int = 10) -> Commit:
+    return Commit(None, version, rows, "app")
+
+
+@pytest.mark.parametrize("commit", [stream(3), stream(3, app="a/b c"), Commit(None, 3, 10, "nightly/é")])
+def test_names_are_read_back(commit):
+    assert commit.name.startswith(commit.series)
+    assert commits([commit.name], commit) == [commit]
+
+
+def test_names_of_different_writers_never_meet():
+    writers = [stream(1), stream(1, query=OTHER), stream(1, app="a"), stream(1, app="a/6a1f"), batch(1)]
+    for one in writers:
+        assert [other for other in writers if other.name.startswith(one.series)] == [one]
+
+
+def test_next_batch_is_new_and_the_last_one_a_repetition():
+    past = [stream(4), stream(5)]
+    assert not is_repeated(stream(0), [])
+    assert not is_repeated(stream(6), past)
+    assert is_repeated(stream(5), past)
+
+
+def test_earlier_batch_is_refused_for_it_comes_from_a_stale_driver_or_an_old_checkpoint():
+    for number in (3, 4):
+        with pytest.raises(ConflictError, match=f"batch {number} .* after 5 was committed.*another driver"):
+            is_repeated(stream(number), [stream(4), stream(5)])
+
+
+def test_last_batch_with_other_rows_is_not_skipped():
+    """A checkpoint put back by one batch plans it anew, with whatever has come since."""
+    with pytest.raises(ConflictError, match="committed with 10 rows and comes again with 25"):
+        is_repeated(stream(5, 25), [stream(5)])
+
+
+def test_new_checkpoint_with_the_same_app_is_refused_whatever_its_number():
+    past = [stream(5, app="app")]
+    for number in (0, 5, 6):
+        with pytest.raises(ConflictError, match=f"'app' belongs to .*{QUERY}.*this is .*{OTHER}"):
+            is_repeated(stream(number, query=OTHER, app="app"), past)
+    with pytest.raises(ConflictError, match="belongs to batch writes"):
+        is_repeated(stream(0, app="app"), [batch(1)])
+
+
+def test_versions_of_batch_writes_come_in_any_order_and_each_once():
+    past = [batch(7), batch(3)]
+    assert is_repeated(batch(3), past)
+    assert is_repeated(batch(7), past)
+    assert not is_repeated(batch(5), past)
+    with pytest.raises(ConflictError, match=r"txnVersion 3 of 'app' was committed with 10 rows .* with 11"):
+        is_repeated(batch(3, 11), past)
+
+
+def test_only_the_last_batch_of_a_query_is_remembered():
+    past = [stream(4), stream(5)]
+    assert superseded(stream(6), past) == past
+    assert superseded(batch(8), [batch(7)]) == []
