@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchmarks import (
     commits,
+    compression,
     durable,
     growth,
     importing,
@@ -24,8 +25,12 @@ from benchmarks import (
     lookup,
     machine,
     opening,
+    producers,
     reading,
     servers,
+    spark_sink,
+    spark_source,
+    transactions,
     writing,
 )
 from benchmarks.harness import BATCH, FULL, QUICK, Bench, Sizes
@@ -37,13 +42,18 @@ Subject = Callable[[Bench, Stock], Iterator[Row]]
 
 SUBJECTS: dict[str, tuple[str, Subject]] = {
     "write": ("write_many and the buffered writer", lambda bench, _: writing.run(bench)),
+    "producers": ("exactly once: with a producer id and seqnos", lambda bench, _: producers.run(bench)),
     "durable": ("one synced write at a time, alone and together", lambda bench, _: durable.run(bench)),
     "read": ("everything, to Python and to Arrow", reading.run),
+    "compress": ("whole batches compressed, and not", lambda bench, _: compression.run(bench)),
     "lookup": ("one message by its offset", lookup.run),
     "commit": ("positions, one at a time", commits.run),
+    "transaction": ("all or nothing, large and small", lambda bench, _: transactions.run(bench)),
     "latency": ("to a reader in another process", lambda bench, _: latency.run(bench)),
     "open": ("a store with many segments", lambda bench, _: opening.run(bench)),
+    "spark-sink": ("Spark writes to a topic", lambda bench, _: spark_sink.run(bench)),
     "growth": ("cost as a topic grows", lambda bench, _: growth.run(bench)),
+    "spark": ("topics read by Spark", lambda bench, _: spark_source.run(bench)),
     "import": ("import penstock", lambda bench, _: importing.run(bench)),
     "servers": ("Redis Streams, NATS JetStream, Tarantool", servers.run),
 }
@@ -52,7 +62,7 @@ SUBJECTS: dict[str, tuple[str, Subject]] = {
 def main() -> int:
     arguments = parse(sys.argv[1:])
     if arguments.list:
-        print("\n".join(f"{name:<10}{what}" for name, (what, _) in SUBJECTS.items()))
+        print("\n".join(f"{name:<12}{what}" for name, (what, _) in SUBJECTS.items()))
         return 0
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     sizes = chosen_sizes(arguments)

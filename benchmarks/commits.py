@@ -28,6 +28,33 @@ def run(bench: Bench, stock: Stock) -> Iterator[Row]:
         peer="bare sqlite3 UPDATE (WAL, NORMAL)", theirs=theirs, target=ratio_at_least(0.7),
     )  # fmt: skip
 
+    with_commits, bare = bench.interleave(
+        lambda: read_as(stock, bench.sizes.messages, f"batches-{time.time_ns()}"),
+        lambda: read_as(stock, bench.sizes.messages, None),
+    )
+    yield Row(
+        name="commit/batches", what="reader with a consumer, a commit for each batch of 1000",
+        ours=with_commits, peer="reader without a consumer", theirs=bare, target=ratio_at_least(0.8),
+    )  # fmt: skip
+
+
+def read_as(stock: Stock, count: int, consumer: str | None) -> float:
+    """Read everything, committing each batch where there is a consumer."""
+    with (
+        penstock.open(stock.store) as store,
+        store.topic(TOPIC).reader(consumer=consumer, follow=False) as reader,
+    ):
+
+        def work() -> None:
+            left = count
+            while left and (batch := reader.receive_batch(1000)):
+                left -= len(batch.messages())
+                if consumer is not None:
+                    reader.commit(batch)
+            assert not left
+
+        return rate(count, work)
+
 
 def commit(bench: Bench, stock: Stock) -> float:
     """Only the commits are timed, not the receiving."""

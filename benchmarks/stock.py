@@ -15,7 +15,8 @@ def seal(topic: penstock.Topic) -> None:
     """Do now what a roll and the housekeeping behind it do: seal, index, repack."""
     for log in topic._partitions.logs():
         log.appender.seal_active()
-        log.tidy()
+        with log.folder.housekeeping():
+            log.tidy()
 
 
 class Stock:
