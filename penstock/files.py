@@ -118,9 +118,6 @@ class Files:
         except FileNotFoundError:
             return 0
 
-    def remove_dir(self, path: str) -> None:
-        os.rmdir(path)
-
     def boot(self) -> int:
         """A number that changes with each start of the machine."""
         return _boot()

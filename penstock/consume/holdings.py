@@ -92,15 +92,10 @@ class Holdings:
 
     def commit(self, topic: str, partition: int, first: int, stop: int) -> None:
         """Messages `first` to `stop` are done."""
-        source = self.sources.get((topic, partition))
+        source = self.delivered(topic, partition, stop)
         if source is None:
-            self._refuse(topic, partition, stop, "is not read by this reader")
             return
-        try:
-            source.commits.commit(first, stop)
-        except ValueError as error:
-            self._refuse(topic, partition, stop, str(error))
-            return
+        source.commits.commit(first, stop)
         if source.commits.position > source.stored:  # also when storing it failed the last time
             self.store(source)
         self.let_go_if_leaving(source)

@@ -263,7 +263,7 @@ class Mender(Tip):
             self.sealed.append(a.segment)
             a = _ending(a, bring_in(self.folder, end, piece))
             self._forget_active()
-            self._publish_durable_end(a)
+            self._publish_durable_end(self._durable, a)
         return a
 
     def _settle(self, pieces: Sequence[Piece]) -> None:

@@ -154,11 +154,11 @@ class Tip:
         with self.folder.tail:
             durable = self.folder.read_durable()
             if durable is not None and not durable.poisoned:
-                self._durable = durable._replace(end=a.next, segment=a.segment, byte=a.byte)
-                self.folder.publish_durable(self._durable)
+                self._publish_durable_end(durable, a)
 
-    def _publish_durable_end(self, a: AppendRecord) -> None:
-        self._durable = self._durable._replace(end=a.next, segment=a.segment, byte=a.byte)
+    def _publish_durable_end(self, durable: DurableRecord, a: AppendRecord) -> None:
+        """All that A covers is durable. The tail lock is held."""
+        self._durable = durable._replace(end=a.next, segment=a.segment, byte=a.byte)
         self.folder.publish_durable(self._durable)
 
     def _sync_to(self, a: AppendRecord) -> None:
@@ -171,7 +171,7 @@ class Tip:
         except OSError as error:
             self.folder.publish_durable(durable._replace(flags=durable.flags | records.POISONED))
             raise NotDurable(f"{self.folder.path}: the disk failed to sync: {error}") from error
-        self._publish_durable_end(a)
+        self._publish_durable_end(durable, a)
 
     def _poison(self) -> None:
         with self.folder.tail:

@@ -232,8 +232,7 @@ class Database:
                 raise self._explained(error) from error
 
     def _refuse_write(self) -> None:
-        if self._read_only:
-            raise ReadOnly("the store was opened with read_only=True", hint="open it without")
+        refuse_read_only(self._read_only)
 
     def _explained(self, error: sqlite3.DatabaseError) -> PenstockError:
         if self._closed:
@@ -261,6 +260,12 @@ class Database:
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.executescript(f"BEGIN IMMEDIATE; {script} COMMIT;")
         self._connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def refuse_read_only(is_read_only: bool) -> None:
+    """Raise when a store that may only be read is asked to change something."""
+    if is_read_only:
+        raise ReadOnly("the store was opened with read_only=True", hint="open it without")
 
 
 def refuse_stranger(path: str) -> None:

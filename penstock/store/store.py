@@ -31,7 +31,7 @@ from penstock.files import Files, refuse_network_file_system
 from penstock.locks import FORKED, forget_in_child
 from penstock.options import Duration, Place, TopicOptions, identifier, topic_changes, topic_name
 from penstock.state.consumers import Consumers
-from penstock.state.database import Database, refuse_stranger
+from penstock.state.database import Database, refuse_read_only, refuse_stranger
 from penstock.state.topics import TopicRecord, Topics
 from penstock.state.transactions import Transactions
 from penstock.store.folders import TopicFolders
@@ -154,8 +154,7 @@ class Store:
         coder = coder_of(type)
         changes = topic_changes(options)
         wanted = TopicOptions(**changes)
-        if self.read_only:
-            raise ReadOnly("the store was opened with read_only=True", hint="open it without")
+        refuse_read_only(self.read_only)
         try:
             leftover = self._folders.path(name)
             record = self._records.create(
@@ -197,8 +196,7 @@ class Store:
         Readers and writers that have it open get `TopicReplaced`.
         """
         self._require_open()
-        if self.read_only:
-            raise ReadOnly("the store was opened with read_only=True", hint="open it without")
+        refuse_read_only(self.read_only)
         record = self._records.find(topic_name(name))
         partitions = self._open(record)
         folder = self._folders.path(name)
@@ -216,8 +214,7 @@ class Store:
         A `name` is never committed twice: the second one raises `AlreadyCommitted`.
         """
         self._require_open()
-        if self.read_only:
-            raise ReadOnly("the store was opened with read_only=True", hint="open it without")
+        refuse_read_only(self.read_only)
         if name is not None:
             identifier("a transaction's name", name)
         return Transaction(self._transactions, self.topic, self._clock.now_ns, self._open_transactions, name)
@@ -235,8 +232,8 @@ class Store:
         The options are those of `Topic.reader`, and hold for each topic.
         """
         self._require_open()
-        if consumer is not None and self.read_only:
-            raise ReadOnly("the store was opened with read_only=True", hint="open it without")
+        if consumer is not None:
+            refuse_read_only(self.read_only)
         several = self._several(topics)
         opened = [topic._partitions for topic in several]
         options = reader_options(

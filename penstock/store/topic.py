@@ -13,7 +13,6 @@ from penstock.errors import (
     OffsetAhead,
     OffsetTrimmed,
     OutOfRange,
-    ReadOnly,
     TopicReplaced,
 )
 from penstock.log.folder import file_bytes
@@ -35,6 +34,7 @@ from penstock.options import (
     topic_changes,
     whole,
 )
+from penstock.state.database import refuse_read_only
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
 from penstock.topic import outgoing
@@ -396,8 +396,7 @@ class Topic(Generic[V]):
             refuse_codec(RAW, self.options)
 
     def _require_writable(self) -> None:
-        if self._partitions.read_only:
-            raise ReadOnly("the store was opened with read_only=True", hint="open it without")
+        refuse_read_only(self._partitions.read_only)
 
 
 def _order(batch: Outgoing, landed: Sequence[Landed]) -> list[tuple[int, int]] | None:
