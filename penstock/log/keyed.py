@@ -1,0 +1,253 @@
+"""Finding messages by their key, in one partition: which offsets hold it.
+
+Sealed segments are asked through their key index, the active one through a fold in memory, which every reader
+of the process shares. Both stop where readers may see no further. A segment whose index is missing or damaged
+is folded too, until a vacuum has stored one.
+
+Indexes stay mapped, and their filters lie side by side: one look at each filter tells which of a thousand
+segments may hold a key.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from bisect import bisect_left
+from contextlib import suppress
+from itertools import chain, pairwise
+from typing import NamedTuple
+
+from penstock.errors import Corrupt
+from penstock.keys import Match
+from penstock.log import index, keyindex
+from penstock.log.folder import KEY_INDEX
+from penstock.log.keyfold import FoldedKeys
+from penstock.log.keyindex import Hole, Places, StoredKeys
+from penstock.log.rows import MessageRows
+from penstock.log.segment import read_head
+from penstock.log.view import Bounds, View
+from penstock.message import Message
+
+logger = logging.getLogger("penstock.log")
+
+
+class _MissingKeys(NamedTuple):
+    """A segment that should be there and is not."""
+
+    base: int
+    stop: int
+    holes: tuple[Hole]
+
+    def is_sound(self) -> bool:
+        return True
+
+    def found(self, match: Match) -> tuple[Places, ...]:
+        return ()
+
+
+_Table = StoredKeys | FoldedKeys | _MissingKeys
+
+
+class Keyed:
+    """The keys of one partition, as one process sees them; shared by threads."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._mutex = threading.Lock()
+        self._active: FoldedKeys | None = None
+        #: What is known of sealed segments, in their order.
+        self._sealed: list[_Table] = []
+        #: By size: filters, and the number in `_sealed` that each belongs to.
+        self._filters: dict[int, tuple[list[int], list[memoryview]]] = {}
+        #: Numbers of those that have no filter.
+        self._unfiltered: list[int] = []
+        self._seen = (-1, -1)
+
+    # Searching.
+
+    def oldest(self, match: Match, first: int, stop: int, limit: int) -> list[int]:
+        """The first `limit` offsets from `first` up to `stop` that hold a key that is wanted, ascending.
+
+        Raises `OffsetTrimmed` when retention took `first`, and `Corrupt` where messages are missing among
+        those that had to be looked at.
+        """
+        found: list[int] = []
+        for table in map(self._sound, self._tables(match, first, stop)):
+            hole = next((hole for hole in table.holes if hole.first < stop and first < hole.stop), None)
+            reach = stop if hole is None else hole.first
+            found += _chosen(table, match, first, reach, limit - len(found), newest=False)
+            if len(found) >= limit:
+                break
+            if hole is not None:
+                raise hole.error.with_traceback(None)
+        return found
+
+    def newest(self, match: Match, first: int, stop: int, limit: int) -> list[int]:
+        """The last `limit` offsets from `first` up to `stop` that hold a key that is wanted, ascending.
+
+        Raises as `oldest` does.
+        """
+        found: list[int] = []
+        for table in map(self._sound, reversed(self._tables(match, first, stop))):
+            holes = [hole for hole in table.holes if hole.first < stop and first < hole.stop]
+            since = first if not holes else holes[-1].stop
+            found = _chosen(table, match, since, stop, limit - len(found), newest=True) + found
+            if len(found) >= limit:
+                break
+            if holes:
+                raise holes[-1].error.with_traceback(None)
+        return found
+
+    def rows(self, offsets: list[int]) -> list[MessageRows]:
+        """The messages at those offsets, neighbours together; what retention took meanwhile is left out."""
+        runs: list[list[Message]] = []
+        for offset in offsets:
+            message = self._view.message(offset)
+            if message is None:
+                continue
+            if runs and runs[-1][-1].offset + 1 == offset:
+                runs[-1].append(message)
+            else:
+                runs.append([message])
+        return list(map(MessageRows, runs))
+
+    # What there is to search.
+
+    def _tables(self, match: Match, first: int, stop: int) -> list[_Table]:
+        """What may know of a wanted key, in order, brought up to what readers may see now."""
+        with self._mutex:
+            bounds = self._refreshed(first)
+            tables = [self._sealed[number] for number in self._candidates(match, first, stop)]
+            if self._active is not None and self._active.base < stop:
+                tables.append(self._active.fold(bounds.end))
+        return tables
+
+    def _candidates(self, match: Match, first: int, stop: int) -> list[int]:
+        """Numbers of the sealed segments that may hold a wanted key."""
+        if match.prefixes:
+            numbers = range(len(self._sealed))
+        else:
+            passed = chain.from_iterable(self._passing(key) for key in match.keys)
+            numbers = sorted({*passed, *self._unfiltered})  # type: ignore[assignment]
+        sealed = self._sealed
+        return [number for number in numbers if sealed[number].base < stop and first < sealed[number].stop]
+
+    def _passing(self, key: bytes) -> list[int]:
+        """Numbers of those whose filter lets a key pass."""
+        hashed, found = keyindex.key_hash(key), []
+        for power, (numbers, filters) in self._filters.items():
+            places = list(range(len(filters)))
+            for byte, bit in keyindex.probes(hashed, power):  # each is a pass over a thousand segments
+                places = [place for place in places if filters[place][byte] & bit]
+            found += [numbers[place] for place in places]
+        return found
+
+    def _sound(self, table: _Table) -> _Table:
+        """The same, or folded from the data if it is an index that turns out to be damaged."""
+        if table.is_sound():
+            return table
+        path = self._view.folder.segment_path(table.base, KEY_INDEX)
+        logger.warning("a damaged key index is made anew", extra={"path": path})
+        if not self._view.folder.read_only:
+            with suppress(FileNotFoundError):
+                self._view.folder.files.unlink(path)  # so that the next vacuum sees that it is lacking
+        folded = FoldedKeys(self._view, table.base).fold(table.stop)
+        with self._mutex:
+            self._arrange([folded if each is table else each for each in self._sealed])
+        return folded
+
+    def _refreshed(self, first: int) -> Bounds:
+        """Take up segments that were sealed or removed since the last time."""
+        while True:
+            bounds = self._view.readable_from(first)
+            if self._seen == (bounds.segment, bounds.start):
+                return bounds
+            try:
+                self._arrange(self._survey(bounds))
+            except FileNotFoundError:  # vacuumed or repacked meanwhile
+                if bounds.segment not in self._view.segments():
+                    self._view.refuse_missing(bounds.segment, bounds, bounds.start)
+                continue
+            if self._active is None or self._active.base != bounds.segment:
+                self._active = FoldedKeys(self._view, bounds.segment)
+            self._seen = bounds.segment, bounds.start
+            return bounds
+
+    def _survey(self, bounds: Bounds) -> list[_Table]:
+        """What is known of each sealed segment, and of those that are missing."""
+        mapped = {table.base: table for table in self._sealed if isinstance(table, StoredKeys)}
+        bases = [base for base in self._view.segments() if base <= bounds.segment]
+        tables: list[_Table] = []
+        if bases:
+            tables += self._missing(bounds.start, bases[0])
+        for base, following in pairwise(bases):
+            if following <= bounds.start:
+                continue
+            table = mapped.get(base) or stored_keys(self._view, base) or self._folded(base, following)
+            tables.append(table)
+            tables += self._missing(table.stop, following)
+        return tables
+
+    def _folded(self, base: int, following: int) -> FoldedKeys:
+        """A segment without an index of its own: it was the active one until now, or has to be read."""
+        active = self._active
+        is_known = active is not None and active.base == base
+        return (active if active is not None and is_known else FoldedKeys(self._view, base)).fold(following)
+
+    def _missing(self, first: int, following: int) -> list[_Table]:
+        if first < following:
+            try:
+                self._view.refuse_unexplained_gap(first, following)
+            except Corrupt as error:
+                return [_MissingKeys(first, following, (Hole(first, following, error),))]
+        return []
+
+    def _arrange(self, tables: list[_Table]) -> None:
+        """Put the filters of those that have one side by side."""
+        filters: dict[int, tuple[list[int], list[memoryview]]] = {}
+        unfiltered = []
+        for number, table in enumerate(tables):
+            if isinstance(table, StoredKeys):
+                numbers, filled = filters.setdefault(table.power, ([], []))
+                numbers.append(number)
+                filled.append(table.filter)
+            else:
+                unfiltered.append(number)
+        self._sealed, self._filters, self._unfiltered = tables, filters, unfiltered
+
+
+def stored_keys(view: View, base: int) -> StoredKeys | None:
+    """The key index of a sealed segment, unless it is missing, damaged in front, or of other data."""
+    head = read_head(view.folder, base)
+    return None if head is None else StoredKeys.open(view.folder, head)
+
+
+def store_keys(view: View, base: int, following: int) -> bool:
+    """Store the key index of a sealed segment that lacks it; False when there is nothing to do.
+
+    A segment with holes gets none: whoever searches it must learn of them.
+    """
+    head = read_head(view.folder, base)
+    if head is None or StoredKeys.open(view.folder, head) is not None:
+        return False
+    folded = FoldedKeys(view, base).fold(following)
+    if folded.holes:
+        return False
+    path = view.folder.segment_path(base, KEY_INDEX)
+    index.replace(view.folder.files, path, keyindex.pack(head, folded.stop, folded.places))
+    return True
+
+
+def _chosen(table: _Table, match: Match, first: int, stop: int, limit: int, *, newest: bool) -> list[int]:
+    """The first or last `limit` offsets from `first` up to `stop` of what a table finds, ascending."""
+    base = table.base
+    parts = []
+    for places in table.found(match):
+        begin = bisect_left(places, first - base)
+        end = bisect_left(places, stop - base, begin)
+        parts.append(
+            places[max(begin, end - limit) : end] if newest else places[begin : min(end, begin + limit)]
+        )
+    merged = list(parts[0]) if len(parts) == 1 else sorted(chain.from_iterable(parts))
+    cut = merged[-limit:] if newest else merged[:limit]
+    return [base + place for place in cut]
