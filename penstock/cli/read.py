@@ -137,6 +137,11 @@ def _print(topic: Topic, wanted: _Wanted, form: Callable[[Message], bytes]) -> N
 
 
 def _print_by_key(topic: Topic, wanted: _Wanted, form: Callable[[Message], bytes]) -> None:
+    if topic.options.index != "key":
+        raise InvalidOption(
+            f"topic {topic.name!r} has no index of its keys",
+            hint=f"`penstock topic alter {topic.name} --index key` gives it one",
+        )
     scan = topic.scan(
         partition=wanted.partition,
         start="earliest" if wanted.start is None else wanted.start,

@@ -170,7 +170,7 @@ def test_a_builder_killed_at_any_step_leaves_nothing_that_is_believed(scratch, s
 
 
 def test_keys_are_read_while_other_processes_write_and_are_killed(scratch):
-    """Each look at a writer's key shows what it wrote, from the first on, in order, at least what was acked."""
+    """Each look at a writer's key shows what it wrote, in order, and at least what was acknowledged."""
     folder, count = os.path.join(scratch, "store"), 600
     modes = ["one", "buffered", "many"]
     with penstock.open(folder) as store:
