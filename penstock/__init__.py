@@ -61,6 +61,7 @@ if sys.platform == "win32":
 
 if TYPE_CHECKING:
     from penstock.consume.reader import Reader
+    from penstock.faces.events import Events
     from penstock.message import Batch, Message, Receipt, Receipts
     from penstock.store import Store, Topic, Transaction
     from penstock.topic.scan import Scan
@@ -78,6 +79,7 @@ __all__ = [
     "Corrupt",
     "DataError",
     "DiskFull",
+    "Events",
     "Files",
     "InvalidOption",
     "LockTimeout",
@@ -121,6 +123,7 @@ __all__ = [
 #: executors do without.
 _LAZY = {
     "Batch": "penstock.message",
+    "Events": "penstock.faces.events",
     "Message": "penstock.message",
     "Reader": "penstock.consume.reader",
     "Receipt": "penstock.message",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -65,6 +66,16 @@ def spoken_key(text: str) -> bytes:
 def spoken_prefix(text: str) -> Prefix:
     """A prefix as people type it: text that begins with `[` is an array in JSON."""
     return _array(text) if text.startswith("[") else text
+
+
+def shown_key(stored: bytes) -> str | list[Any]:
+    """A stored key as it was given, if that can be told: an array, or text. Other bytes are escaped."""
+    if stored.startswith(b"["):
+        with suppress(msgspec.DecodeError, InvalidOption):
+            array: list[Any] = msgspec.json.decode(stored, type=list[Any])
+            if canonical(array) == stored:
+                return array
+    return stored.decode(errors="backslashreplace")
 
 
 class Match(NamedTuple):

@@ -19,8 +19,9 @@ LAYERS = (
     {"state"},
     {"topic"},
     {"consume"},
+    {"faces"},
     {"store"},
-    {"aio", "client", "faces"},
+    {"aio", "client"},
     {"spark", "serve"},
     {"cli", "web"},
 )
