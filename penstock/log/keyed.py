@@ -4,15 +4,16 @@ Sealed segments are asked through their key index, the active one through a fold
 of the process shares. Both stop where readers may see no further. A segment whose index is missing or damaged
 is folded too, until a vacuum has stored one.
 
-Indexes stay mapped, and their filters lie side by side: one look at each filter tells which of a thousand
-segments may hold a key.
+Indexes stay mapped. A look at its filter tells that a segment does not hold a key, so that a thousand of them
+are passed over in a fraction of a millisecond; and no more are looked at than the answer needs.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain, pairwise
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from penstock.keys import Match
 from penstock.log import index, keyindex
 from penstock.log.folder import KEY_INDEX
 from penstock.log.keyfold import FoldedKeys
-from penstock.log.keyindex import Hole, Places, StoredKeys
+from penstock.log.keyindex import Hole, Places, Sieve, StoredKeys
 from penstock.log.rows import MessageRows
 from penstock.log.segment import read_head
 from penstock.log.view import Bounds, View
@@ -54,13 +55,9 @@ class Keyed:
     def __init__(self, view: View) -> None:
         self._view = view
         self._mutex = threading.Lock()
-        self._active: FoldedKeys | None = None
-        #: What is known of sealed segments, in their order.
+        self._active = FoldedKeys(view, 0)
+        #: What is known of sealed segments, in their order; replaced, never changed.
         self._sealed: list[_Table] = []
-        #: By size: filters, and the number in `_sealed` that each belongs to.
-        self._filters: dict[int, tuple[list[int], list[memoryview]]] = {}
-        #: Numbers of those that have no filter.
-        self._unfiltered: list[int] = []
         self._seen = (-1, -1)
 
     # Searching.
@@ -72,7 +69,7 @@ class Keyed:
         those that had to be looked at.
         """
         found: list[int] = []
-        for table in map(self._sound, self._tables(match, first, stop)):
+        for table in self._tables(match, first, stop, newest=False):
             hole = next((hole for hole in table.holes if hole.first < stop and first < hole.stop), None)
             reach = stop if hole is None else hole.first
             found += _chosen(table, match, first, reach, limit - len(found), newest=False)
@@ -88,7 +85,7 @@ class Keyed:
         Raises as `oldest` does.
         """
         found: list[int] = []
-        for table in map(self._sound, reversed(self._tables(match, first, stop))):
+        for table in self._tables(match, first, stop, newest=True):
             holes = [hole for hole in table.holes if hole.first < stop and first < hole.stop]
             since = first if not holes else holes[-1].stop
             found = _chosen(table, match, since, stop, limit - len(found), newest=True) + found
@@ -113,34 +110,22 @@ class Keyed:
 
     # What there is to search.
 
-    def _tables(self, match: Match, first: int, stop: int) -> list[_Table]:
-        """What may know of a wanted key, in order, brought up to what readers may see now."""
+    def _tables(self, match: Match, first: int, stop: int, *, newest: bool) -> Iterator[_Table]:
+        """What may know of a wanted key, in order or the newest first, up to what readers may see now."""
         with self._mutex:
-            bounds = self._refreshed(first)
-            tables = [self._sealed[number] for number in self._candidates(match, first, stop)]
-            if self._active is not None and self._active.base < stop:
-                tables.append(self._active.fold(bounds.end))
-        return tables
-
-    def _candidates(self, match: Match, first: int, stop: int) -> list[int]:
-        """Numbers of the sealed segments that may hold a wanted key."""
-        if match.prefixes:
-            numbers = range(len(self._sealed))
-        else:
-            passed = chain.from_iterable(self._passing(key) for key in match.keys)
-            numbers = sorted({*passed, *self._unfiltered})  # type: ignore[assignment]
-        sealed = self._sealed
-        return [number for number in numbers if sealed[number].base < stop and first < sealed[number].stop]
-
-    def _passing(self, key: bytes) -> list[int]:
-        """Numbers of those whose filter lets a key pass."""
-        hashed, found = keyindex.key_hash(key), []
-        for power, (numbers, filters) in self._filters.items():
-            places = list(range(len(filters)))
-            for byte, bit in keyindex.probes(hashed, power):  # each is a pass over a thousand segments
-                places = [place for place in places if filters[place][byte] & bit]
-            found += [numbers[place] for place in places]
-        return found
+            end = self._refreshed(first).end
+            sealed, active = self._sealed, self._active
+        begin = bisect_right(sealed, first, key=lambda table: table.stop)
+        between = sealed[begin : bisect_left(sealed, stop, key=lambda table: table.base)]
+        is_active_wanted = active.base < stop
+        if newest and is_active_wanted:
+            yield active.fold(end)
+        sieve = Sieve(match)
+        for table in reversed(between) if newest else between:
+            if not isinstance(table, StoredKeys) or sieve.passes(table):
+                yield self._sound(table)
+        if not newest and is_active_wanted:
+            yield active.fold(end)
 
     def _sound(self, table: _Table) -> _Table:
         """The same, or folded from the data if it is an index that turns out to be damaged."""
@@ -153,7 +138,7 @@ class Keyed:
                 self._view.folder.files.unlink(path)  # so that the next vacuum sees that it is lacking
         folded = FoldedKeys(self._view, table.base).fold(table.stop)
         with self._mutex:
-            self._arrange([folded if each is table else each for each in self._sealed])
+            self._sealed = [folded if each is table else each for each in self._sealed]
         return folded
 
     def _refreshed(self, first: int) -> Bounds:
@@ -163,12 +148,12 @@ class Keyed:
             if self._seen == (bounds.segment, bounds.start):
                 return bounds
             try:
-                self._arrange(self._survey(bounds))
+                self._sealed = self._survey(bounds)
             except FileNotFoundError:  # vacuumed or repacked meanwhile
                 if bounds.segment not in self._view.segments():
                     self._view.refuse_missing(bounds.segment, bounds, bounds.start)
                 continue
-            if self._active is None or self._active.base != bounds.segment:
+            if self._active.base != bounds.segment:
                 self._active = FoldedKeys(self._view, bounds.segment)
             self._seen = bounds.segment, bounds.start
             return bounds
@@ -190,9 +175,8 @@ class Keyed:
 
     def _folded(self, base: int, following: int) -> FoldedKeys:
         """A segment without an index of its own: it was the active one until now, or has to be read."""
-        active = self._active
-        is_known = active is not None and active.base == base
-        return (active if active is not None and is_known else FoldedKeys(self._view, base)).fold(following)
+        known = self._active if self._active.base == base else FoldedKeys(self._view, base)
+        return known.fold(following)
 
     def _missing(self, first: int, following: int) -> list[_Table]:
         if first < following:
@@ -201,19 +185,6 @@ class Keyed:
             except Corrupt as error:
                 return [_MissingKeys(first, following, (Hole(first, following, error),))]
         return []
-
-    def _arrange(self, tables: list[_Table]) -> None:
-        """Put the filters of those that have one side by side."""
-        filters: dict[int, tuple[list[int], list[memoryview]]] = {}
-        unfiltered = []
-        for number, table in enumerate(tables):
-            if isinstance(table, StoredKeys):
-                numbers, filled = filters.setdefault(table.power, ([], []))
-                numbers.append(number)
-                filled.append(table.filter)
-            else:
-                unfiltered.append(number)
-        self._sealed, self._filters, self._unfiltered = tables, filters, unfiltered
 
 
 def stored_keys(view: View, base: int) -> StoredKeys | None:

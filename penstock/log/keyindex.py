@@ -173,6 +173,29 @@ class StoredKeys:
         return bytes(self._texts[self._keys[number] : self._keys[number + 1]])
 
 
+class Sieve:
+    """Says quickly that an index does not hold what is wanted; a prefix always passes."""
+
+    def __init__(self, match: Match) -> None:
+        self._hashes = None if match.prefixes else list(map(key_hash, match.keys))
+        self._probes: dict[int, list[list[tuple[int, int]]]] = {}
+
+    def passes(self, table: StoredKeys) -> bool:
+        if self._hashes is None:
+            return True
+        power, filled = table.power, table.filter
+        wanted = self._probes.get(power)
+        if wanted is None:
+            wanted = self._probes[power] = [probes(hashed, power) for hashed in self._hashes]
+        for each in wanted:
+            for byte, bit in each:
+                if not filled[byte] & bit:
+                    break
+            else:
+                return True
+        return False
+
+
 def _is_of(data: memoryview, head: SegmentHead) -> bool:
     """Whether the front of the file is sound, and speaks of that data."""
     if len(data) < _HEADER.size:

@@ -35,7 +35,7 @@ def listed(table, *keys, prefixes=()):
 
 
 def passes(table, key):
-    return all(table.filter[byte] & bit for byte, bit in keyindex.probes(keyindex.key_hash(key), table.power))
+    return keyindex.Sieve(Match((key,))).passes(table)
 
 
 def sample(seed, count=100):
