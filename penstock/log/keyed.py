@@ -116,12 +116,13 @@ class Keyed:
             end = self._refreshed(first).end
             sealed, active = self._sealed, self._active
         begin = bisect_right(sealed, first, key=lambda table: table.stop)
-        between = sealed[begin : bisect_left(sealed, stop, key=lambda table: table.base)]
+        between = range(begin, bisect_left(sealed, stop, key=lambda table: table.base))
         is_active_wanted = active.base < stop
         if newest and is_active_wanted:
             yield active.fold(end)
         sieve = Sieve(match)
-        for table in reversed(between) if newest else between:
+        for number in reversed(between) if newest else between:
+            table = sealed[number]
             if not isinstance(table, StoredKeys) or sieve.passes(table):
                 yield self._sound(table)
         if not newest and is_active_wanted:

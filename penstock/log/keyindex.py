@@ -81,23 +81,31 @@ def pack(head: SegmentHead, stop: int, places: Mapping[bytes, Places]) -> bytes:
     """The file for a segment that ends at `stop`, and holds each key at those places."""
     keys = sorted(places)
     power = max(_FILTER_LEAST, (_BITS_A_KEY * len(keys) - 1).bit_length())
-    filled = bytearray(1 << power - 3)
-    for key in keys:
-        for byte, bit in probes(key_hash(key), power):
-            filled[byte] |= bit
+    lists = [places[key] for key in keys]
     listed = array("I")
-    for key in keys:
-        listed.extend(places[key])
-    place_bounds = array("I", accumulate((len(places[key]) for key in keys), initial=0))
+    for each in lists:
+        listed.extend(each)
+    place_bounds = array("I", accumulate(map(len, lists), initial=0))
     key_bounds = array("I", accumulate(map(len, keys), initial=0))
     rest = b"".join((listed.tobytes(), place_bounds.tobytes(), key_bounds.tobytes(), *keys))
     header = _HEADER.pack(
         _MAGIC, 0, _VERSION, power, head.generation, head.salt, head.base, stop,
         len(keys), len(listed), key_bounds[-1], crc32(rest),
     )  # fmt: skip
-    front = bytearray(header + filled)
+    front = bytearray(header + _filled(keys, power))
     front[8:_CHECKED_FROM] = crc32(front[_CHECKED_FROM:]).to_bytes(4, "little")
     return bytes(front) + rest
+
+
+def _filled(keys: Sequence[bytes], power: int) -> bytearray:
+    """A filter with these keys in it; the bits are those of `probes`, set without a list for each key."""
+    filled, mask = bytearray(1 << power - 3), (1 << power) - 1
+    for hashed in map(key_hash, keys):
+        bit, step = hashed & _32, hashed >> 32 | 1
+        for _ in range(_PROBES):
+            filled[(bit & mask) >> 3] |= 1 << (bit & 7)
+            bit += step
+    return filled
 
 
 class StoredKeys:
