@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import datetime
+from typing import Literal
 
 from penstock.errors import Corrupt, InvalidOption, OffsetTrimmed
 from penstock.faces.answers import Answer, EventGap, heard
@@ -54,24 +55,17 @@ class Question:
             log = self._partitions.log(0)
             try:
                 end = log.view.readable_from(self._next).end
-                messages = self._messages(log, self._next, end)
+                messages, damage = self._up_to_damage(log, end)
             except OffsetTrimmed as trimmed:
-                self._miss("retention", trimmed.first)
-            except Corrupt as error:
-                messages = self._before(log, error)
-                if messages:
-                    return self._answer(messages, messages[-1].offset + 1)
-                if error.stop is None:
-                    raise
-                self._miss("damage", error.stop)
-            else:
-                if messages is None:
-                    continue  # retention took some while we read: look again, and say so
-                behind = messages[-1].offset + 1 if len(messages) == self._limit else end
-                if messages or not self._waits:
-                    return self._answer(messages, behind)
+                self._miss("retention", self._next, trimmed.first)
+                continue
+            if messages:
+                is_all = damage is None and len(messages) < self._limit
+                return self._answer(messages, end if is_all else messages[-1].offset + 1)
+            if damage is None:
                 self._next = max(self._next, end)
-                return None
+                return None if self._waits else self.give_up()
+            self._miss_damaged(damage)
         return self._answer([], self._next, self._gap)
 
     def give_up(self) -> Answer:
@@ -89,28 +83,31 @@ class Question:
     def _rewind(self, log: Log, count: int, start: int, end: int) -> None:
         try:
             offsets = log.keyed.newest(self._asked, start, end, count)
-        except Corrupt as error:
-            if error.stop is None:
-                raise
-            self._miss("damage", error.stop)
+        except Corrupt as damage:
+            self._next = start
+            self._miss_damaged(damage)
         else:
             self._next = offsets[0] if offsets else end
 
-    def _messages(self, log: Log, first: int, stop: int) -> list[Message] | None:
-        """What is wanted of that; None when some of it went while it was read."""
-        if first >= stop:
-            return []
-        offsets = log.keyed.oldest(self._asked, first, stop, self._limit)
-        found = [message for rows in log.keyed.rows(offsets) for message in rows.messages()]
-        return found if len(found) == len(offsets) else None
+    def _up_to_damage(self, log: Log, stop: int) -> tuple[list[Message], Corrupt | None]:
+        """What is wanted before `stop`, or before the first damage, which is said with the next answer."""
+        first, damage = self._next, None
+        while first < stop:
+            try:
+                offsets = log.keyed.oldest(self._asked, first, stop, self._limit)
+                return [each for rows in log.keyed.rows(offsets) for each in rows.messages()], damage
+            except Corrupt as error:
+                damage, stop = error, min(error.first or 0, stop - 1)
+        return [], damage
 
-    def _before(self, log: Log, error: Corrupt) -> list[Message]:
-        """What is wanted and lies before damage: it comes first, the gap with the next question."""
-        return self._messages(log, self._next, error.first or 0) or []
+    def _miss_damaged(self, damage: Corrupt) -> None:
+        if damage.stop is None:
+            raise damage
+        self._miss("damage", max(self._next, damage.first or 0), damage.stop)
 
-    def _miss(self, reason: str, stop: int) -> None:
-        """Note that what lies before `stop` cannot be had; that is where to go on."""
-        self._gap = EventGap(reason, min(self._next, stop) + 1, stop + 1)  # type: ignore[arg-type]
+    def _miss(self, reason: Literal["retention", "damage"], first: int, stop: int) -> None:
+        """Note that offsets from `first` up to `stop` cannot be had; that is where to go on."""
+        self._gap = EventGap(reason, first + 1, stop + 1)
         self._next = stop
 
     def _answer(self, messages: list[Message], behind: int, gap: EventGap | None = None) -> Answer:

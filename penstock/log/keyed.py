@@ -96,11 +96,12 @@ class Keyed:
         return found
 
     def rows(self, offsets: list[int]) -> list[MessageRows]:
-        """The messages at those offsets, neighbours together; what retention took meanwhile is left out."""
+        """The messages at those offsets, neighbours together; `OffsetTrimmed` when retention took one."""
         runs: list[list[Message]] = []
         for offset in offsets:
             message = self._view.message(offset)
             if message is None:
+                self._view.readable_from(offset)  # says why
                 continue
             if runs and runs[-1][-1].offset + 1 == offset:
                 runs[-1].append(message)
@@ -149,11 +150,14 @@ class Keyed:
             if self._seen == (bounds.segment, bounds.start):
                 return bounds
             try:
-                self._sealed = self._survey(bounds)
+                sealed = self._survey(bounds)
             except FileNotFoundError:  # vacuumed or repacked meanwhile
                 if bounds.segment not in self._view.segments():
                     self._view.refuse_missing(bounds.segment, bounds, bounds.start)
                 continue
+            if self._view.bounds().start != bounds.start:
+                continue  # what seemed to be missing may have been vacuumed away
+            self._sealed = sealed
             if self._active.base != bounds.segment:
                 self._active = FoldedKeys(self._view, bounds.segment)
             self._seen = bounds.segment, bounds.start
@@ -161,7 +165,7 @@ class Keyed:
 
     def _survey(self, bounds: Bounds) -> list[_Table]:
         """What is known of each sealed segment, and of those that are missing."""
-        mapped = {table.base: table for table in self._sealed if isinstance(table, StoredKeys)}
+        known = {table.base: table for table in (*self._sealed, self._active)}
         bases = [base for base in self._view.segments() if base <= bounds.segment]
         tables: list[_Table] = []
         if bases:
@@ -169,15 +173,13 @@ class Keyed:
         for base, following in pairwise(bases):
             if following <= bounds.start:
                 continue
-            table = mapped.get(base) or stored_keys(self._view, base) or self._folded(base, following)
+            table = known.get(base)
+            if not isinstance(table, StoredKeys):
+                folded = table if isinstance(table, FoldedKeys) else FoldedKeys(self._view, base)
+                table = stored_keys(self._view, base) or folded.fold(following)
             tables.append(table)
             tables += self._missing(table.stop, following)
         return tables
-
-    def _folded(self, base: int, following: int) -> FoldedKeys:
-        """A segment without an index of its own: it was the active one until now, or has to be read."""
-        known = self._active if self._active.base == base else FoldedKeys(self._view, base)
-        return known.fold(following)
 
     def _missing(self, first: int, following: int) -> list[_Table]:
         if first < following:

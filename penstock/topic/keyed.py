@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.errors import InvalidOption
+from penstock.errors import InvalidOption, OffsetTrimmed
 from penstock.keys import Key, Match, Prefix, match
 from penstock.log.log import Log
 from penstock.message import Message, Rows
@@ -50,9 +50,16 @@ def rows_between(log: Log, asked: Match, first: int, stop: int, limit: int) -> I
 
 def latest(partitions: Partitions, asked: Match) -> Message[Any] | None:
     """The newest message that holds a wanted key: over several partitions, the one written last."""
-    found: list[Message] = []
-    for log in partitions.logs():
-        bounds = log.bounds()
-        for rows in log.keyed.rows(log.keyed.newest(asked, bounds.start, bounds.end, 1)):
-            found += rows.messages()
+    found = [message for log in partitions.logs() for message in _newest(log, asked)]
     return max(found, key=lambda message: message.written_at, default=None)
+
+
+def _newest(log: Log, asked: Match) -> list[Message]:
+    """The newest of one partition, if there is one."""
+    while True:
+        bounds = log.bounds()
+        try:
+            rows = log.keyed.rows(log.keyed.newest(asked, bounds.start, bounds.end, 1))
+            return [message for each in rows for message in each.messages()]
+        except OffsetTrimmed:
+            continue  # retention took it at this moment

@@ -289,6 +289,9 @@ def test_damage_is_a_gap_behind_what_came_before_it(store, events, clock, open_s
     answer = events.subscribe(["k"], answer.next)
     assert (answer.events, answer.gap.reason, answer.gap.first, answer.gap.stop) == ([], "damage", 4, 5)
     assert ids(events.subscribe(["k"], answer.next)) == [5, 6]
+    assert ids(events.subscribe(["k"], rewind=2)) == [5, 6]
+    answer = events.subscribe(["k"], rewind=3)
+    assert (answer.events, answer.gap.reason, answer.gap.first, answer.gap.stop) == ([], "damage", 4, 5)
 
 
 def test_what_others_write_to_the_topic_is_heard(store, events):
