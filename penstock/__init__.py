@@ -39,6 +39,9 @@ from penstock.errors import (
     OwnedElsewhere,
     PartitionLost,
     PenstockError,
+    PipelineChanged,
+    PipelineFailed,
+    PipelineRunning,
     ProducerFenced,
     ReadOnly,
     TopicReplaced,
@@ -47,6 +50,7 @@ from penstock.errors import (
     UnknownCodec,
     UnknownConsumer,
     UnknownFormat,
+    UnknownPipeline,
     UnknownTopic,
     UsageError,
     WriteTimeout,
@@ -62,7 +66,7 @@ if sys.platform == "win32":
 if TYPE_CHECKING:
     from penstock.consume.reader import Reader
     from penstock.message import Batch, Message, Receipt, Receipts
-    from penstock.store import Store, Topic, Transaction
+    from penstock.store import Pipeline, Store, Topic, Transaction
     from penstock.topic.scan import Scan
     from penstock.topic.writer import Writer
 
@@ -92,6 +96,10 @@ __all__ = [
     "OwnedElsewhere",
     "PartitionLost",
     "PenstockError",
+    "Pipeline",
+    "PipelineChanged",
+    "PipelineFailed",
+    "PipelineRunning",
     "ProducerFenced",
     "ReadOnly",
     "Reader",
@@ -107,6 +115,7 @@ __all__ = [
     "UnknownCodec",
     "UnknownConsumer",
     "UnknownFormat",
+    "UnknownPipeline",
     "UnknownTopic",
     "UsageError",
     "WriteTimeout",
@@ -122,6 +131,7 @@ __all__ = [
 _LAZY = {
     "Batch": "penstock.message",
     "Message": "penstock.message",
+    "Pipeline": "penstock.store",
     "Reader": "penstock.consume.reader",
     "Receipt": "penstock.message",
     "Receipts": "penstock.message",
