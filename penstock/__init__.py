@@ -39,6 +39,9 @@ from penstock.errors import (
     OwnedElsewhere,
     PartitionLost,
     PenstockError,
+    PipelineChanged,
+    PipelineFailed,
+    PipelineRunning,
     ProducerFenced,
     ReadOnly,
     TopicReplaced,
@@ -47,6 +50,7 @@ from penstock.errors import (
     UnknownCodec,
     UnknownConsumer,
     UnknownFormat,
+    UnknownPipeline,
     UnknownTopic,
     UsageError,
     WriteTimeout,
@@ -63,7 +67,7 @@ if TYPE_CHECKING:
     from penstock.consume.reader import Reader
     from penstock.faces.events import Events
     from penstock.message import Batch, Message, Receipt, Receipts
-    from penstock.store import Store, Topic, Transaction
+    from penstock.store import Pipeline, Store, Topic, Transaction
     from penstock.topic.scan import Scan
     from penstock.topic.writer import Writer
 
@@ -94,6 +98,10 @@ __all__ = [
     "OwnedElsewhere",
     "PartitionLost",
     "PenstockError",
+    "Pipeline",
+    "PipelineChanged",
+    "PipelineFailed",
+    "PipelineRunning",
     "ProducerFenced",
     "ReadOnly",
     "Reader",
@@ -109,6 +117,7 @@ __all__ = [
     "UnknownCodec",
     "UnknownConsumer",
     "UnknownFormat",
+    "UnknownPipeline",
     "UnknownTopic",
     "UsageError",
     "WriteTimeout",
@@ -125,6 +134,7 @@ _LAZY = {
     "Batch": "penstock.message",
     "Events": "penstock.faces.events",
     "Message": "penstock.message",
+    "Pipeline": "penstock.store",
     "Reader": "penstock.consume.reader",
     "Receipt": "penstock.message",
     "Receipts": "penstock.message",
