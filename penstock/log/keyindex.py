@@ -185,16 +185,16 @@ class Sieve:
     """Says quickly that an index does not hold what is wanted; a prefix always passes."""
 
     def __init__(self, match: Match) -> None:
-        self._hashes = None if match.prefixes else list(map(key_hash, match.keys))
+        self._match = match
         self._probes: dict[int, list[list[tuple[int, int]]]] = {}
 
     def passes(self, table: StoredKeys) -> bool:
-        if self._hashes is None:
+        if self._match.prefixes:
             return True
         power, filled = table.power, table.filter
         wanted = self._probes.get(power)
         if wanted is None:
-            wanted = self._probes[power] = [probes(hashed, power) for hashed in self._hashes]
+            wanted = self._probes[power] = [probes(key_hash(key), power) for key in self._match.keys]
         for each in wanted:
             for byte, bit in each:
                 if not filled[byte] & bit:
