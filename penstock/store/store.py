@@ -449,6 +449,7 @@ def _settle(partitions: Partitions) -> None:
     """sync="os": on a clean close everything goes to disk, and offsets set aside are given back."""
     for log in list(partitions._logs.values()):
         try:
+            log.bounds()  # says so when it was dropped: a sync would only find that its file is gone
             log.sync_all()
             log.lower_reserve()
         except TopicReplaced:

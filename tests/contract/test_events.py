@@ -344,7 +344,10 @@ def test_a_topic_that_cannot_hold_events_is_refused(store):
         store.events("no/name")
 
 
-def test_whoever_waits_hears_that_the_store_is_closed(store, events):
+@pytest.mark.parametrize("end", ["close", "drop", "drop elsewhere"])
+def test_whoever_waits_hears_that_the_store_is_closed_or_the_topic_dropped(store, open_store, clock, end):
+    events = store.events()
+    elsewhere = open_store(clock=clock)
     cursor = now(events)
     raised = []
 
@@ -356,6 +359,9 @@ def test_whoever_waits_hears_that_the_store_is_closed(store, events):
 
     waiting = in_thread(wait)
     wait_for_waiters(events, 1)
-    store.close()
+    if end == "close":
+        store.close()
+    else:
+        (store if end == "drop" else elsewhere).drop_topic("events")
     waiting()
-    assert isinstance(raised[0], penstock.Closed)
+    assert isinstance(raised[0], penstock.Closed if end == "close" else penstock.TopicReplaced)
