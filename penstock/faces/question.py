@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Literal
 
-from penstock.errors import Corrupt, InvalidOption, OffsetTrimmed
+from penstock.errors import Closed, Corrupt, InvalidOption, OffsetTrimmed
 from penstock.faces.answers import Answer, EventGap, heard
 from penstock.faces.cursors import cursor_text, next_id
 from penstock.keys import Match
@@ -59,6 +59,9 @@ class Question:
             except OffsetTrimmed as trimmed:
                 self._miss("retention", self._next, trimmed.first)
                 continue
+            except Closed:
+                self._partitions.require_open()  # knows why: store closed, or topic dropped
+                raise
             if messages:
                 is_all = damage is None and len(messages) < self._limit
                 return self._answer(messages, end if is_all else messages[-1].offset + 1)

@@ -68,16 +68,20 @@ class Keyed:
         Raises `OffsetTrimmed` when retention took `first`, and `Corrupt` where messages are missing among
         those that had to be looked at.
         """
-        found: list[int] = []
+        return list(chain.from_iterable(self.ascending(match, first, stop, limit)))
+
+    def ascending(self, match: Match, first: int, stop: int, limit: int) -> Iterator[list[int]]:
+        """The same, segment by segment, each looked at when it is asked for."""
         for table in self._tables(match, first, stop, newest=False):
             hole = next((hole for hole in table.holes if hole.first < stop and first < hole.stop), None)
             reach = stop if hole is None else hole.first
-            found += _chosen(table, match, first, reach, limit - len(found), newest=False)
-            if len(found) >= limit:
-                break
+            found = _chosen(table, match, first, reach, limit, newest=False)
+            limit -= len(found)
+            yield found
+            if limit <= 0:
+                return
             if hole is not None:
                 raise hole.error.with_traceback(None)
-        return found
 
     def newest(self, match: Match, first: int, stop: int, limit: int) -> list[int]:
         """The last `limit` offsets from `first` up to `stop` that hold a key that is wanted, ascending.

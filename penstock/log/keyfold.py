@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import threading
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from penstock.errors import Corrupt, OffsetTrimmed
 from penstock.keys import Match
@@ -58,13 +60,19 @@ class FoldedKeys:
         for key in match.keys:
             if key in self._places:
                 yield self._places[key]
-        if match.prefixes:
-            yield from [self._places[key] for key in self._keys() if key.startswith(match.prefixes)]
+        for prefix in match.prefixes:
+            keys = self._in_order()
+            for number in range(bisect_left(keys, prefix), len(keys)):
+                if not keys[number].startswith(prefix):
+                    break
+                yield self._places[keys[number]]
 
-    def _keys(self) -> Sequence[bytes]:
-        with self._mutex:  # or it might grow under our eyes
-            if len(self._sorted) != len(self._places):
-                self._sorted = list(self._places)
+    def _in_order(self) -> Sequence[bytes]:
+        """All keys by their bytes; replaced when there are more, never changed."""
+        with self._mutex:  # or they might grow under our eyes
+            known = len(self._sorted)
+            if known != len(self._places):
+                self._sorted = sorted([*self._sorted, *islice(self._places, known, None)])
             return self._sorted
 
     def _step(self, stop: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Any
 
 from penstock.errors import InvalidOption, OffsetTrimmed
@@ -12,7 +13,7 @@ from penstock.message import Message, Rows
 from penstock.topic.partitions import Partitions
 
 #: So many messages are looked up at a time.
-_AT_ONCE = 1000
+_AT_ONCE = 250
 
 
 def wanted(partitions: Partitions, key: Key, prefix: Prefix | None) -> Match | None:
@@ -40,12 +41,11 @@ def require_index(partitions: Partitions) -> None:
 
 def rows_between(log: Log, asked: Match, first: int, stop: int, limit: int) -> Iterator[list[Rows]]:
     """Messages that hold a wanted key, `limit` at most, some at a time."""
-    while limit > 0 and first < stop:
-        offsets = log.keyed.oldest(asked, first, stop, min(limit, _AT_ONCE))
-        if not offsets:
-            return
-        yield list(log.keyed.rows(offsets))
-        first, limit = offsets[-1] + 1, limit - len(offsets)
+    if limit <= 0 or first >= stop:
+        return
+    offsets = chain.from_iterable(log.keyed.ascending(asked, first, stop, limit))
+    while chosen := list(islice(offsets, _AT_ONCE)):
+        yield list(log.keyed.rows(chosen))
 
 
 def latest(partitions: Partitions, asked: Match) -> Message[Any] | None:
