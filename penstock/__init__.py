@@ -42,6 +42,9 @@ from penstock.errors import (
     OwnedElsewhere,
     PartitionLost,
     PenstockError,
+    PipelineChanged,
+    PipelineFailed,
+    PipelineRunning,
     ProducerFenced,
     ReadOnly,
     TopicReplaced,
@@ -50,6 +53,7 @@ from penstock.errors import (
     UnknownCodec,
     UnknownConsumer,
     UnknownFormat,
+    UnknownPipeline,
     UnknownTopic,
     UsageError,
     WriteTimeout,
@@ -65,7 +69,7 @@ if sys.platform == "win32":
 if TYPE_CHECKING:
     from penstock.consume.reader import Reader
     from penstock.message import Batch, Message, Receipt, Receipts
-    from penstock.store import Store, Topic, Transaction
+    from penstock.store import Pipeline, Store, Topic, Transaction
     from penstock.topic.scan import Scan
     from penstock.topic.writer import Writer
 
@@ -98,6 +102,10 @@ __all__ = [
     "OwnedElsewhere",
     "PartitionLost",
     "PenstockError",
+    "Pipeline",
+    "PipelineChanged",
+    "PipelineFailed",
+    "PipelineRunning",
     "ProducerFenced",
     "ReadOnly",
     "Reader",
@@ -113,6 +121,7 @@ __all__ = [
     "UnknownCodec",
     "UnknownConsumer",
     "UnknownFormat",
+    "UnknownPipeline",
     "UnknownTopic",
     "UsageError",
     "WriteTimeout",
@@ -128,6 +137,7 @@ __all__ = [
 _LAZY = {
     "Batch": "penstock.message",
     "Message": "penstock.message",
+    "Pipeline": "penstock.store",
     "Reader": "penstock.consume.reader",
     "Receipt": "penstock.message",
     "Receipts": "penstock.message",
