@@ -21,7 +21,7 @@ from penstock.lake.writing import Target, write
 from penstock.options import KIB
 
 _STEP = 8
-_FIRST_STEP_BYTES = 32 * KIB
+_FIRST_STEP_BYTES = 16 * KIB
 
 
 def chosen(files: Sequence[LakeFile], file_bytes: int) -> list[list[LakeFile]]:

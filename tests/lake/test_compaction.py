@@ -24,21 +24,21 @@ def file(first: int, size: int, *, date: datetime.date = DAY, partition: int = 0
 
 
 def test_neighbours_are_chosen_when_they_make_something_larger():
-    files = [file(at, 4 * KIB) for at in range(8)]
+    files = [file(at, 2 * KIB) for at in range(8)]
     assert compaction.chosen(files, 128 * MIB) == [files]
     assert compaction.chosen(files[:7], 128 * MIB) == []
     assert compaction.chosen([file(8, 40 * KIB), *files[:7]], 128 * MIB) == []
 
 
 def test_partitions_and_days_are_not_mixed():
-    files = [file(at, 5 * KIB, partition=at // 5) for at in range(10)]
+    files = [file(at, 3 * KIB, partition=at // 5) for at in range(10)]
     assert compaction.chosen(files, MIB) == []
-    files = [file(at, 5 * KIB, date=DAY if at < 5 else NEXT_DAY) for at in range(10)]
+    files = [file(at, 3 * KIB, date=DAY if at < 5 else NEXT_DAY) for at in range(10)]
     assert compaction.chosen(files, MIB) == [files[:5]]  # that day is over
 
 
 def test_a_large_file_among_small_ones_is_left_alone():
-    files = [file(at, MIB if at == 8 else 4 * KIB) for at in range(17)]
+    files = [file(at, MIB if at == 8 else 2 * KIB) for at in range(17)]
     assert compaction.chosen(files, MIB) == [files[:8], files[9:]]
 
 
