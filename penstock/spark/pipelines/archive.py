@@ -49,6 +49,8 @@ _ROUND_BYTES = 4096 * MIB
 _LOOK_S = 0.2
 _VACUUM_EVERY_S = 86400.0
 
+#: What to do about messages that retention took before they were archived.
+OnGap = Literal["raise", "skip"]
 _Work = TypeVar("_Work")
 
 
@@ -77,7 +79,7 @@ def archive(
     important: bool | None = None, schema: str | os.PathLike[str] | None = None,
     file_size: Size = FILE_BYTES, every: Duration = "10s", consumer: str | None = None,
     storage_options: Mapping[str, str] | None = None, compact: bool = True,
-    on_gap: Literal["raise", "skip"] = "raise", watch: pipelines.Watch = pipelines.unwatched,
+    on_gap: OnGap = "raise", watch: pipelines.Watch = pipelines.unwatched,
 ) -> ArchiveSummary:  # fmt: skip
     """Bring everything of a topic that is not in a Delta table yet into it, each message once.
 
@@ -95,7 +97,7 @@ def archive(
         place=place, file_bytes=size("file_size", file_size), every_s=seconds("every", every), follow=follow,
         compact=compact, spark=lambda: spark or session(master),
     )  # fmt: skip
-    one_of("on_gap", on_gap, ("raise", "skip"))
+    gap(on_gap)
     known_as = name or default_name(topic, place)
     fields = None if schema is None else _fields(schema, asked)
     with ExitStack() as stack:
@@ -124,6 +126,12 @@ def default_name(topic: str, place: Storage) -> str:
     """What an archive is called when nobody says: by its topic and the last part of the table's place."""
     base = re.sub(r"[^A-Za-z0-9._-]+", "-", place.uri.rsplit("/", 1)[-1])
     return f"archive-{topic}-{base}"[:200]
+
+
+def gap(text: str) -> OnGap:
+    """Understand `on_gap`; raises `InvalidOption`."""
+    one_of("on_gap", text, ("raise", "skip"))
+    return "skip" if text == "skip" else "raise"
 
 
 @dataclass(frozen=True, kw_only=True)
