@@ -98,7 +98,10 @@ class Archive:
     def check(self, store_id: str, topic_id: int, kind: Kind) -> None:
         """Raise unless this is the archive of that topic, of that kind."""
         if (self.origin.store_id, self.origin.topic_id) != (store_id, topic_id):
-            where = "an earlier topic of this store" if self.origin.store_id == store_id else "another store"
+            is_ours = self.origin.store_id == store_id
+            where = (
+                "this store: another topic, or an earlier one of that name" if is_ours else "another store"
+            )
             raise ForeignArchive(
                 f"{self.storage.uri} is the archive of {self.origin.topic!r} of {where}",
                 hint="an archive holds one topic as it was created once: use another table",
@@ -135,8 +138,8 @@ class Archive:
             keys = {self.origin.key(number): span.stop for number, span in spans.items()}
             self._commit([actions.added(each) for each in files], keys)
         except ConflictError:
-            self._discard(files)
-            raise
+            if not self._discard(files):
+                raise
         return True
 
     def replace(self, old: Sequence[LakeFile], new: Sequence[LakeFile]) -> None:
@@ -148,8 +151,8 @@ class Archive:
         try:
             self._commit(made, {self.origin.turn_key: turn + 1})
         except ConflictError:
-            self._discard(new)
-            raise
+            if not self._discard(new):
+                raise
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
         """Let the table have more columns; they may be null, and are in every row there is."""
@@ -189,11 +192,15 @@ class Archive:
             hint="run it again; it goes on from there",
         )
 
-    def _discard(self, staged: Sequence[LakeFile]) -> None:
-        """Delete what was not committed. A request that is sent twice may be refused by its own success."""
+    def _discard(self, staged: Sequence[LakeFile]) -> bool:
+        """Delete what was not committed; True if all of it was after all.
+
+        A request that is sent twice, since its answer was lost, is refused because of its own success.
+        """
         self.refresh()
         live = {each.path for each in self.files()}
         self.storage.delete(each.path for each in staged if each.path not in live)
+        return bool(staged) and all(each.path in live for each in staged)
 
     def _commit(self, made: Sequence[Any], keys: Mapping[str, int]) -> None:
         from deltalake.transaction import CommitProperties, Transaction

@@ -279,7 +279,7 @@ def test_a_table_of_a_topic_that_was_dropped_is_refused(store, run):
     run()
     store.drop_topic("orders")
     store.create_topic("orders").write(b"y")
-    with pytest.raises(penstock.ForeignArchive, match="an earlier topic"):
+    with pytest.raises(penstock.ForeignArchive, match="an earlier one of that name"):
         run()
 
 

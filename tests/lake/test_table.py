@@ -6,6 +6,7 @@ import time
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 import penstock
 from penstock.lake.layout import RAW_SCHEMA
@@ -59,6 +60,21 @@ def test_a_stale_committer_is_refused_and_leaves_nothing(tmp_path):
         theirs.append(staged(theirs.storage, 0, 10), {0: Span(0, 10)})
     assert parquet_files(tmp_path / "t") == {each.path for each in files}
     assert theirs.files() == files
+
+
+def test_a_commit_that_was_refused_by_its_own_success_is_one(tmp_path, monkeypatch):
+    """The answer to the request was lost, it was sent again, and the version was there."""
+    archive = new_table(tmp_path / "t")
+    commit = DeltaTable.create_write_transaction
+
+    def twice(*arguments, **named):
+        commit(*arguments, **named)
+        raise CommitFailedError("Concurrent transaction failed")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", twice)
+    assert archive.append(files := staged(archive.storage, 0, 10), {0: Span(0, 10)})
+    assert parquet_files(tmp_path / "t") == {each.path for each in files}
+    assert open_archive(archive.storage).next_offset(0) == 10
 
 
 def test_commits_of_different_partitions_do_not_disturb_each_other(tmp_path):
@@ -133,7 +149,10 @@ def test_nothing_and_no_delta_table_and_no_archive_are_told_apart(tmp_path):
 
 @pytest.mark.parametrize(
     ("origin", "told"),
-    [(Origin("store-2", 7, "orders"), "another store"), (Origin("store-1", 8, "orders"), "an earlier topic")],
+    [
+        (Origin("store-2", 7, "orders"), "another store"),
+        (Origin("store-1", 8, "orders"), "this store: another topic, or an earlier"),
+    ],
 )
 def test_the_archive_of_another_topic_is_refused(tmp_path, origin, told):
     new_table(tmp_path / "t")

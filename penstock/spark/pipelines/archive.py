@@ -95,7 +95,7 @@ def archive(
     place = storage(table, storage_options)
     asked = _Asked(
         place=place, file_bytes=size("file_size", file_size), every_s=seconds("every", every), follow=follow,
-        compact=compact, spark=lambda: spark or session(master),
+        compact=compact, spark=lambda: session(master) if spark is None else spark,
     )  # fmt: skip
     gap(on_gap)
     known_as = name or default_name(topic, place)
@@ -181,10 +181,10 @@ class _Loop:
 
     def _begin(self) -> dict[int, int]:
         """Where the table stands. A topic is archived from its first message on; later partitions from 0."""
-        ends = {log.partition: log.bounds().start for log in self._topic._partitions.logs()}
-        stands = {number: self._table.next_offset(number) for number in ends}
+        starts = {log.partition: log.bounds().start for log in self._topic._partitions.logs()}
+        stands = {number: self._table.next_offset(number) for number in starts}
         is_new = all(at is None for at in stands.values())
-        begin = {number: (start if is_new else 0) for number, start in ends.items()}
+        begin = {number: (start if is_new else 0) for number, start in starts.items()}
         return begin | {number: at for number, at in stands.items() if at is not None}
 
     def _round(self, begin: Mapping[int, int]) -> dict[int, int] | None:
@@ -200,10 +200,11 @@ class _Loop:
             error.hint = 'important=True makes retention wait; on_gap="skip" goes on, with a gap in the table'
             raise
         moved = self._decoded(end)
-        self._table.append(files, _spans(begin, moved))
+        is_new = self._table.append(files, _spans(begin, moved))
         self._query.done(end)
-        self._done.add(files)
-        self._run.report(rows=sum(each.rows for each in files), last_batch=self._table.version)
+        if is_new:
+            self._done.add(files)
+            self._run.report(rows=sum(each.rows for each in files), last_batch=self._table.version)
         if self._asked.compact:
             self._compact()
         return moved
