@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
@@ -31,7 +32,7 @@ from penstock.errors import (
 )
 from penstock.lake import actions
 from penstock.lake.layout import DATE, WITH_STATISTICS, Kind, LakeFile
-from penstock.lake.storage import Storage, first_line, unwritable
+from penstock.lake.storage import Storage, first_line, unwritable, writing_to
 from penstock.lake.writing import is_ours
 
 #: Keys in the table's configuration.
@@ -229,8 +230,19 @@ class Archive:
         except (DeltaError, OSError) as error:
             raise unwritable(self.storage, error) from error
         self.refresh()
-        for version in range(before + 1, self.version + 1):
-            self.storage.sync(f"_delta_log/{version:020d}.json")
+        self._make_last(before)
+
+    def _make_last(self, before: int) -> None:
+        """Sync what deltalake wrote since that version: it leaves that to the machine's leisure."""
+        names = [
+            f"{version:020d}.{kind}"
+            for version in range(before + 1, self.version + 1)
+            for kind in ("json", "checkpoint.parquet")
+        ]
+        with writing_to(self.storage):
+            for name in (*names, "_last_checkpoint"):
+                with suppress(FileNotFoundError):  # not every version has a checkpoint
+                    self.storage.sync(f"_delta_log/{name}")
 
 
 def open_archive(storage: Storage) -> Archive:

@@ -7,10 +7,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction
 
 import penstock
 from penstock.lake.layout import RAW_SCHEMA
-from penstock.lake.storage import storage
+from penstock.lake.storage import Storage, storage
 from penstock.lake.table import Origin, Span, open_archive, open_or_create
 from tests.lake.kit import ORIGIN, new_table, parquet_files, staged
 
@@ -184,3 +185,19 @@ def test_a_place_that_cannot_be_written_to_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(penstock.ReadOnly, match="cannot be written to"):
         open_or_create(storage(tmp_path / "file" / "t"), ORIGIN, "raw", RAW_SCHEMA)
+
+
+def test_a_file_that_someone_else_put_in_is_told(tmp_path):
+    archive = new_table(tmp_path / "t")
+    strange = AddAction("date=2026-03-01/x.parquet", 1, {"date": "2026-03-01"}, 0, True, "{}")
+    DeltaTable(archive.storage.uri).create_write_transaction([strange], "append", RAW_SCHEMA, ["date"])
+    with pytest.raises(penstock.DataError, match=r"x\.parquet, which no archive wrote"):
+        open_archive(archive.storage).files()
+
+
+def test_every_commit_is_made_to_last(tmp_path, monkeypatch):
+    archive = new_table(tmp_path / "t")
+    synced: list[str] = []
+    monkeypatch.setattr(Storage, "sync", lambda self, path: synced.append(path))
+    archive.append([], {0: Span(0, 1)})
+    assert "_delta_log/00000000000000000001.json" in synced
