@@ -68,6 +68,7 @@ if sys.platform == "win32":
 
 if TYPE_CHECKING:
     from penstock.consume.reader import Reader
+    from penstock.faces.events import Events
     from penstock.message import Batch, Message, Receipt, Receipts
     from penstock.store import Pipeline, Store, Topic, Transaction
     from penstock.topic.scan import Scan
@@ -85,6 +86,7 @@ __all__ = [
     "Corrupt",
     "DataError",
     "DiskFull",
+    "Events",
     "Files",
     "ForeignArchive",
     "InvalidOption",
@@ -136,6 +138,7 @@ __all__ = [
 #: executors do without.
 _LAZY = {
     "Batch": "penstock.message",
+    "Events": "penstock.faces.events",
     "Message": "penstock.message",
     "Pipeline": "penstock.store",
     "Reader": "penstock.consume.reader",

@@ -29,7 +29,7 @@ class Scan(Generic[V]):
 
     @property
     def ranges(self) -> list[tuple[int, int, int]]:
-        """(partition, first offset, offset behind the last) of what this scan reads."""
+        """(partition, first offset, offset behind the last) of what this scan goes over."""
         return self.blocking.ranges
 
     def __aiter__(self) -> AsyncIterator[Batch[V]]:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar, overload
 
 from penstock import store as sync
+from penstock.aio.events import Events
 from penstock.aio.group import Group
 from penstock.aio.opening import Opening
 from penstock.aio.threads import Threads, in_own_thread
@@ -135,6 +136,14 @@ class Store:
         A `name` is never committed twice: the second one raises `AlreadyCommitted`.
         """
         return Transaction(self._store.transaction(name=name), self._threads)
+
+    async def events(self, topic: str = "events") -> Events:
+        """Live events: `push` under a key, `subscribe` to keys; the topic is made at first use.
+
+        A topic that is there must have one partition and `index="key"`; a new one keeps events for an hour.
+        """
+        blocking = await self._threads.run(self._store.events, topic)
+        return Events(blocking, await self.topic(topic), self._threads)
 
     # Consumers.
 

@@ -17,13 +17,13 @@ from penstock.aio.threads import Threads
 from penstock.aio.writer import Writer
 from penstock.consume import reader as consume
 from penstock.consume.options import Moment
+from penstock.keys import Key, Prefix, checked_key
 from penstock.message import Batch, Message, Receipt, Receipts, V
 from penstock.options import Duration, Place, Size, Sync, TopicOptions, identifier, nanoseconds, seconds
 from penstock.store.consumers import ConsumerStats
 from penstock.store.topic import TopicStats
 from penstock.topic.buffer import Extras
-from penstock.topic.checks import checked_headers, checked_key, checked_value
-from penstock.topic.outgoing import Key
+from penstock.topic.checks import checked_headers, checked_value
 from penstock.topic.retention import VacuumReport
 from penstock.topic.routing import Partitioner
 
@@ -124,32 +124,43 @@ class Topic(Generic[V]):
 
     async def read(
         self, *, partition: int | None = None, start: Place = "earliest", stop: Place | None = None,
-        limit: int = 1000,
+        key: Key = None, prefix: Prefix | None = None, limit: int = 1000,
     ) -> Batch[V]:  # fmt: skip
         """Up to `limit` messages from `start` on; empty at the end, never waits.
 
         Without a partition: partition after partition. Raises `OutOfRange` for an offset that retention
-        took or that lies beyond the end.
+        took or that lies beyond the end. On a topic with `index="key"`, `key` reads only messages of that
+        key, and `prefix` those whose key begins so: a text with its first characters, an array
+        (`["chat", 345]`) with its first elements.
         """
         return await self._threads.run(
-            self._topic.read, partition=partition, start=start, stop=stop, limit=limit
+            self._topic.read, partition=partition, start=start, stop=stop, key=key, prefix=prefix, limit=limit
         )
 
     async def get(self, offset: int, *, partition: int = 0) -> Message[V]:
         """The one message at `offset`; raises `OutOfRange` when it is not there (any more, or yet)."""
         return await self._threads.run(self._topic.get, offset, partition=partition)
 
+    async def latest(self, key: Key) -> Message[V] | None:
+        """The newest message of a key, also a tombstone; None when there is none. Needs `index="key"`.
+
+        Where a key is in several partitions, that is the one written last.
+        """
+        return await self._threads.run(self._topic.latest, key)
+
     async def scan(
         self, *, partition: int | None = None, start: Place = "earliest", stop: Place = "latest",
-        columns: Sequence[str] | None = None,
+        key: Key = None, prefix: Prefix | None = None, columns: Sequence[str] | None = None,
     ) -> Scan[V]:  # fmt: skip
         """A lazy pass from `start` to `stop`, in constant memory; takes part in Arrow, DuckDB, Polars.
 
-        `columns` names those that its Arrow batches shall have: fewer are quicker.
+        `columns` names those that its Arrow batches shall have: fewer are quicker. `key` and `prefix` are
+        as for `read`.
         """
         scan = await self._threads.run(
-            self._topic.scan, partition=partition, start=start, stop=stop, columns=columns
-        )
+            self._topic.scan, partition=partition, start=start, stop=stop, key=key, prefix=prefix,
+            columns=columns,
+        )  # fmt: skip
         return Scan(scan, self._threads)
 
     def reader(

@@ -13,8 +13,8 @@ from penstock import store as sync
 from penstock.aio.scan import Scan
 from penstock.aio.threads import Threads
 from penstock.aio.topic import Topic
+from penstock.keys import Key
 from penstock.message import Stored, V
-from penstock.topic.outgoing import Key
 
 P = ParamSpec("P")
 T = TypeVar("T")

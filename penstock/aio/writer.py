@@ -18,13 +18,12 @@ from typing import Any, Generic
 from penstock.aio.scan import Scan
 from penstock.aio.threads import Threads
 from penstock.errors import Closed, InvalidOption, PenstockError, WriteTimeout
+from penstock.keys import Key, checked_key
 from penstock.log.frame import RAW
 from penstock.message import Receipts, V
 from penstock.options import KIB
 from penstock.topic import writer
 from penstock.topic.buffer import NO_EXTRAS, Entry, weight
-from penstock.topic.checks import checked_key
-from penstock.topic.outgoing import Key
 from penstock.topic.packing import Packing
 from penstock.topic.partitions import FRAME_BYTES, FRAME_MESSAGES
 from penstock.topic.producer_writer import MIXED, ProducerWriter, refuse_back

@@ -17,6 +17,7 @@ from penstock import Store
 from penstock.cli.output import say
 from penstock.clock import Clock
 from penstock.errors import InvalidOption
+from penstock.keys import Prefix, spoken_key, spoken_prefix
 from penstock.options import Place, spot
 
 DEFAULT_STORE = "penstock-data"
@@ -71,6 +72,16 @@ def open_to_write(path: str, *, create: bool = False) -> Store:
     if is_new:
         say(f"created store {path}")
     return store
+
+
+def typed_key(text: str) -> bytes:
+    """A key as it is typed: an array in JSON if it begins with `[`, else the bytes that were typed."""
+    return spoken_key(text) if text.startswith("[") else os.fsencode(text)
+
+
+def typed_prefix(text: str) -> Prefix:
+    """The beginning of a key, likewise."""
+    return spoken_prefix(text) if text.startswith("[") else os.fsencode(text)
 
 
 def parse_place(text: str) -> Place:

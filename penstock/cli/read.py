@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import StrEnum
+from itertools import islice
 from typing import Annotated, Literal, NamedTuple
 
 import typer
@@ -18,9 +19,12 @@ from penstock.cli.arguments import (
     open_to_read,
     open_to_write,
     parse_place,
+    typed_key,
+    typed_prefix,
 )
 from penstock.cli.formats import FORMATS, Format
 from penstock.errors import InvalidOption
+from penstock.keys import Prefix
 from penstock.message import Batch
 from penstock.options import Place
 
@@ -44,6 +48,12 @@ class _Wanted(NamedTuple):
     consumer: str | None
     follow: bool
     on_gap: Literal["raise", "skip"]
+    key: bytes | None
+    prefix: Prefix | None
+
+    @property
+    def by_key(self) -> bool:
+        return self.key is not None or self.prefix is not None
 
 
 def read(
@@ -70,6 +80,15 @@ def read(
             help="Go on where this consumer stands, and commit what was printed; made at first use.",
         ),
     ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key", "-k", metavar="KEY", help='Only messages of this key; ["chat",345] is an array.'
+        ),
+    ] = None,
+    prefix: Annotated[
+        str | None, typer.Option("--prefix", metavar="KEY", help="Only messages whose key begins like this.")
+    ] = None,
     format: Annotated[
         Format | None, typer.Option("--format", help="How messages are printed.", show_default="text")
     ] = None,
@@ -88,11 +107,16 @@ def read(
     wanted = _Wanted(
         None if start is None else parse_place(start), None if stop is None else parse_place(stop),
         limit, partition, consumer, follow, on_gap.value,
+        None if key is None else typed_key(key), None if prefix is None else typed_prefix(prefix),
     )  # fmt: skip
+    if wanted.by_key and (follow or consumer is not None or on_gap is OnGap.SKIP):
+        raise InvalidOption(
+            "--key and --prefix look up what is there", hint="leave --follow, --consumer and --on-gap out"
+        )
     if follow and stop is not None:
         raise InvalidOption("--follow never ends, so it has no --to", hint="give one of them")
     with (open_to_read if consumer is None else open_to_write)(store) as opened:
-        _print(opened.topic(topic), wanted, form)
+        (_print_by_key if wanted.by_key else _print)(opened.topic(topic), wanted, form)
 
 
 def _print(topic: Topic, wanted: _Wanted, form: Callable[[Message], bytes]) -> None:
@@ -110,6 +134,23 @@ def _print(topic: Topic, wanted: _Wanted, form: Callable[[Message], bytes]) -> N
             output.put(b"".join(map(form, messages)))
             if wanted.consumer is not None:
                 _commit(reader, batch, messages)
+
+
+def _print_by_key(topic: Topic, wanted: _Wanted, form: Callable[[Message], bytes]) -> None:
+    if topic.options.index != "key":
+        raise InvalidOption(
+            f"topic {topic.name!r} has no index of its keys",
+            hint=f"`penstock topic alter {topic.name} --index key` gives it one",
+        )
+    scan = topic.scan(
+        partition=wanted.partition,
+        start="earliest" if wanted.start is None else wanted.start,
+        stop="latest" if wanted.stop is None else wanted.stop,
+        key=wanted.key,
+        prefix=wanted.prefix,
+    )
+    for message in islice(scan.messages(), wanted.limit):
+        output.put(form(message))
 
 
 def _batches(

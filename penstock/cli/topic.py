@@ -64,6 +64,10 @@ _Compress = Annotated[
     str | None, typer.Option("--compress", metavar="zstd|none", help="Compress each batch as a whole.")
 ]
 
+_Index = Annotated[
+    str | None, typer.Option("--index", metavar="key|none", help="Let messages be read by their key.")
+]
+
 
 @dataclass(frozen=True)
 class TopicDetails:
@@ -102,6 +106,7 @@ def create(
     partitioner: _Partitioner = None,
     codecs: _Codecs = None,
     compress: _Compress = None,
+    index: _Index = None,
     exists_ok: Annotated[
         bool, flag("--exists-ok", help="Accept a topic that is there, unless these options differ.")
     ] = False,
@@ -112,7 +117,7 @@ def create(
     options = _options(
         partitions=partitions, retention=retention, max_bytes=max_bytes, sync=sync,
         segment_bytes=segment_bytes, segment_age=segment_age, max_message_bytes=max_message_bytes,
-        partitioner=partitioner, codecs=codecs and codecs.split(","), compress=compress,
+        partitioner=partitioner, codecs=codecs and codecs.split(","), compress=compress, index=index,
     )  # fmt: skip
     topic_name(topic)
     TopicOptions(**topic_changes(options))  # what is wrong fails before a store is made
@@ -171,6 +176,7 @@ def alter(
     partitioner: _Partitioner = None,
     codecs: _Codecs = None,
     compress: _Compress = None,
+    index: _Index = None,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -178,7 +184,7 @@ def alter(
     options = _options(
         partitions=partitions, retention=retention, max_bytes=max_bytes, sync=sync,
         segment_bytes=segment_bytes, segment_age=segment_age, max_message_bytes=max_message_bytes,
-        partitioner=partitioner, codecs=codecs and codecs.split(","), compress=compress,
+        partitioner=partitioner, codecs=codecs and codecs.split(","), compress=compress, index=index,
     )  # fmt: skip
     if not options:
         raise InvalidOption("nothing to alter", hint="name an option, such as --retention 7d")
@@ -235,7 +241,7 @@ def _details(topic: Topic) -> TopicDetails:
 
 def _options(**given: Any) -> dict[str, Any]:
     """The options that were given; "none" clears a limit."""
-    limits = ("retention", "max_bytes", "codecs", "compress")
+    limits = ("retention", "max_bytes", "codecs", "compress", "index")
     return {
         name: None if name in limits and value in ("none", ["none"]) else value
         for name, value in given.items()

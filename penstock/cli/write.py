@@ -13,7 +13,7 @@ import typer
 
 from penstock import Receipt, Receipts, Store, Topic, Writer
 from penstock.cli import output, units
-from penstock.cli.arguments import JsonOption, StoreOption, TopicArgument, flag, open_to_write
+from penstock.cli.arguments import JsonOption, StoreOption, TopicArgument, flag, open_to_write, typed_key
 from penstock.codecs import number_of
 from penstock.errors import InvalidOption, MessageTooLarge, UnknownTopic
 from penstock.options import KEY_BYTES_MAX, TopicOptions, identifier, topic_name
@@ -154,7 +154,7 @@ def write(
     """
     topic_name(topic)
     common = _Common(
-        None if key is None else os.fsencode(key),
+        None if key is None else typed_key(key),
         _headers(header or []),
         partition,
         None if timestamp is None else units.parse_moment(timestamp),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from penstock.errors import Corrupt, OffsetTrimmed, TopicReplaced
+from penstock.errors import Corrupt
 from penstock.log import compression, frame, tiny
 from penstock.log.frame import Frame
 from penstock.log.rows import FrameRows, MessageRows, rows_that_fit
@@ -46,14 +46,8 @@ class Cursor:
         `TopicReplaced` when the topic was dropped. The cursor does not move then.
         """
         while True:
-            bounds = self._view.bounds()
-            if bounds.dropped:
-                raise TopicReplaced(
-                    f"topic {self._view.topic!r} was dropped", hint="open it anew by its name"
-                )
+            bounds = self._view.readable_from(self.offset)
             end = bounds.end if stop is None else min(stop, bounds.end)
-            if self.offset < bounds.start:
-                raise self._trimmed(bounds)
             if self.offset >= end:
                 return []
             base = self._view.segment_of(self.offset, bounds)
@@ -245,10 +239,3 @@ class Cursor:
         compression.require()  # a missing library is said before the cursor moves
         begun = self._begun
         return begun if begun is not None and begun.head == found.head else found
-
-    def _trimmed(self, bounds: Bounds) -> OffsetTrimmed:
-        return OffsetTrimmed(
-            f"offset {self.offset} of {self._view.topic!r} partition {self._view.folder.partition} is gone: "
-            f"the first one left is {bounds.start}",
-            partition=self._view.folder.partition, offset=self.offset, first=bounds.start,
-        )  # fmt: skip

@@ -18,6 +18,8 @@ from penstock.log.records import AppendRecord, DurableRecord, ShownRecord
 DATA = ".data"
 INDEX = ".index"
 TIME_INDEX = ".timeindex"
+#: Of topics with index="key".
+KEY_INDEX = ".keyindex"
 DELETED = ".deleted"
 #: Checkpoints of what is known of producers: at a segment's beginning, and where partitions were added.
 PRODUCERS = ".producers"

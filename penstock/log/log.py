@@ -4,7 +4,8 @@ Log        what the layers above use
 ├─ Appender    append, adopt, roll           (append.py)
 ├─ Syncer      group commit                  (sync.py)
 ├─ View        bounds and open segments      (view.py)
-│  └─ Cursor   reading forward               (cursor.py)
+│  ├─ Cursor   reading forward               (cursor.py)
+│  └─ Keyed    reading by key                (keyed.py)
 └─ trim, tidy  vacuum, indexes, repacking    (trim.py, here)
 """
 
@@ -13,11 +14,12 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from penstock.clock import Clock
 from penstock.errors import NotDurable, TopicReplaced
 from penstock.files import Files
-from penstock.log import index, repack, trim
+from penstock.log import index, keyed, repack, trim
 from penstock.log.append import Appended, Appender
 from penstock.log.cursor import Cursor
 from penstock.log.encode import Draft
@@ -70,6 +72,8 @@ class Log:
         self._appender = Appender(self.folder, options, committed, require_topic, ledger or NoLedger())
         self._syncer = Syncer(self.folder)
         self.view = View(self.folder, options, topic, None if read_only else self._recover_if_needed)
+        #: Messages by their key.
+        self.keyed = keyed.Keyed(self.view)
 
     @property
     def options(self) -> TopicOptions:
@@ -214,26 +218,32 @@ class Log:
         """
         bounds = self.bounds()
         done = 0
-        for base in self.view.segments():
+        for base, following in pairwise(self.view.segments()):
             if base >= bounds.segment:
                 break
-            done += self._finish(base)
+            done += self._finish(base, following)
         tidy_checkpoints(self.folder, bounds.segment)
         self._appender.sealed.clear()
         return done
 
-    def _finish(self, base: int) -> bool:
+    def _finish(self, base: int, following: int) -> bool:
         try:
-            segment = self.view.sealed(base)
-            if index.load(self.folder, base, segment.generation, segment.index.salt) is not None:
-                return False
-            if repack.is_worth_it(segment):
-                repack.repack(self.folder, segment, compress=self.options.compress is not None)
-                self.view.forget()
-                segment = self.view.sealed(base)
-            index.save(self.folder, segment.index)
+            done = self._index(base)
+            if self.options.index == "key":
+                done |= keyed.store_keys(self.view, base, following)
         except FileNotFoundError:
             return False  # vacuumed away meanwhile
+        return done
+
+    def _index(self, base: int) -> bool:
+        segment = self.view.sealed(base)
+        if index.load(self.folder, base, segment.generation, segment.index.salt) is not None:
+            return False
+        if repack.is_worth_it(segment):
+            repack.repack(self.folder, segment, compress=self.options.compress is not None)
+            self.view.forget()
+            segment = self.view.sealed(base)
+        index.save(self.folder, segment.index)
         return True
 
     def trim(self, start: int) -> trim.Trimmed:

@@ -61,14 +61,15 @@ class Mender(Tip):
         """A, when nothing is left to finish. The append lock is held."""
         folder = self.folder
         a, tail = folder.read_append(), folder.read_tail()
+        if tail is not None and tail[0].dropped:
+            # We have the lock, so whoever dropped it is done, or died before the rows were gone.
+            self._require_topic()
         if a is None or tail is None or not a.boot == tail[0].boot == tail[1].boot == folder.boot:
             a, tail = self._recovered()
         elif not self._is_headed(a):
             a, tail = self._recovered()  # keeps it as it is, and begins a new segment
         shown, durable = tail
         if shown.dropped:
-            # We have the lock, so whoever dropped it is done, or died before the rows were gone.
-            self._require_topic()
             shown = shown._replace(flags=shown.flags & ~records.DROPPED)
             folder.publish_shown(shown)
         self._shown, self._durable = shown, durable

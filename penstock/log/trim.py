@@ -13,7 +13,7 @@ from typing import NamedTuple
 from penstock.clock import NANOSECONDS
 from penstock.log.append import Appender
 from penstock.log.fold import keep_later_checkpoint
-from penstock.log.folder import COMPANIONS, DELETED, PRODUCERS, Folder, file_bytes
+from penstock.log.folder import COMPANIONS, DELETED, KEY_INDEX, PRODUCERS, Folder, file_bytes
 from penstock.log.tip import refusal
 from penstock.log.view import View
 
@@ -58,7 +58,7 @@ def _remove_below(folder: Folder, view: View, start: int) -> tuple[int, int]:
         size += file_bytes(folder, base)
         mark = f".{folder.clock.now_ns()}{DELETED}"
         folder.files.rename(path, path + mark)
-        for kind in (*COMPANIONS, PRODUCERS):
+        for kind in (*COMPANIONS, KEY_INDEX, PRODUCERS):
             _unlink(folder, folder.segment_path(base, kind))
         count += 1
     if count:

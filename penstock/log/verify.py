@@ -16,8 +16,9 @@ from penstock.errors import UnknownFormat
 from penstock.log import facts, index
 from penstock.log.columns import Buffer
 from penstock.log.findings import Checked, Finding, damage, note
-from penstock.log.folder import COMPANIONS, GATE_PRODUCERS, INDEX, PRODUCERS, Folder
+from penstock.log.folder import COMPANIONS, GATE_PRODUCERS, INDEX, KEY_INDEX, PRODUCERS, Folder
 from penstock.log.index import Index
+from penstock.log.keyindex import StoredKeys
 from penstock.log.records import DURABLE_AT, DurableRecord, ShownRecord
 from penstock.log.recovery import Survey, survey
 from penstock.log.segment import SEGMENT_HEADER_BYTES, SegmentHead, parse_head, read_head
@@ -148,6 +149,7 @@ class PartitionVerifier:
             stop = stored.stop
         elif not holes:
             yield from self._index(base, stored, rebuilt)
+            yield from self._key_index(base, data)
         if following < stop:
             yield damage(path, byte, "offsets overlap with the next segment", following, stop)
         elif following > stop:
@@ -212,6 +214,16 @@ class PartitionVerifier:
             yield note(path, None, f"{state}: readers make one for themselves, a vacuum stores it")
         elif not _equal(stored, rebuilt):
             yield note(path, None, "the index does not say what the data says: remove it, it is made anew")
+
+    def _key_index(self, base: int, data: Buffer) -> Iterator[Finding]:
+        """Only topics with an index of their keys have one; it may be missing at any time."""
+        path, head = self._folder.segment_path(base, KEY_INDEX), parse_head(data)
+        if head is None or not self._folder.files.exists(path):
+            return
+        stored = StoredKeys.open(self._folder, head)
+        if stored is None or not stored.is_sound():
+            what = "the key index is damaged or made for other data"
+            yield note(path, None, f"{what}: readers make one for themselves, a vacuum stores it")
 
     def _read(self, base: int, *, mapped: bool) -> Buffer:
         """The segment's bytes. The last one is copied: it may be cut while we look at it."""

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from penstock.errors import Corrupt
+from penstock.errors import Corrupt, OffsetTrimmed, TopicReplaced
 from penstock.log import index, records
 from penstock.log.active import ActiveFile
 from penstock.log.folder import Folder, file_bytes
@@ -70,6 +70,19 @@ class View:
         shows = shown if self._options.sync == "os" else durable
         bounds = Bounds(shown.start, shows.end, shows.segment, shows.byte, shown.dropped)
         self._seen = raw, bounds  # one assignment: other threads see both or neither
+        return bounds
+
+    def readable_from(self, offset: int) -> Bounds:
+        """What can be read at this moment; raises `TopicReplaced`, and `OffsetTrimmed` below the start."""
+        bounds = self.bounds()
+        if bounds.dropped:
+            raise TopicReplaced(f"topic {self.topic!r} was dropped", hint="open it anew by its name")
+        if offset < bounds.start:
+            raise OffsetTrimmed(
+                f"offset {offset} of {self.topic!r} partition {self.folder.partition} is gone: "
+                f"the first one left is {bounds.start}",
+                partition=self.folder.partition, offset=offset, first=bounds.start,
+            )  # fmt: skip
         return bounds
 
     def segment_of(self, offset: int, bounds: Bounds) -> int:

@@ -27,6 +27,7 @@ from penstock.errors import (
     TopicReplaced,
     WrongType,
 )
+from penstock.faces.events import Events
 from penstock.files import Files, refuse_network_file_system
 from penstock.locks import FORKED, forget_in_child
 from penstock.options import Duration, Place, TopicOptions, identifier, topic_changes, topic_name
@@ -36,6 +37,8 @@ from penstock.state.pipelines import Pipelines
 from penstock.state.topics import TopicRecord, Topics
 from penstock.state.transactions import Transactions
 from penstock.store import pipelines
+from penstock.store.events import OPTIONS as EVENT_OPTIONS
+from penstock.store.events import open_events
 from penstock.store.folders import TopicFolders
 from penstock.store.ownership import Ownership
 from penstock.store.pipelines import Pipeline
@@ -222,6 +225,16 @@ class Store:
         if name is not None:
             identifier("a transaction's name", name)
         return Transaction(self._transactions, self.topic, self._clock.now_ns, self._open_transactions, name)
+
+    def events(self, topic: str = "events") -> Events:
+        """Live events: `push` under a key, `subscribe` to keys; the topic is made at first use.
+
+        A topic that is there must have one partition and `index="key"`; a new one keeps events for an hour.
+        """
+        return open_events(
+            topic_name(topic), self.topic,
+            lambda name: self.create_topic(name, exists_ok=True, **EVENT_OPTIONS), self.transaction,
+        )  # fmt: skip
 
     # Consumers.
 
@@ -436,6 +449,7 @@ def _settle(partitions: Partitions) -> None:
     """sync="os": on a clean close everything goes to disk, and offsets set aside are given back."""
     for log in list(partitions._logs.values()):
         try:
+            log.bounds()  # says so when it was dropped: a sync would only find that its file is gone
             log.sync_all()
             log.lower_reserve()
         except TopicReplaced:

@@ -15,6 +15,7 @@ from penstock.errors import (
     OutOfRange,
     TopicReplaced,
 )
+from penstock.keys import Key, Prefix, match
 from penstock.log.folder import file_bytes
 from penstock.log.frame import RAW
 from penstock.message import Batch, Message, Receipt, Receipts, Rows, V, typed
@@ -38,7 +39,8 @@ from penstock.state.database import refuse_read_only
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
 from penstock.topic import outgoing
-from penstock.topic.outgoing import Key, Value
+from penstock.topic.keyed import latest, require_index, rows_between, wanted
+from penstock.topic.outgoing import Value
 from penstock.topic.packing import allowed_codec, packing, refuse_codec
 from penstock.topic.partitions import NOBODY, Landed, Outgoing, Partitions
 from penstock.topic.producer_writer import ProducerWriter
@@ -192,21 +194,29 @@ class Topic(Generic[V]):
 
     def read(
         self, *, partition: int | None = None, start: Place = "earliest", stop: Place | None = None,
-        limit: int = 1000,
+        key: Key = None, prefix: Prefix | None = None, limit: int = 1000,
     ) -> Batch[V]:  # fmt: skip
         """Up to `limit` messages from `start` on; empty at the end, never waits.
 
         Without a partition: partition after partition. Raises `OutOfRange` for an offset that retention
-        took or that lies beyond the end.
+        took or that lies beyond the end. On a topic with `index="key"`, `key` reads only messages of that
+        key, and `prefix` those whose key begins so: a text with its first characters, an array
+        (`["chat", 345]`) with its first elements.
         """
         whole("limit", limit, 1, 2**31)
         partitions = self._partitions
+        asked = wanted(partitions, key, prefix)
         now = partitions.clock.now_ns()
         rows: list[Rows] = []
         for number in range(len(partitions)) if partition is None else (partition,):
             log = partitions.log(number)
             first = partitions.begin(number, start, now)
             last = log.resolve(LATEST if stop is None else spot(stop, number, now))
+            if asked is not None:
+                for found in rows_between(log, asked, first, last, limit):
+                    rows += found
+                    limit -= sum(map(len, found))
+                continue
             cursor = log.cursor(first)
             while limit > 0 and cursor.offset < last and (found := cursor.read(limit, _READ_BYTES, last)):
                 rows += found
@@ -221,17 +231,29 @@ class Topic(Generic[V]):
             raise self._nothing_at(partition, offset)
         return message if self._decode is None else typed(message, self._decode)  # type: ignore[return-value]
 
+    def latest(self, key: Key) -> Message[V] | None:
+        """The newest message of a key, also a tombstone; None when there is none. Needs `index="key"`.
+
+        Where a key is in several partitions, that is the one written last.
+        """
+        asked = match((key,))
+        require_index(self._partitions)
+        message = latest(self._partitions, asked)
+        return message if message is None or self._decode is None else typed(message, self._decode)
+
     def scan(
         self, *, partition: int | None = None, start: Place = "earliest", stop: Place = "latest",
-        columns: Sequence[str] | None = None,
+        key: Key = None, prefix: Prefix | None = None, columns: Sequence[str] | None = None,
     ) -> Scan[V]:  # fmt: skip
         """A lazy pass from `start` to `stop`, in constant memory; takes part in Arrow, DuckDB, Polars.
 
-        `columns` names those that its Arrow batches shall have: fewer are quicker.
+        `columns` names those that its Arrow batches shall have: fewer are quicker. `key` and `prefix` are
+        as for `read`.
         """
         if partition is not None:
             self._partitions.check(partition)
-        return Scan(self._partitions, partition, start, stop, columns, self._decode)
+        asked = wanted(self._partitions, key, prefix)
+        return Scan(self._partitions, partition, start, stop, columns, self._decode, asked)
 
     def reader(
         self, *, consumer: str | None = None, start: Place = "earliest",

@@ -26,6 +26,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Protocol
 
 from penstock.errors import Closed, NotDurable, PenstockError, UsageError
+from penstock.keys import Key
 from penstock.locks import FORKED, forget_in_child
 from penstock.log.append import Appended, Rerouted
 from penstock.log.frame import RAW
@@ -37,7 +38,6 @@ from penstock.options import KEY_BYTES_MAX
 from penstock.state.transactions import Move, Part, Transactions
 from penstock.store.topic import Topic
 from penstock.topic import outgoing
-from penstock.topic.outgoing import Key
 from penstock.topic.packing import packing
 from penstock.topic.partitions import Partitions
 from penstock.topic.scan import Scan

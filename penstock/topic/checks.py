@@ -9,30 +9,11 @@ from penstock.errors import InvalidOption, MessageTooLarge, WrongType
 from penstock.message import Headers
 from penstock.options import (
     HEADERS_BYTES_MAX,
-    KEY_BYTES_MAX,
     SEQNO_MAX,
     TIME_MAX_NS,
     TIME_MIN_NS,
     whole,
 )
-
-
-def checked_key(key: str | bytes | None) -> bytes | None:
-    """A key as it is stored: text is its UTF-8."""
-    if key is None:
-        return None
-    if isinstance(key, str):
-        try:
-            key = key.encode()
-        except UnicodeEncodeError:
-            raise InvalidOption("the key holds a lone surrogate and cannot be stored as UTF-8") from None
-    elif not isinstance(key, bytes):
-        if not isinstance(key, (bytearray, memoryview)):
-            raise WrongType(f"a key is str or bytes, not {type(key).__name__}")
-        key = bytes(key)
-    if len(key) > KEY_BYTES_MAX:
-        raise MessageTooLarge(f"a key of {len(key)} bytes is over the limit of {KEY_BYTES_MAX}")
-    return key
 
 
 def checked_value(value: object, limit: int) -> bytes | None:

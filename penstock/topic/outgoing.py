@@ -8,13 +8,13 @@ from operator import countOf, gt
 from typing import Any
 
 from penstock.errors import InvalidOption, WrongType
+from penstock.keys import Key, checked_key
 from penstock.log.columns import Lengths, measure
 from penstock.log.frame import RAW
 from penstock.message import Batch, Headers, value_bytes
 from penstock.options import KEY_BYTES_MAX, nanoseconds
 from penstock.topic.checks import (
     checked_headers,
-    checked_key,
     checked_seqno,
     checked_times,
     checked_value,
@@ -23,7 +23,6 @@ from penstock.topic.packing import Packing
 from penstock.topic.partitions import Outgoing
 
 Value = bytes | str | None
-Key = str | bytes | None
 
 
 def one(

@@ -13,12 +13,13 @@ from operator import lt
 from typing import Any
 
 from penstock.errors import InvalidOption
+from penstock.keys import Key
 from penstock.log.producers import Pair
 from penstock.message import Stored, V
 from penstock.options import KEY_BYTES_MAX, SEQNO_MAX
 from penstock.topic.buffer import Pairs
 from penstock.topic.checks import checked_seqno
-from penstock.topic.outgoing import Key, consecutive, seqnos_of
+from penstock.topic.outgoing import consecutive, seqnos_of
 from penstock.topic.partitions import Outgoing
 from penstock.topic.writer import LOOK_EVERY, Writer
 

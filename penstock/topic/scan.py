@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic
 
 from penstock import arrow
+from penstock.keys import Match
+from penstock.log.rows import MessageRows
 from penstock.message import Batch, Message, V
 from penstock.options import MIB, Place, spot
+from penstock.topic.keyed import rows_between
 from penstock.topic.partitions import Partitions
 
 if TYPE_CHECKING:
@@ -29,8 +33,10 @@ class Scan(Generic[V]):
     def __init__(
         self, partitions: Partitions, partition: int | None, start: Place, stop: Place,
         columns: Sequence[str] | None = None, decode: Callable[[bytes], Any] | None = None,
+        asked: Match | None = None,
     ) -> None:  # fmt: skip
         self._decode = decode
+        self._asked = asked
         self._names = None if columns is None else tuple(columns)
         if self._names is not None:
             arrow.schema(self._names)  # a wrong name is said now
@@ -47,13 +53,18 @@ class Scan(Generic[V]):
 
     @property
     def ranges(self) -> list[tuple[int, int, int]]:
-        """(partition, first offset, offset behind the last) of what this scan reads."""
+        """(partition, first offset, offset behind the last) of what this scan goes over."""
         return list(self._ranges)
 
     def __iter__(self) -> Iterator[Batch[V]]:
         """Batches of neighbouring messages, partition after partition."""
         for number, first, stop in self._ranges:
-            cursor = self._partitions.log(number).cursor(first, far=True)
+            log = self._partitions.log(number)
+            if self._asked is not None:
+                for found in rows_between(log, self._asked, first, stop, stop - first):
+                    yield Batch(self._partitions.name, found, self._decode)
+                continue
+            cursor = log.cursor(first, far=True)
             while rows := cursor.read(_BATCH_MESSAGES, _BATCH_BYTES, stop):
                 yield Batch(self._partitions.name, rows, self._decode)
 
@@ -64,8 +75,11 @@ class Scan(Generic[V]):
     def record_batches(self) -> Iterator[pyarrow.RecordBatch]:
         """Arrow record batches, pointing into the mapped files where they can."""
         for batch in self:
-            for rows in batch.rows:
-                yield rows.record_batch(self._names)
+            rows = batch.rows
+            if self._asked is not None:  # messages that do not lie together: one table, not one for each
+                rows = [MessageRows(list(chain.from_iterable(each.messages() for each in rows)))]
+            for each in rows:
+                yield each.record_batch(self._names)
 
     def to_arrow(self) -> pyarrow.Table:
         """Everything as one Arrow table."""

@@ -12,6 +12,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from penstock.clock import NANOSECONDS
+from penstock.keys import Key, checked_key
 from penstock.log.frame import Frame
 from penstock.log.log import Log
 from penstock.log.shelf import Shelf, Staged
@@ -19,8 +20,8 @@ from penstock.log.staged import STAGED
 from penstock.log.tip import segment_bytes
 from penstock.options import KIB, identifier, nanoseconds
 from penstock.topic.buffer import Extras, Pairs, Special, pair_columns
-from penstock.topic.checks import checked_headers, checked_key, checked_value
-from penstock.topic.outgoing import Key, Value
+from penstock.topic.checks import checked_headers, checked_value
+from penstock.topic.outgoing import Value
 from penstock.topic.partitions import FRAME_BYTES, FRAME_MESSAGES, Outgoing, Partitions
 from penstock.topic.routing import PARTITIONERS
 

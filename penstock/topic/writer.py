@@ -21,13 +21,13 @@ from types import TracebackType
 from typing import Any, Generic, NoReturn
 
 from penstock.errors import Closed, InvalidOption, PenstockError, WriteTimeout
+from penstock.keys import Key, checked_key
 from penstock.locks import FORKED, forget_in_child
 from penstock.message import Headers, Receipts, Stored, V
 from penstock.options import KEY_BYTES_MAX, KIB, Sync, identifier, nanoseconds
 from penstock.topic import outgoing
 from penstock.topic.buffer import Extras, Pairs, Special, pair_columns, weight
-from penstock.topic.checks import checked_headers, checked_key, checked_value
-from penstock.topic.outgoing import Key
+from penstock.topic.checks import checked_headers, checked_value
 from penstock.topic.packing import Packing
 from penstock.topic.partitions import FRAME_BYTES, FRAME_MESSAGES, NOBODY, Landed, Outgoing, Partitions
 from penstock.topic.scan import Scan

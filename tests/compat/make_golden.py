@@ -13,6 +13,8 @@ from penstock.log.log import Log
 from penstock.options import TopicOptions
 
 GOLDEN = Path(__file__).parent / "golden" / "partition"
+#: The same of a topic with index="key".
+KEYED = Path(__file__).parent / "golden" / "keyed"
 
 
 class FixedFiles(Files):
@@ -33,9 +35,9 @@ class Ticking(Clock):
         return self._now
 
 
-def open_golden(path: Path, *, read_only: bool = False) -> Log:
+def open_golden(path: Path, *, read_only: bool = False, index: str | None = None) -> Log:
     return Log(
-        str(path), topic="golden", topic_id=0x60D, partition=0, options=TopicOptions(),
+        str(path), topic="golden", topic_id=0x60D, partition=0, options=TopicOptions(index=index),
         files=FixedFiles(), clock=Ticking(), read_only=read_only,
     )  # fmt: skip
 
@@ -55,12 +57,13 @@ def write(log: Log) -> None:
 
 def main() -> None:
     segment.new_salt = lambda: 0x5A17  # type: ignore[assignment]
-    GOLDEN.mkdir(parents=True, exist_ok=True)
-    log = open_golden(GOLDEN)
-    write(log)
-    log.tidy()
-    log.close()
-    (GOLDEN / "vacuum").unlink(missing_ok=True)
+    for folder, index in ((GOLDEN, None), (KEYED, "key")):
+        folder.mkdir(parents=True, exist_ok=True)
+        log = open_golden(folder, index=index)
+        write(log)
+        log.tidy()
+        log.close()
+        (folder / "vacuum").unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

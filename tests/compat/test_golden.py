@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.keys import match
 from penstock.log import segment
+from penstock.log.keyed import stored_keys
 from penstock.log.log import Log
-from tests.compat.make_golden import GOLDEN, open_golden, write
+from tests.compat.make_golden import GOLDEN, KEYED, open_golden, write
 
 HUNDRED = [b"%03d" % i for i in range(100)]
 
@@ -37,9 +39,26 @@ def test_the_golden_partition_is_read(tmp_path: Path, read_only: bool):
     log.close()
 
 
-def test_the_same_messages_make_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("read_only", [True, False])
+def test_the_golden_key_index_is_read(tmp_path: Path, read_only: bool):
+    folder = shutil.copytree(KEYED, tmp_path / "partition")
+    log = open_golden(folder, read_only=read_only, index="key")
+    stored = stored_keys(log.view, 0)
+    assert stored is not None
+    assert stored.is_sound()
+    expected = {b"k1": [0], b"": [2], b"k": [3], b"k2": [107], b"nothing": []}
+    for key, offsets in expected.items():
+        assert log.keyed.oldest(match([key]), 0, 108, 10) == offsets
+    assert log.keyed.oldest(match(prefixes=["k"]), 0, 108, 10) == [0, 3, 107]
+    log.close()
+
+
+@pytest.mark.parametrize(("golden", "index"), [(GOLDEN, None), (KEYED, "key")])
+def test_the_same_messages_make_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Path, index: str | None
+):
     monkeypatch.setattr(segment, "new_salt", lambda: 0x5A17)
-    log = open_golden(tmp_path / "partition")
+    log = open_golden(tmp_path / "partition", index=index)
     write(log)
     log.tidy()
     log.close()
@@ -49,4 +68,4 @@ def test_the_same_messages_make_the_same_files(tmp_path: Path, monkeypatch: pyte
         return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
     # `append` holds a pid; everything else is the same to the byte.
-    assert digests(tmp_path / "partition") == digests(GOLDEN)
+    assert digests(tmp_path / "partition") == digests(golden)

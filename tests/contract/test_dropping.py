@@ -96,3 +96,18 @@ def test_other_topics_stay(store, topic):
     store.drop_topic("orders")
     assert [m.value for m in other.read()] == [b"mine"]
     assert store.consumers() == ["c"]
+
+
+def test_a_store_whose_topic_was_dropped_elsewhere_says_so_and_closes(store, open_store, clock):
+    """Also when nobody made a new one in its place, and files are gone that were never opened here."""
+    topic = store.create_topic("t", sync="os", segment_bytes=4096)
+    for _ in range(10):
+        topic.write(b"x" * 1000)
+    elsewhere = open_store(clock=clock)
+    assert len(elsewhere.topic("t").read()) == 10
+    held = elsewhere.topic("t")
+    assert store.flush_housekeeping()
+    store.drop_topic("t")
+    with pytest.raises(penstock.TopicReplaced):
+        held.read()
+    elsewhere.close()

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import penstock
 from penstock.errors import NotAStore
+from penstock.message import Message
 from penstock.store import Store, Topic
 from tests.crash.disk import Call, Image
 from tests.crash.scenario import AUDIT, COUNTING, STORE, HandClock, Sent
@@ -250,6 +251,8 @@ class _Check:
                 messages = list(reader)
         else:
             messages = topic.read(partition=partition, limit=100_000).messages()
+        if topic.options.index == "key":
+            self._check_keys(say, topic, partition, messages)
         stored = {message.offset: message.value for message in messages}
         self._there.setdefault(topic.id, set()).update(value for value in stored.values() if value)
         self._check_order(say, [message.offset for message in messages])
@@ -271,6 +274,13 @@ class _Check:
         if len(set(stored.values())) != len(stored):
             self._found.append(f"{say}: a message is there twice")
         self._check_append(topic, partition, {*known, *self._promises.seen[place], *stored})
+
+    def _check_keys(self, say: str, topic: Topic, partition: int, messages: Sequence[Message]) -> None:
+        """A read by key finds what a plain read finds, whatever became of the indexes."""
+        for key in {message.key for message in messages} - {None}:
+            found = [message.offset for message in topic.read(partition=partition, key=key, limit=100_000)]
+            if found != [message.offset for message in messages if message.key == key]:
+                self._found.append(f"{say}: key {key!r} is found at {found}")
 
     def _check_order(self, say: str, offsets: Sequence[int]) -> None:
         if any(later <= earlier for earlier, later in itertools.pairwise(offsets)):

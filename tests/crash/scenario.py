@@ -103,7 +103,7 @@ class Run:
             self._stores = [self._open(), self._open()]
             self._create("ledger", partitions=2, segment_bytes=4096)
             self._create("clicks", sync="os", segment_bytes=4096)
-            brief = self._create("brief", retention="1h", segment_bytes=4096)
+            brief = self._create("brief", retention="1h", segment_bytes=4096, index="key")
             brief.add_consumer(AUDIT, important=True)
             for _ in range(steps):
                 self._step()

@@ -223,3 +223,35 @@ def test_damage_is_exit_code_3_and_its_neighbours_are_readable(cli):
     assert [line[0] for line in ended.lines] == ["0", "1"]
     ended = cli.quick("read", "orders", "--format", "raw", "--on-gap", "skip")
     assert (ended.code, [line[0] for line in ended.lines]) == (0, ["0", "1", "3", "4"])
+
+
+def test_messages_are_read_by_key_and_by_its_beginning(cli):
+    cli.quick("topic", "create", "events", "--index", "key")
+    for number, key in enumerate(['["chat", 345]', '["chat","345"]', "chat", '["chatter"]', '["chat",345]']):
+        assert cli.quick("write", "events", str(number), "--key", key).code == 0
+
+    def read(*arguments):
+        return values(cli.quick("read", "events", "--format", "raw", *arguments))
+
+    assert read("--key", '["chat",345.0]') == [0, 4]
+    assert read("--key", "chat") == [2]
+    assert read("--key", '["chat",345]', "--from", "1", "--limit", "1") == [4]
+    assert read("--prefix", '["chat"]') == [0, 1, 4]
+    assert read("--prefix", "ch") == [2]
+    assert read("--key", "nobody") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--key", "k"), "--index key"),
+        (("--key", "[k]"), "not an array"),
+        (("--key", "k", "--follow"), "look up what is there"),
+        (("--prefix", "k", "--consumer", "c"), "look up what is there"),
+    ],
+)
+def test_reading_by_key_is_refused_where_it_cannot_be(cli, arguments, says):
+    fill(cli)
+    ended = cli.quick("read", "orders", *arguments)
+    assert ended.code == 2
+    assert says in ended.err

@@ -15,7 +15,8 @@ def test_create_takes_every_option_and_makes_the_store(cli):
     ended = cli.ok(
         "topic", "create", "orders", "--partitions", "3", "--retention", "7d", "--max-bytes", "1GiB",
         "--sync", "os", "--segment-bytes", "1MiB", "--segment-age", "1h", "--max-message-bytes", "2MiB",
-        "--partitioner", "kafka", "--codecs", "zstd,raw,10001", "--compress", "zstd", "--json",
+        "--partitioner", "kafka", "--codecs", "zstd,raw,10001", "--compress", "zstd", "--index", "key",
+        "--json",
     )  # fmt: skip
     assert "created store penstock-data" in ended.err
     (made,) = ended.json_lines()
@@ -23,7 +24,7 @@ def test_create_takes_every_option_and_makes_the_store(cli):
     assert made["after"] == {
         "partitions": 3, "retention_s": 604800.0, "max_bytes": 2**30, "sync": "os", "segment_bytes": 2**20,
         "segment_age_s": 3600.0, "max_message_bytes": 2**21, "partitioner": "kafka",
-        "codecs": ["raw", "zstd", "10001"], "compress": "zstd",
+        "codecs": ["raw", "zstd", "10001"], "compress": "zstd", "index": "key",
     }  # fmt: skip
 
 

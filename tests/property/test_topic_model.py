@@ -66,14 +66,15 @@ class TopicMachine(RuleBasedStateMachine):
         partitions=st.integers(1, 2),
         sync=st.sampled_from(["disk", "os"]),
         retention=st.sampled_from([None, "1h"]),
+        index=st.sampled_from([None, "key", "key"]),
     )
-    def make(self, partitions, sync, retention):
+    def make(self, partitions, sync, retention, index):
         room = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self.folder = tempfile.mkdtemp(prefix="penstock-model-", dir=room)
         self.clock, self.boot = HandClock(), FIRST_BOOT
         self.store = self._opened()
         self.topic = self.store.create_topic(
-            "orders", partitions=partitions, sync=sync, retention=retention, segment_bytes=4096
+            "orders", partitions=partitions, sync=sync, retention=retention, segment_bytes=4096, index=index
         )
         self.kept = [[] for _ in range(partitions)]
         self.starts = [0] * partitions
@@ -156,6 +157,23 @@ class TopicMachine(RuleBasedStateMachine):
             with pytest.raises((OffsetAhead, OffsetTrimmed)):
                 self.topic.get(offset, partition=partition)
 
+    @precondition(lambda self: self.topic.options.index == "key")
+    @rule(key=keys.filter(lambda key: key is not None), start=st.integers(0, 60), limit=st.integers(1, 12))
+    def read_by_key(self, key, start, limit):
+        everything = [(partition, each) for partition, kept in enumerate(self.kept) for each in kept]
+        mine = [(partition, each) for partition, each in everything if each.key == key]
+        assert [(m.partition, Kept.of(m)) for m in self.topic.read(key=key, limit=limit)] == mine[:limit]
+        assert [(m.partition, Kept.of(m)) for m in self.topic.scan(key=key).messages()] == mine
+        begun = [(p, each) for p, each in everything if each.key is not None and each.key.startswith(key[:1])]
+        assert [(m.partition, Kept.of(m)) for m in self.topic.scan(prefix=key[:1]).messages()] == begun
+        latest = self.topic.latest(key)
+        assert (latest.written_at if latest else None) == max((m.written_at for _, m in mine), default=None)
+        for partition in range(len(self.kept)):
+            if self.starts[partition] <= start <= self._end(partition):
+                found = self.topic.read(partition=partition, key=key, start=start, limit=limit)
+                wanted = [each.offset for p, each in mine if p == partition and each.offset >= start]
+                assert [message.offset for message in found] == wanted[:limit]
+
     @rule(ago=st.integers(0, 7200))
     def read_since(self, ago):
         """By written time, exact; a moment in the future is the end."""
@@ -211,6 +229,14 @@ class TopicMachine(RuleBasedStateMachine):
         if tidy:
             with log.folder.housekeeping():
                 log.tidy()
+
+    @rule(chance=st.randoms(use_true_random=False))
+    def lose_indexes(self, chance):
+        """They are hints: whoever misses one makes it again."""
+        for folder, _, names in os.walk(self.folder):
+            for name in names:
+                if name.endswith("index") and chance.random() < 0.3:
+                    os.unlink(os.path.join(folder, name))
 
     @rule(minutes=st.integers(0, 90))
     def vacuum(self, minutes):

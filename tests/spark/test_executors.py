@@ -30,7 +30,7 @@ PROGRAM = dedent(
 def test_only_the_standard_library_and_pyarrow_are_imported(store, tmp_path):
     """Also for frames of every shape; `msgspec`, the only dependency of the base install, is not needed."""
     pytest.importorskip("pyspark")
-    topic = store.create_topic("orders", segment_bytes="16KiB", sync="os")
+    topic = store.create_topic("orders", segment_bytes="16KiB", sync="os", index="key")
     fill(topic, 100)
     topic.write_many([b"x"] * 500, headers=[{"a": "b"}] * 500)
     store.flush_housekeeping()

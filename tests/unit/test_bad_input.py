@@ -278,7 +278,9 @@ WRONG_OPTIONS = [
     ({"codecs": [20_000]}, penstock.InvalidOption, "20000"),
     ({"codecs": [None]}, penstock.WrongType, "NoneType"),
     ({"codecs": range(10_000, 10_101)}, penstock.InvalidOption, "101 codecs"),
-    ({"index": "key"}, penstock.InvalidOption, "not supported"),
+    ({"index": "value"}, penstock.InvalidOption, "index"),
+    ({"index": True}, penstock.InvalidOption, "index"),
+    ({"payloads": "files"}, penstock.InvalidOption, "not supported"),
 ]
 
 

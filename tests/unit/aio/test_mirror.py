@@ -8,6 +8,7 @@ import pytest
 import penstock
 import penstock.aio
 from penstock.consume.reader import Reader
+from penstock.faces.events import Events
 from penstock.store import Store, Topic, Transaction
 from penstock.topic.scan import Scan
 from penstock.topic.writer import Writer
@@ -19,6 +20,7 @@ TWINS = [
     (Reader, penstock.aio.Reader),
     (Scan, penstock.aio.Scan),
     (Transaction, penstock.aio.Transaction),
+    (Events, penstock.aio.Events),
 ]
 #: Public only for the parts of Penstock itself.
 INSIDE = {
@@ -86,7 +88,7 @@ def test_each_face_has_what_the_other_has(tmp_path):
         topic = store.create_topic("orders")
         with topic.reader() as reader, topic.writer() as writer, store.transaction() as transaction:
             for blocking, mirrored in TWINS:
-                opened = (store, topic, reader, writer, topic.scan(), transaction)
+                opened = (store, topic, reader, writer, topic.scan(), transaction, store.events())
                 (instance,) = [each for each in opened if type(each) is blocking]
                 attributes = {name for name in vars(instance) if not name.startswith("_")}
                 assert public(mirrored) - BESIDES == (public(blocking) | attributes) - INSIDE

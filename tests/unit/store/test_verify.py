@@ -174,6 +174,23 @@ def test_a_bad_index_is_only_a_note(path, kind, how):
     assert "index" in note.what
 
 
+@pytest.mark.parametrize("how", ["flipped", "short"])
+def test_a_bad_key_index_is_only_a_note(path, how):
+    with penstock.open(path) as store:
+        store.topic("orders").alter(index="key")
+        store.topic("orders").vacuum()
+    file = segments(path)[0].with_suffix(".keyindex")
+    assert verify(path)[:2] == ([], [])
+    if how == "flipped":
+        flip(file, file.stat().st_size - 1)
+    else:
+        os.truncate(file, 70)
+    damage, (note,), _ = verify(path)
+    assert damage == []
+    assert note.path == str(file)
+    assert "key index" in note.what
+
+
 @pytest.mark.parametrize(("name", "byte"), [("append", 8), ("tail", 8), ("tail", DURABLE_AT + 8)])
 def test_a_bad_record_is_only_a_note(path, name, byte):
     flip(part(path) / name, byte)

@@ -1,0 +1,1 @@
+"""Other ways to look at a topic, each thin and without files of its own."""

@@ -1,0 +1,116 @@
+"""Live events: pushed under a key, heard at once by whoever subscribes to it, kept for those who come late.
+
+A face on a topic with one partition and `index="key"`. An event's id is its offset plus one: ids begin with
+1, grow, and go on when everything expired. A subscriber asks with the cursor of its last answer:
+
+    something new for its keys    it is answered at once
+    nothing new                   it waits, then gets an empty answer; its cursor has moved on all the same
+    no cursor                     it is told at once where it stands now
+    a cursor that is too old      it is told at once that there is a gap, and of what
+
+The log is the only memory: nobody has a queue, and a wake-up that is lost delays and never loses.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from penstock.errors import InvalidOption, WrongType
+from penstock.faces.answers import Answer, Pushed, stored_pairs
+from penstock.faces.cursors import epoch_text
+from penstock.faces.question import Help, Question, Waiting
+from penstock.keys import Key, Prefix, match
+from penstock.options import Duration, seconds, whole
+from penstock.topic.partitions import Partitions
+from penstock.wake import Bell
+
+#: How long a subscriber waits unless it says otherwise: mobile networks bear that (S002-24).
+WAIT_S = 25.0
+#: Stores values under keys, side by side, all or none; returns the first offset.
+Append = Callable[[Sequence[bytes], Sequence[bytes]], int]
+
+
+class Events:
+    """The live events of a topic; made by `Store.events`."""
+
+    def __init__(self, partitions: Partitions, append: Append) -> None:
+        self._partitions = partitions
+        self._append = append
+        self._help = Help(partitions)
+
+    @property
+    def topic(self) -> str:
+        """The name of the topic they are in."""
+        return self._partitions.name
+
+    @property
+    def epoch(self) -> str:
+        """Differs when the topic was dropped and made anew: ids of another epoch mean nothing."""
+        return epoch_text(self._partitions.record.id)
+
+    def push(self, key: Key, data: Any) -> Pushed:
+        """Store an event and wake who subscribed to its key; it is on disk when this returns.
+
+        `data` is any JSON value, None included.
+        """
+        return self.push_many([(key, data)])
+
+    def push_many(self, events: Iterable[tuple[Key, Any]]) -> Pushed:
+        """Store several events, all or none, with ids one after the other."""
+        pairs = stored_pairs(events)
+        first = self._append([data for _, data in pairs], [key for key, _ in pairs]) + 1
+        return Pushed(self.epoch, first, first + len(pairs) - 1)
+
+    def subscribe(
+        self, keys: str | Sequence[Key] = (), cursor: str | None = None, timeout: Duration = WAIT_S, *,
+        prefixes: Sequence[Prefix] = (), rewind: int | None = None, since: str | datetime | None = None,
+        limit: int = 1000,
+    ) -> Answer:  # fmt: skip
+        """What is new for these keys since `cursor`; if there is nothing, wait for it up to `timeout`.
+
+        `keys` is a list of keys, or one text; `prefixes` takes all keys that begin so. Without a cursor
+        the answer comes at once: empty, or with the last `rewind` events, or those `since` a time or an
+        age ("10m"). An answer has at most `limit` events; the next call gets what is left.
+        """
+        deadline = time.monotonic() + seconds("timeout", timeout)
+        question = self._question(keys, cursor, prefixes, rewind, since, limit)
+        answer = question.look()
+        if answer is not None:
+            return answer
+        bell = Bell()
+        with Waiting(self._partitions, bell.ring) as waiting:
+            while (answer := question.look()) is None:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return question.give_up()
+                bell.wait(min(left, waiting.pause_s))
+                if self._help.is_due():
+                    self._help()
+        return answer
+
+    def __repr__(self) -> str:
+        return f"<Events {self.topic}>"
+
+    def _question(
+        self, keys: str | Sequence[Key], cursor: str | None, prefixes: Sequence[Prefix], rewind: int | None,
+        since: str | datetime | None, limit: int,
+    ) -> Question:  # fmt: skip
+        asked = match(_listed("keys", keys), _listed("prefixes", prefixes))
+        if not asked.keys and not asked.prefixes:
+            raise InvalidOption("nothing to subscribe to", hint="name a key or a prefix")
+        if sum(given is not None for given in (cursor, rewind, since)) > 1:
+            raise InvalidOption("cursor, rewind and since each say where to begin", hint="give one of them")
+        whole("limit", limit, 1, 1_000_000)
+        return Question(self._partitions, self.epoch, asked, limit).begin(cursor, rewind, since)
+
+
+def _listed(name: str, given: Any) -> Sequence[Any]:
+    """A list of keys; one text is a list of itself."""
+    if isinstance(given, (str, bytes)):
+        return (given,)
+    if not isinstance(given, (list, tuple, set, frozenset)):
+        raise WrongType(f"{name} is a list of keys, not {type(given).__name__}")
+    return tuple(given)

@@ -1,0 +1,162 @@
+"""A subscriber's question: looked at again and again until there is an answer, by whoever waits for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Literal
+
+from penstock.errors import Closed, Corrupt, InvalidOption, OffsetTrimmed
+from penstock.faces.answers import Answer, EventGap, heard
+from penstock.faces.cursors import cursor_text, next_id
+from penstock.keys import Match
+from penstock.log.log import Log
+from penstock.message import Message
+from penstock.options import spot, whole
+from penstock.topic.partitions import Partitions
+from penstock.wake import LOOK_AGAIN_S, Watch, watch
+
+
+class Question:
+    """What is new for some keys. It remembers how far it has looked, so each look costs only what is new."""
+
+    def __init__(self, partitions: Partitions, epoch: str, asked: Match, limit: int) -> None:
+        self._partitions = partitions
+        self._epoch = epoch
+        self._asked = asked
+        self._limit = limit
+        #: The first offset that was not looked at.
+        self._next = 0
+        #: Known before anything was read: the cursor does not fit.
+        self._gap: EventGap | None = None
+        self._waits = True
+
+    def begin(self, cursor: str | None, rewind: int | None, since: str | datetime | None) -> Question:
+        """Say where to look from; without a cursor the first look is the last."""
+        log = self._partitions.log(0)
+        bounds = log.view.readable_from(log.bounds().start)
+        self._next = bounds.end
+        self._waits = cursor is not None
+        if cursor is not None:
+            self._resume(next_id(cursor, self._epoch), bounds.start, bounds.end)
+        elif rewind is not None:
+            self._rewind(log, whole("rewind", rewind, 1, 1_000_000), bounds.start, bounds.end)
+        elif since is not None:
+            place = spot(since, 0, self._partitions.clock.now_ns())
+            if place.kind != "time":
+                raise InvalidOption(f"since={since!r} is not a time", hint='an age ("10m") or a moment')
+            self._next = max(log.resolve(place), bounds.start)
+        return self
+
+    def look(self) -> Answer | None:
+        """The answer, if there is one now."""
+        while self._gap is None:
+            log = self._partitions.log(0)
+            try:
+                end = log.view.readable_from(self._next).end
+                messages, damage = self._up_to_damage(log, end)
+            except OffsetTrimmed as trimmed:
+                self._miss("retention", self._next, trimmed.first)
+                continue
+            except Closed:
+                self._partitions.require_open()  # knows why: store closed, or topic dropped
+                raise
+            if messages:
+                is_all = damage is None and len(messages) < self._limit
+                return self._answer(messages, end if is_all else messages[-1].offset + 1)
+            if damage is None:
+                self._next = max(self._next, end)
+                return None if self._waits else self.give_up()
+            self._miss_damaged(damage)
+        return self._answer([], self._next, self._gap)
+
+    def give_up(self) -> Answer:
+        """The empty answer; its cursor stands behind all that was looked at (B002-05)."""
+        return self._answer([], self._next)
+
+    def _resume(self, wanted: int | None, start: int, end: int) -> None:
+        if wanted is None:
+            self._next, self._gap = start, EventGap("epoch")
+        elif wanted - 1 > end:
+            self._next, self._gap = end, EventGap("ahead", end + 1, wanted)
+        else:
+            self._next = wanted - 1
+
+    def _rewind(self, log: Log, count: int, start: int, end: int) -> None:
+        try:
+            offsets = log.keyed.newest(self._asked, start, end, count)
+        except Corrupt as damage:
+            self._next = start
+            self._miss_damaged(damage)
+        else:
+            self._next = offsets[0] if offsets else end
+
+    def _up_to_damage(self, log: Log, stop: int) -> tuple[list[Message], Corrupt | None]:
+        """What is wanted before `stop`, or before the first damage, which is said with the next answer."""
+        first, damage = self._next, None
+        while first < stop:
+            try:
+                offsets = log.keyed.oldest(self._asked, first, stop, self._limit)
+                return [each for rows in log.keyed.rows(offsets) for each in rows.messages()], damage
+            except Corrupt as error:
+                damage, stop = error, min(error.first or 0, stop - 1)
+        return [], damage
+
+    def _miss_damaged(self, damage: Corrupt) -> None:
+        if damage.stop is None:
+            raise damage
+        self._miss("damage", max(self._next, damage.first or 0), damage.stop)
+
+    def _miss(self, reason: Literal["retention", "damage"], first: int, stop: int) -> None:
+        """Note that offsets from `first` up to `stop` cannot be had; that is where to go on."""
+        self._gap = EventGap(reason, first + 1, stop + 1)
+        self._next = stop
+
+    def _answer(self, messages: list[Message], behind: int, gap: EventGap | None = None) -> Answer:
+        start = self._partitions.log(0).bounds().start
+        return Answer(list(map(heard, messages)), cursor_text(self._epoch, behind + 1), start + 1, gap)
+
+
+class Waiting:
+    """Has a bell rung when somebody writes to the topic, and when the store is closed."""
+
+    def __init__(self, partitions: Partitions, ring: Callable[[], None]) -> None:
+        self._partitions = partitions
+        self._ring = ring
+        self._watch: Watch = watch(partitions.log(0).folder.name("tail"), ring)
+
+    @property
+    def pause_s(self) -> float:
+        """How long to wait before looking again, rung or not."""
+        return self._watch.pause_s
+
+    def let_go(self) -> None:
+        self._ring()
+
+    def __enter__(self) -> Waiting:
+        self._partitions.readers.add(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._partitions.readers.discard(self)
+        self._watch.close()
+
+
+class Help:
+    """Lets readers see what a process that died left behind: once a second, however many wait."""
+
+    def __init__(self, partitions: Partitions) -> None:
+        self._partitions = partitions
+        self._last = time.monotonic()
+
+    def is_due(self) -> bool:
+        """Whether a second has passed; true once for each."""
+        now = time.monotonic()
+        if now - self._last < LOOK_AGAIN_S:
+            return False
+        self._last = now
+        return True
+
+    def __call__(self) -> None:
+        self._partitions.log(0).help()

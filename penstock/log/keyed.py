@@ -1,0 +1,231 @@
+"""Finding messages by their key, in one partition: which offsets hold it.
+
+Sealed segments are asked through their key index, the active one through a fold in memory, which every reader
+of the process shares. Both stop where readers may see no further. A segment whose index is missing or damaged
+is folded too, until a vacuum has stored one.
+
+Indexes stay mapped. A look at its filter tells that a segment does not hold a key, so that a thousand of them
+are passed over in a fraction of a millisecond; and no more are looked at than the answer needs.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain, pairwise
+from typing import NamedTuple
+
+from penstock.errors import Corrupt
+from penstock.keys import Match
+from penstock.log import index, keyindex
+from penstock.log.folder import KEY_INDEX
+from penstock.log.keyfold import FoldedKeys
+from penstock.log.keyindex import Hole, Places, Sieve, StoredKeys
+from penstock.log.rows import MessageRows
+from penstock.log.segment import read_head
+from penstock.log.view import Bounds, View
+from penstock.message import Message
+
+logger = logging.getLogger("penstock.log")
+
+
+class _MissingKeys(NamedTuple):
+    """A segment that should be there and is not."""
+
+    base: int
+    stop: int
+    holes: tuple[Hole]
+
+    def is_sound(self) -> bool:
+        return True
+
+    def found(self, match: Match) -> tuple[Places, ...]:
+        return ()
+
+
+_Table = StoredKeys | FoldedKeys | _MissingKeys
+
+
+class Keyed:
+    """The keys of one partition, as one process sees them; shared by threads."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._mutex = threading.Lock()
+        self._active = FoldedKeys(view, 0)
+        #: What is known of sealed segments, in their order; replaced, never changed.
+        self._sealed: list[_Table] = []
+        self._seen = (-1, -1)
+
+    # Searching.
+
+    def oldest(self, match: Match, first: int, stop: int, limit: int) -> list[int]:
+        """The first `limit` offsets from `first` up to `stop` that hold a key that is wanted, ascending.
+
+        Raises `OffsetTrimmed` when retention took `first`, and `Corrupt` where messages are missing among
+        those that had to be looked at.
+        """
+        return list(chain.from_iterable(self.ascending(match, first, stop, limit)))
+
+    def ascending(self, match: Match, first: int, stop: int, limit: int) -> Iterator[list[int]]:
+        """The same, segment by segment, each looked at when it is asked for."""
+        for table in self._tables(match, first, stop, newest=False):
+            hole = next((hole for hole in table.holes if hole.first < stop and first < hole.stop), None)
+            reach = stop if hole is None else hole.first
+            found = _chosen(table, match, first, reach, limit, newest=False)
+            limit -= len(found)
+            yield found
+            if limit <= 0:
+                return
+            if hole is not None:
+                raise hole.error.with_traceback(None)
+
+    def newest(self, match: Match, first: int, stop: int, limit: int) -> list[int]:
+        """The last `limit` offsets from `first` up to `stop` that hold a key that is wanted, ascending.
+
+        Raises as `oldest` does.
+        """
+        found: list[int] = []
+        for table in self._tables(match, first, stop, newest=True):
+            holes = [hole for hole in table.holes if hole.first < stop and first < hole.stop]
+            since = first if not holes else holes[-1].stop
+            found = _chosen(table, match, since, stop, limit - len(found), newest=True) + found
+            if len(found) >= limit:
+                break
+            if holes:
+                raise holes[-1].error.with_traceback(None)
+        return found
+
+    def rows(self, offsets: list[int]) -> list[MessageRows]:
+        """The messages at those offsets, neighbours together; `OffsetTrimmed` when retention took one."""
+        runs: list[list[Message]] = []
+        for offset in offsets:
+            message = self._view.message(offset)
+            if message is None:
+                self._view.readable_from(offset)  # says why
+                continue
+            if runs and runs[-1][-1].offset + 1 == offset:
+                runs[-1].append(message)
+            else:
+                runs.append([message])
+        return list(map(MessageRows, runs))
+
+    # What there is to search.
+
+    def _tables(self, match: Match, first: int, stop: int, *, newest: bool) -> Iterator[_Table]:
+        """What may know of a wanted key, in order or the newest first, up to what readers may see now."""
+        with self._mutex:
+            end = self._refreshed(first).end
+            sealed, active = self._sealed, self._active
+        begin = bisect_right(sealed, first, key=lambda table: table.stop)
+        between = range(begin, bisect_left(sealed, stop, key=lambda table: table.base))
+        is_active_wanted = active.base < stop
+        if newest and is_active_wanted:
+            yield active.fold(end)
+        sieve = Sieve(match)
+        for number in reversed(between) if newest else between:
+            table = sealed[number]
+            if not isinstance(table, StoredKeys) or sieve.passes(table):
+                yield self._sound(table)
+        if not newest and is_active_wanted:
+            yield active.fold(end)
+
+    def _sound(self, table: _Table) -> _Table:
+        """The same, or folded from the data if it is an index that turns out to be damaged."""
+        if table.is_sound():
+            return table
+        path = self._view.folder.segment_path(table.base, KEY_INDEX)
+        logger.warning("a damaged key index is made anew", extra={"path": path})
+        if not self._view.folder.read_only:
+            with suppress(FileNotFoundError):
+                self._view.folder.files.unlink(path)  # so that the next vacuum sees that it is lacking
+        folded = FoldedKeys(self._view, table.base).fold(table.stop)
+        with self._mutex:
+            self._sealed = [folded if each is table else each for each in self._sealed]
+        return folded
+
+    def _refreshed(self, first: int) -> Bounds:
+        """Take up segments that were sealed or removed since the last time."""
+        while True:
+            bounds = self._view.readable_from(first)
+            if self._seen == (bounds.segment, bounds.start):
+                return bounds
+            try:
+                sealed = self._survey(bounds)
+            except FileNotFoundError:  # vacuumed or repacked meanwhile
+                if bounds.segment not in self._view.segments():
+                    self._view.refuse_missing(bounds.segment, bounds, bounds.start)
+                continue
+            if self._view.bounds().start != bounds.start:
+                continue  # what seemed to be missing may have been vacuumed away
+            self._sealed = sealed
+            if self._active.base != bounds.segment:
+                self._active = FoldedKeys(self._view, bounds.segment)
+            self._seen = bounds.segment, bounds.start
+            return bounds
+
+    def _survey(self, bounds: Bounds) -> list[_Table]:
+        """What is known of each sealed segment, and of those that are missing."""
+        known = {table.base: table for table in (*self._sealed, self._active)}
+        bases = [base for base in self._view.segments() if base <= bounds.segment]
+        tables: list[_Table] = []
+        if bases:
+            tables += self._missing(bounds.start, bases[0])
+        for base, following in pairwise(bases):
+            if following <= bounds.start:
+                continue
+            table = known.get(base)
+            if not isinstance(table, StoredKeys):
+                folded = table if isinstance(table, FoldedKeys) else FoldedKeys(self._view, base)
+                table = stored_keys(self._view, base) or folded.fold(following)
+            tables.append(table)
+            tables += self._missing(table.stop, following)
+        return tables
+
+    def _missing(self, first: int, following: int) -> list[_Table]:
+        if first < following:
+            try:
+                self._view.refuse_unexplained_gap(first, following)
+            except Corrupt as error:
+                return [_MissingKeys(first, following, (Hole(first, following, error),))]
+        return []
+
+
+def stored_keys(view: View, base: int) -> StoredKeys | None:
+    """The key index of a sealed segment, unless it is missing, damaged in front, or of other data."""
+    head = read_head(view.folder, base)
+    return None if head is None else StoredKeys.open(view.folder, head)
+
+
+def store_keys(view: View, base: int, following: int) -> bool:
+    """Store the key index of a sealed segment that lacks it; False when there is nothing to do.
+
+    A segment with holes gets none: whoever searches it must learn of them.
+    """
+    head = read_head(view.folder, base)
+    if head is None or StoredKeys.open(view.folder, head) is not None:
+        return False
+    folded = FoldedKeys(view, base).fold(following)
+    if folded.holes:
+        return False
+    path = view.folder.segment_path(base, KEY_INDEX)
+    index.replace(view.folder.files, path, keyindex.pack(head, folded.stop, folded.places))
+    return True
+
+
+def _chosen(table: _Table, match: Match, first: int, stop: int, limit: int, *, newest: bool) -> list[int]:
+    """The first or last `limit` offsets from `first` up to `stop` of what a table finds, ascending."""
+    base = table.base
+    parts = []
+    for places in table.found(match):
+        begin = bisect_left(places, first - base)
+        end = bisect_left(places, stop - base, begin)
+        parts.append(
+            places[max(begin, end - limit) : end] if newest else places[begin : min(end, begin + limit)]
+        )
+    merged = list(parts[0]) if len(parts) == 1 else sorted(chain.from_iterable(parts))
+    cut = merged[-limit:] if newest else merged[:limit]
+    return [base + place for place in cut]

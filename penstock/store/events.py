@@ -1,0 +1,43 @@
+"""Opening the live events of a topic, which is made at first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from penstock.errors import InvalidOption, UnknownTopic
+from penstock.faces.events import Events
+from penstock.options import KIB
+from penstock.store.topic import Topic
+from penstock.store.transaction import Transaction
+from penstock.topic.partitions import FRAME_BYTES, FRAME_MESSAGES
+
+#: What events are kept in: a total order, found by key, for an hour.
+OPTIONS = {"index": "key", "retention": "1h", "sync": "disk"}
+#: What a message takes in a frame besides its key and value.
+_BESIDES_BYTES = 16
+
+
+def open_events(
+    name: str, find: Callable[[str], Topic], create: Callable[[str], Topic], begin: Callable[[], Transaction]
+) -> Events:
+    """The events in a topic, which `create` makes when there is none."""
+    try:
+        topic = find(name)
+    except UnknownTopic:
+        topic = create(name)
+    if topic.options.partitions != 1 or topic.options.index != "key":
+        raise InvalidOption(
+            f"topic {name!r} cannot hold events: it needs one partition and an index of its keys",
+            hint='alter(index="key") gives it one; partitions cannot be taken away',
+        )
+
+    def append(values: Sequence[bytes], keys: Sequence[bytes]) -> int:
+        """One frame is there or not; more of them need a transaction."""
+        size = sum(map(len, values)) + sum(map(len, keys)) + _BESIDES_BYTES * len(values)
+        if len(values) <= FRAME_MESSAGES and (size <= FRAME_BYTES - 64 * KIB or len(values) == 1):
+            return topic.write_many(values, keys=keys)[0].offset
+        with begin() as tx:
+            tx.write_many(topic, values, keys=keys)
+        return tx.stored[topic.name][0].first
+
+    return Events(topic._partitions, append)

@@ -1,0 +1,58 @@
+"""Many coroutines subscribe: none takes a thread, each hears its own keys, a cancelled one leaves nothing."""
+
+import asyncio
+import threading
+
+import penstock.aio
+
+COUNT = 300
+
+
+async def waiters(events, count):
+    """Return when so many wait."""
+    readers = events._blocking._partitions.readers
+    async with asyncio.timeout(60):
+        while len(readers) != count:  # noqa: ASYNC110 - who begins to wait rings no bell
+            await asyncio.sleep(0.001)
+
+
+async def test_many_wait_without_threads_and_each_is_woken_by_its_key(tmp_path):
+    async with penstock.aio.open(tmp_path / "store") as store:
+        events = await store.events()
+        cursor = (await events.subscribe(["k"])).next
+        waiting = [
+            asyncio.create_task(events.subscribe([["n", number], "all"], cursor, timeout=60))
+            for number in range(COUNT)
+        ]
+        await waiters(events, COUNT)
+        assert threading.active_count() < 20
+        await events.push(["n", 7], "for one")
+        assert [event.data for event in (await waiting.pop(7)).events] == ["for one"]
+        await waiters(events, COUNT - 1)
+        await events.push("all", "for all")
+        answers = await asyncio.gather(*waiting)
+        assert {event.data for answer in answers for event in answer.events} == {"for all"}
+        assert {answer.next for answer in answers} == {f"{events.epoch}.3"}
+
+
+async def test_a_cancelled_subscriber_leaves_nothing_behind(tmp_path):
+    async with penstock.aio.open(tmp_path / "store") as store:
+        events = await store.events()
+        cursor = (await events.subscribe(["k"])).next
+        waiting = asyncio.create_task(events.subscribe(["k"], cursor, timeout=60))
+        await waiters(events, 1)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+        await waiters(events, 0)
+
+
+async def test_pushes_at_the_same_time_get_ids_of_their_own(tmp_path):
+    async with penstock.aio.open(tmp_path / "store") as store:
+        events = await store.events()
+        pushed = await asyncio.gather(*(events.push("k", number) for number in range(50)))
+        assert sorted(each.first for each in pushed) == list(range(1, 51))
+        answer = await events.subscribe(["k"], rewind=50)
+        assert {event.id: event.data for event in answer.events} == {
+            each.first: number for number, each in enumerate(pushed)
+        }
