@@ -30,6 +30,7 @@ from penstock.log.frame import (
     SEQNOS,
     TIMES,
     TRANSACTION,
+    VALUE_NULLS,
     WRITTEN,
     CompressedFrame,
     Frame,
@@ -47,7 +48,8 @@ class Run(Protocol):
 
     def keys(self) -> Sequence[bytes | None]: ...
 
-    def values(self) -> Sequence[bytes | None]: ...
+    def tombstones(self) -> Sequence[int]:
+        """Places of messages without a value."""
 
     def written_times(self) -> Sequence[int]: ...
 
@@ -78,8 +80,12 @@ class FrameRun:
     def keys(self) -> Sequence[bytes | None]:
         return self._frame.keys(self._first, self._stop)
 
-    def values(self) -> Sequence[bytes | None]:
-        return self._frame.values(self._first, self._stop)
+    def tombstones(self) -> Sequence[int]:
+        found = self._frame
+        if not found.head.flags & VALUE_NULLS:
+            return ()
+        there = columns.unpack_bits(found.body, found.layout.value_nulls, self._first, self._stop)
+        return [place for place, is_there in enumerate(there) if not is_there]
 
     def written_times(self) -> Sequence[int]:
         return self._frame.written_times(self._first, self._stop)
@@ -138,8 +144,8 @@ class LooseRun:
     def keys(self) -> Sequence[bytes | None]:
         return self._keys
 
-    def values(self) -> Sequence[bytes | None]:
-        return self._values
+    def tombstones(self) -> Sequence[int]:
+        return [place for place, value in enumerate(self._values) if value is None]
 
     def written_times(self) -> Sequence[int]:
         return self._written

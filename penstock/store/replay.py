@@ -11,7 +11,7 @@ the nanosecond; offsets and written times are new, and who wrote a message under
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -204,8 +204,8 @@ class _Replay:
             while copying.bytes < step_bytes and (
                 rows := cursor.read(_READ_MESSAGES, _READ_BYTES, targets[number])
             ):
-                for run in runs(rows):
-                    copying.add(number, run)
+                for each in rows:
+                    copying.add(number, run_of(each))
             done = copying.bytes < step_bytes  # then only offsets that hold no message can be left
             reached[number] = at[number] = targets[number] if done else cursor.offset
         return reached
@@ -233,17 +233,15 @@ def is_open(number: int, at: Offsets, ends: Offsets, gates: Mapping[int, Offsets
     return all(at[parent] >= min(gate, ends[parent]) for parent, gate in needed.items() if parent in at)
 
 
-def runs(rows: list[Rows]) -> Iterator[Run]:
+def run_of(rows: Rows) -> Run:
     """What a cursor reads, as it can be copied."""
-    for each in rows:
-        if isinstance(each, FrameRows):
-            yield FrameRun(each.frame, each.begin, each.end)
-        else:
-            found = each.messages()
-            yield LooseRun(
-                [m.key for m in found], [m.value for m in found], [m.timestamp for m in found],
-                [m.written_at for m in found],
-            )  # fmt: skip
+    if isinstance(rows, FrameRows):
+        return FrameRun(rows.frame, rows.begin, rows.end)
+    found = rows.messages()
+    return LooseRun(
+        [m.key for m in found], [m.value for m in found], [m.timestamp for m in found],
+        [m.written_at for m in found],
+    )  # fmt: skip
 
 
 def _check_pace(rate: float | None, speed: float | None) -> None:

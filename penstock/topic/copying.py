@@ -16,6 +16,7 @@ from penstock.errors import InvalidOption, MessageTooLarge
 from penstock.log.copying import Run
 from penstock.log.folder import Folder
 from penstock.log.shelf import Shelf, Staged
+from penstock.topic.marks import Marks
 from penstock.topic.plan import TopicPlan
 from penstock.topic.routing import PARTITIONERS
 
@@ -57,6 +58,15 @@ class Copying:
             return
         for number, chosen in self._routed(partition, run.keys(), places).items():
             self._shelve(number, run, None if len(chosen) == len(run) else chosen)
+
+    def add_marked(self, partition: int, first: int, run: Run, marks: Marks, *, keep_since: int) -> None:
+        """Copy what is marked of a run that begins at offset `first`, less tombstones written before a time."""
+        places = marks.places(first, first + len(run))
+        if places and (tombstones := run.tombstones()):
+            written = run.written_times()
+            gone = {place for place in tombstones if written[place] < keep_since}
+            places = [place for place in places if place not in gone]
+        self.add(partition, run, places)
 
     def finish(self) -> dict[int, list[Staged]]:
         """All of it by partition, durable."""

@@ -1,0 +1,79 @@
+"""What a task of `compact` does: it copies the chosen messages of its slice into staged files.
+
+It reads segment files and writes staged ones, and opens nothing else of the store. Only what it returns can
+be committed; what an attempt that failed leaves behind is removed after a day.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from penstock.clock import Clock
+from penstock.files import Files
+from penstock.log.copying import FrameRun, LooseRun, Run
+from penstock.log.folder import Folder
+from penstock.log.shelf import Staged
+from penstock.spark.planning import Slice
+from penstock.spark.segments import FramePart, parts
+from penstock.spark.task import unseen
+from penstock.topic.copying import Copying
+from penstock.topic.marks import Marks
+from penstock.topic.plan import TopicPlan
+
+
+class Job(NamedTuple):
+    """All that a task is told."""
+
+    number: int
+    slice: Slice
+    marks: Marks
+    sink: TopicPlan
+    source_partitions: int
+    #: Tombstones written before this moment are left out.
+    keep_since: int
+
+
+class Done(NamedTuple):
+    """What a task staged, by partition of the sink."""
+
+    number: int
+    pieces: Mapping[int, Sequence[Staged]]
+    messages: int
+    bytes: int
+
+
+def stage(job: Job) -> Done:
+    """Stage what is marked, durably; nothing of it stays when this raises."""
+    folders: dict[int, Folder] = {}
+
+    def folder_of(number: int) -> Folder:
+        path = job.sink.path(number)
+        if not os.path.isdir(path):
+            raise unseen(job.slice.store, job.sink.name)
+        folders[number] = Folder(
+            path, topic_id=job.sink.id, partition=number, files=Files(), clock=Clock(), read_only=True
+        )
+        return folders[number]
+
+    copying = Copying(job.sink, folder_of, source_partitions=job.source_partitions)
+    try:
+        for first, run in _runs(job.slice):
+            copying.add_marked(job.slice.partition, first, run, job.marks, keep_since=job.keep_since)
+        return Done(job.number, copying.finish(), copying.count, copying.bytes)
+    except BaseException:
+        copying.discard()
+        raise
+    finally:
+        for folder in folders.values():
+            folder.close()
+
+
+def _runs(planned: Slice) -> Iterator[tuple[int, Run]]:
+    """Everything of a slice, each run with its first offset."""
+    for part in parts(planned):
+        if isinstance(part, FramePart):
+            yield part.frame.head.base + part.first, FrameRun(part.frame, part.first, part.stop)
+        else:
+            yield part.first, LooseRun(part.keys, part.values, part.created, part.written)
