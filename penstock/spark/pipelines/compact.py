@@ -22,7 +22,7 @@ from penstock.clock import NANOSECONDS
 from penstock.errors import PenstockError
 from penstock.log.shelf import Staged
 from penstock.options import Duration, one_of, seconds
-from penstock.spark.pipelines.engine import ENGINES, Choice, Engine, chosen
+from penstock.spark.pipelines.engine import ENGINES, Choice, Engine, chosen, started
 from penstock.store import Store, Topic
 from penstock.store.latest import KEYLESS, Keyless, Range, Ranges, keyless_refused, latest, read
 from penstock.store.pipelines import PipelineRun, Watch, claim, unwatched
@@ -113,10 +113,8 @@ class _Compaction:
         if choice.engine == "python":
             marks, pieces, written, size = self._here(plan)
         else:
-            from penstock.spark.session import session
-
             marks, pieces, written, size = _OnSpark(
-                spark or session(master), self._store.path, self._source, self._ranges, self._run.name
+                started(spark, master), self._store.path, self._source, self._ranges, self._run.name
             ).run(plan, self._keyless, self._keep_since)
         with self._store.transaction() as tx:
             tx.adopt(self._sink, pieces, tree=plan.tree, partitions=plan.partitions, raw=False)

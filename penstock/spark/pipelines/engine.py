@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from penstock.errors import MissingExtra
 from penstock.options import one_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Engine = Literal["auto", "python", "spark"]
 ENGINES = ("auto", "python", "spark")
@@ -42,3 +46,20 @@ def chosen(asked: Engine, messages: int, *, is_running: bool = False, has_spark:
     if messages <= PYTHON_MESSAGES_MOST:
         return Choice("python", f"{messages:,} messages, a JVM would take longer to start")
     return Choice("spark", f"{messages:,} messages are worth starting a JVM")
+
+
+def started(spark: SparkSession | None, master: str | None) -> SparkSession:
+    """The session that is given, or one on `master`.
+
+    On one machine a shuffle has two parts a core: Spark's 200 would cost a stream with a state 200 files a
+    batch. A stream keeps the number it began with.
+    """
+    from penstock.spark.session import session
+
+    if spark is not None:
+        return spark
+    settings = {} if master is not None and not master.startswith("local") else _LOCAL_SETTINGS
+    return session(master, **settings)
+
+
+_LOCAL_SETTINGS = {"spark.sql.shuffle.partitions": 2 * (os.cpu_count() or 1)}

@@ -1,0 +1,1 @@
+"""Commands that run the ready pipelines, one file each."""
