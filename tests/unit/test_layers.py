@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 # Bottom to top. The files of the lowest layer are small and may import each other.
 LAYERS = (
     {"arrow", "clock", "codecs", "errors", "files", "headers", "locks", "message", "options", "wake"},
-    {"log", "delay"},
+    {"log", "delay", "lake"},
     {"state"},
     {"topic"},
     {"consume"},
@@ -111,6 +111,7 @@ def test_every_import_points_down():
         ("penstock.log.frame", "if TYPE_CHECKING:\n    from penstock.store import Store"),
         ("penstock.log.frame", "import importlib\nimportlib.import_module('penstock.cli')"),
         ("penstock.log.frame", "from penstock.delay import ladder"),
+        ("penstock.lake.table", "from penstock.log import frame"),
         ("penstock.log.frame", "import penstock"),
         ("penstock.log.frame", "from penstock import Topic"),
         ("penstock.log.frame", "from penstock.testing import Clock"),

@@ -1,1 +1,1 @@
-"""Commands that run the ready pipelines, one file each."""
+"""The ready pipelines as commands, one file each; what they do is in `penstock/spark/pipelines`."""
