@@ -87,9 +87,7 @@ def compacted(store: penstock.Store, spark: Any, turn: int, count: int) -> float
 
     sink = f"compacted-{turn}"
     store.create_topic(sink)
-    return rate(
-        count, lambda: compact(store, TOPIC, sink, name=sink, engine="spark", spark=spark)
-    )
+    return rate(count, lambda: compact(store, TOPIC, sink, name=sink, engine="spark", spark=spark))
 
 
 def shuffled(store: penstock.Store, spark: Any, turn: int, count: int) -> float:

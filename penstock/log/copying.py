@@ -161,9 +161,8 @@ class LooseRun:
 
     def some(self, places: Sequence[int]) -> list[Draft]:
         chosen = None if len(places) == len(self) else places
-        keys, values, times = (
-            _picked(column, chosen) for column in (self._keys, self._values, self._timestamps)
-        )
+        keys, values = _picked(self._keys, chosen), _picked(self._values, chosen)
+        times = _picked(self._timestamps, chosen)
         known = keys if any(key is not None for key in keys) else None
         return [_Wanted(values, known, None, times).encoded(times[0], RAW, compress=False)]
 

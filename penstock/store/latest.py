@@ -75,7 +75,9 @@ def _winners(partitions: Partitions, last: Mapping[int, dict[bytes, int]]) -> Ma
     for number, offsets in last.items():
         for key in owner.keys() & offsets.keys():
             other = owner[key]
-            if _written_at(partitions, other, last[other][key]) > _written_at(partitions, number, offsets[key]):
+            if _written_at(partitions, other, last[other][key]) > _written_at(
+                partitions, number, offsets[key]
+            ):
                 del offsets[key]
             else:
                 del last[other][key]

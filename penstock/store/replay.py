@@ -11,7 +11,7 @@ the nanosecond; offsets and written times are new, and who wrote a message under
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,11 @@ class ReplayPlan:
     bytes: int
     partitions: tuple[PartitionRange, ...]
 
+    @classmethod
+    def of(cls, source: str, sink: str, ranges: Sequence[PartitionRange]) -> ReplayPlan:
+        messages, size = sum(each.messages for each in ranges), sum(each.bytes for each in ranges)
+        return cls(source, sink, messages, size, tuple(ranges))
+
 
 @dataclass(frozen=True)
 class Replayed:
@@ -107,12 +112,11 @@ def plan_replay(
 ) -> ReplayPlan:
     """What a new replay would copy; nothing is changed."""
     origin, target = two_topics(store, source, sink)
-    ranges = [
-        PartitionRange(number, first, last, last - first, _range_bytes(origin._partitions.log(number), first, last))
-        for number, (first, last) in _resolved(origin._partitions, start, stop).items()
-    ]  # fmt: skip
-    messages, size = sum(each.messages for each in ranges), sum(each.bytes for each in ranges)
-    return ReplayPlan(origin.name, target.name, messages, size, tuple(ranges))
+    ranges = []
+    for number, (first, last) in _resolved(origin._partitions, start, stop).items():
+        size = _range_bytes(origin._partitions.log(number), first, last)
+        ranges.append(PartitionRange(number, first, last, last - first, size))
+    return ReplayPlan.of(origin.name, target.name, ranges)
 
 
 def two_topics(store: Store, source: str, sink: str) -> tuple[Topic, Topic]:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import AlreadyExists
+from penstock.files import Files
 from penstock.options import EARLIEST, Place
 from penstock.state.consumers import ConsumerOptions, Position
 from penstock.state.transactions import Move, Transactions
@@ -76,7 +77,7 @@ class Standing:
             pass
         begin = self._partitions.begin_all(start, self._partitions.clock.now_ns())
         self._put(begin)
-        self._keep(path, begin)
+        keep_durably(self._partitions.files, path, json.dumps(begin).encode())
         return begin
 
     def _put(self, begin: dict[int, int]) -> None:
@@ -90,21 +91,6 @@ class Standing:
                 consumers.begin(self._consumer, topic_id, number, at, now)
             consumers.seek(self._consumer, topic_id, begin, now)
 
-    def _keep(self, path: str, begin: dict[int, int]) -> None:
-        files, draft = self._partitions.files, f"{path}.new"
-        fd = files.open(draft, create=True)
-        try:
-            files.truncate(fd, 0)  # a process that died may have left one
-            files.pwrite(fd, json.dumps(begin).encode(), 0)
-            files.sync(fd)
-        finally:
-            files.close(fd)
-        files.rename(draft, path)
-        folder = os.path.dirname(path)
-        for _ in range(3):  # it, and the names of the folders on the way to it
-            files.sync_dir(folder)
-            folder = os.path.dirname(folder)
-
     def _take(self) -> dict[int, Position]:
         """Take all partitions over; those that were added later begin at their first offset."""
         partitions, topic_id = self._partitions, self._partitions.record.id
@@ -116,3 +102,20 @@ class Standing:
                 first = partitions.log(number).resolve(EARLIEST)
                 partitions.consumers.begin(self._consumer, topic_id, number, first, now)
         return partitions.consumers.take(self._consumer, topic_id, numbers)
+
+
+def keep_durably(files: Files, path: str, data: bytes) -> None:
+    """Put a small file into a pipeline's folder, whole or not at all, on the disk when this returns."""
+    draft = f"{path}.new"
+    fd = files.open(draft, create=True)
+    try:
+        files.truncate(fd, 0)  # a process that died may have left one
+        files.pwrite(fd, data, 0)
+        files.sync(fd)
+    finally:
+        files.close(fd)
+    files.rename(draft, path)
+    folder = os.path.dirname(path)
+    for _ in range(3):  # it, and the names of the folders on the way to it
+        files.sync_dir(folder)
+        folder = os.path.dirname(folder)

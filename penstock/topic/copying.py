@@ -60,7 +60,7 @@ class Copying:
             self._shelve(number, run, None if len(chosen) == len(run) else chosen)
 
     def add_marked(self, partition: int, first: int, run: Run, marks: Marks, *, keep_since: int) -> None:
-        """Copy what is marked of a run that begins at offset `first`, less tombstones written before a time."""
+        """Copy what is marked of a run that begins at `first`, less tombstones written before a time."""
         places = marks.places(first, first + len(run))
         if places and (tombstones := run.tombstones()):
             written = run.written_times()

@@ -87,7 +87,13 @@ class _Compaction:
     """One run."""
 
     def __init__(
-        self, store: Store, source: Topic, sink: Topic, run: PipelineRun, keyless: Keyless, keep_s: float | None
+        self,
+        store: Store,
+        source: Topic,
+        sink: Topic,
+        run: PipelineRun,
+        keyless: Keyless,
+        keep_s: float | None,
     ) -> None:
         self._store, self._source, self._sink, self._run = store, source, sink, run
         self._keyless = keyless
@@ -152,31 +158,30 @@ class _OnSpark:
         self._spark, self._store, self._source, self._ranges, self._name = spark, store, source, ranges, name
 
     def run(self, plan: TopicPlan, keyless: Keyless, keep_since: int) -> _Staged:
-        from penstock.spark.pipelines.staging import Job, stage
+        from penstock.spark.jobs import spread
+        from penstock.spark.pipelines.staging import Job, gathered, stage
         from penstock.spark.planning import divided
         from penstock.spark.runner import failed
 
         try:
             marks = self._latest(keyless)
-            context = self._spark.sparkContext
             wholes = [whole for whole in self._slices() if whole.start < whole.stop]
             jobs = [
                 Job(
-                    number, each, marks[each.partition].between(each.start, each.stop), plan,
-                    len(self._ranges), keep_since,
+                    each,
+                    marks[each.partition].between(each.start, each.stop),
+                    plan,
+                    len(self._ranges),
+                    keep_since,
                 )
-                for number, each in enumerate(divided(wholes, context.defaultParallelism))
-            ]  # fmt: skip
-            done = context.parallelize(jobs, len(jobs)).map(stage).collect()
+                for each in divided(wholes, self._spark.sparkContext.defaultParallelism)
+            ]
+            done = gathered(spread(self._spark, stage, jobs), jobs)
         except PenstockError:
             raise
-        except Exception as error:  # Spark's own, or what a task raised inside of it
+        except Exception as error:  # Spark's own, or that of a task that died
             raise failed(self._name, error) from error
-        pieces: dict[int, list[Staged]] = {}
-        for each in sorted(done, key=lambda share: share.number):
-            for number, staged in each.pieces.items():
-                pieces.setdefault(number, []).extend(staged)
-        return marks, pieces, sum(each.messages for each in done), sum(each.bytes for each in done)
+        return marks, done.pieces, done.messages, done.bytes
 
     def _options(self) -> dict[str, str]:
         topic = self._source.name
@@ -215,13 +220,16 @@ def latest_of(messages: DataFrame, keyless: Keyless, *, several: bool) -> DataFr
 
     if keyless == "drop":
         messages = messages.where("key IS NOT NULL")
-    alone = [F.expr("if(key IS NULL, struct(partition, offset), NULL)").alias("alone")]
-    by = ["key", *(alone if keyless == "keep" else [])]
+    by: list[Any] = [F.col("key")]
+    if keyless == "keep":
+        by.append(F.expr("if(key IS NULL, struct(partition, offset), NULL)").alias("alone"))
     if not several:
-        return messages.groupBy(*by).agg(F.max("offset").alias("offset"), F.first("partition").alias("partition"))
-    own = messages.groupBy(*by, "partition").agg(F.max(F.struct("offset", "written_at")).alias("last"))
-    last = F.max(F.struct("last.written_at", "partition", "last.offset")).alias("last")
-    return own.groupBy("key", *(["alone"] if keyless == "keep" else [])).agg(last).select("key", "last.*")
+        last = [F.max("offset").alias("offset"), F.first("partition").alias("partition")]
+        return messages.groupBy(*by).agg(*last).select("key", "partition", "offset")
+    own = messages.groupBy(*by, F.col("partition")).agg(F.max(F.struct("offset", "written_at")).alias("own"))
+    found = F.max(F.struct("own.written_at", "partition", "own.offset")).alias("last")
+    again = ["key", "alone"] if keyless == "keep" else ["key"]
+    return own.groupBy(*again).agg(found).select("key", "last.partition", "last.offset")
 
 
 def bitmaps(last: DataFrame) -> DataFrame:

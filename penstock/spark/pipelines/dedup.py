@@ -26,6 +26,7 @@ from penstock.spark.pipelines.streams import (
     check_expression,
     columns_for,
     interval,
+    no_messages,
     topic_stream,
     with_text,
 )
@@ -73,14 +74,16 @@ def dedup(
     if not by.strip():
         raise InvalidOption("by is empty", hint="key, value, or an SQL expression")
     called = name or f"dedup-{source}"
+    columns = columns_for((*_ALWAYS, time), [by])
+    running = started(spark, master)
+    check_expression(with_text(no_messages(running, columns)), "by", _NAMED.get(by, by))
     identity = {**identity_of(origin, target), "within": delay, "by": by, "time": time}
     with claim(
         store, called, kind="dedup", identity=identity, consumer=called, options={"once": once}
     ) as run, watch(run):  # fmt: skip
         from penstock.spark.runner import run_stream
 
-        columns = columns_for((*_ALWAYS, time), [by])
-        messages = topic_stream(started(spark, master), store, source, columns, called)
+        messages = topic_stream(running, store, source, columns, called)
         same = len(origin._partitions) == len(target._partitions)
         late = Late(called)
         writer = (
@@ -94,14 +97,12 @@ def dedup(
 
 
 def unlike(messages: DataFrame, by: str, time: Time, delay: str) -> DataFrame:
-    """The messages less those that are like an earlier one; raises `InvalidOption` for a wrong `by`."""
+    """The messages less those that are like an earlier one."""
     from pyspark.sql import functions as F
 
-    known = with_text(messages)
-    like = _NAMED.get(by, by)
-    check_expression(known, "by", like)
     return (
-        known.withColumn(_LIKE, F.expr(like))
+        with_text(messages)
+        .withColumn(_LIKE, F.expr(_NAMED.get(by, by)))
         .withColumn(_ALONE, F.expr(f"if({_LIKE} IS NULL, struct(partition, offset), NULL)"))
         .drop(TEXT)
         .withWatermark(time, delay)

@@ -28,7 +28,9 @@ class Choice(NamedTuple):
         return f"{self.engine}: {self.reason}"
 
 
-def chosen(asked: Engine, messages: int, *, is_running: bool = False, has_spark: bool | None = None) -> Choice:
+def chosen(
+    asked: Engine, messages: int, *, is_running: bool = False, has_spark: bool | None = None
+) -> Choice:
     """The engine for so many messages; `is_running`: a Spark session is there already.
 
     Raises `MissingExtra` when Spark is asked for and not installed.

@@ -39,7 +39,7 @@ def draw(rows: pyarrow.Table, path: str, *, title: str, top: int) -> None:
         times, rates = zip(*points, strict=True)
         marker = "o" if len(points) <= _FEW else None
         axes.plot(times, rates, dash, color=colour, label=_label(group), linewidth=1.6, marker=marker, ms=4)
-    axes.set_title(title, loc="left", fontweight="bold")
+    axes.set_title(_plain(title), loc="left", fontweight="bold")
     axes.set_xlabel("window start (UTC)")
     axes.set_ylabel("messages per second")
     axes.set_ylim(bottom=0)
@@ -60,9 +60,7 @@ def draw(rows: pyarrow.Table, path: str, *, title: str, top: int) -> None:
 _FEW = 40
 
 
-def largest(
-    rows: list[dict[str, Any]], top: int
-) -> tuple[dict[str | None, list[tuple[Any, float]]], int]:
+def largest(rows: list[dict[str, Any]], top: int) -> tuple[dict[str | None, list[tuple[Any, float]]], int]:
     """Points (time, messages a second) of the `top` groups by messages, and how many groups are left out.
 
     Every line has a point for each window that any message fell into: where a group has none, it is 0.
@@ -82,9 +80,13 @@ def largest(
 def _label(group: str | None) -> str:
     if group is None:
         return "all"
-    # A name that begins with an underscore would be left out of the legend, a dollar begins a formula.
     shown = group if len(group) <= _GROUP_LETTERS else f"{group[: _GROUP_LETTERS - 1]}…"
-    return ("\u200b" + shown).replace("$", r"\$")
+    return _plain("\u200b" + shown)  # one that begins with an underscore would be left out of the legend
+
+
+def _plain(text: str) -> str:
+    """Text in which nothing begins a formula."""
+    return text.replace("$", r"\$")
 
 
 def _matplotlib() -> tuple[Any, Any]:

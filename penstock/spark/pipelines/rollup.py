@@ -24,6 +24,7 @@ from penstock.spark.pipelines.streams import (
     check_expression,
     columns_for,
     interval,
+    no_messages,
     topic_stream,
     with_text,
 )
@@ -98,12 +99,14 @@ def rollup(
         tables.check(table, mode)
     identity = _identity(store, source, sink, measures, delay)
     called = name or f"rollup-{source}"
+    running = started(spark, master)
+    measured(no_messages(running, measures.columns), measures)  # a wrong expression is said before all else
     options = {"table": table, "plot": plot, "once": once}
     with claim(
         store, called, kind="rollup", identity=identity, consumer=None if sink is None else called,
         options={key: given for key, given in options.items() if given is not None},
     ) as run, watch(run):  # fmt: skip
-        work = _Rollup(store, source, run, measures, started(spark, master))
+        work = _Rollup(store, source, run, measures, running)
         late_rows = 0 if sink is None else work.into_topic(sink, delay, once=once, trigger=every)
         rows = 0
         if (table or plot) and not run.stopping:
@@ -130,9 +133,7 @@ class _Rollup:
         rolled = measured(messages.withWatermark(measures.time, delay), measures)
         writer = rolled.writeStream.format("penstock").outputMode("append")
         options = {"topic": sink, "keyColumn": _GROUP, "path": self._store.path}
-        run_stream(
-            self._run, writer.options(**options), once=once, trigger=trigger, on_batch=late.on_batch
-        )
+        run_stream(self._run, writer.options(**options), once=once, trigger=trigger, on_batch=late.on_batch)
         return late.rows
 
     def into_files(self, table: str | None, mode: Mode, plot: str | None, top: int) -> int:
@@ -195,9 +196,7 @@ def _check_targets(sink: str | None, table: str | None, plot: str | None, *, onc
         check_plot(plot)
 
 
-def _identity(
-    store: Store, source: str, sink: str | None, measures: Measures, delay: str
-) -> dict[str, Any]:
+def _identity(store: Store, source: str, sink: str | None, measures: Measures, delay: str) -> dict[str, Any]:
     if sink is None:
         topics: dict[str, Any] = {"source": store.topic(source).name}
     else:

@@ -7,7 +7,8 @@ be committed; what an attempt that failed leaves behind is removed after a day.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from penstock.clock import Clock
@@ -15,6 +16,7 @@ from penstock.files import Files
 from penstock.log.copying import FrameRun, LooseRun, Run
 from penstock.log.folder import Folder
 from penstock.log.shelf import Staged
+from penstock.spark.jobs import Failed
 from penstock.spark.planning import Slice
 from penstock.spark.segments import FramePart, parts
 from penstock.spark.task import unseen
@@ -26,7 +28,6 @@ from penstock.topic.plan import TopicPlan
 class Job(NamedTuple):
     """All that a task is told."""
 
-    number: int
     slice: Slice
     marks: Marks
     sink: TopicPlan
@@ -36,10 +37,9 @@ class Job(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What a task staged, by partition of the sink."""
+    """What was staged, by partition of the sink."""
 
-    number: int
-    pieces: Mapping[int, Sequence[Staged]]
+    pieces: dict[int, list[Staged]]
     messages: int
     bytes: int
 
@@ -61,7 +61,7 @@ def stage(job: Job) -> Done:
     try:
         for first, run in _runs(job.slice):
             copying.add_marked(job.slice.partition, first, run, job.marks, keep_since=job.keep_since)
-        return Done(job.number, copying.finish(), copying.count, copying.bytes)
+        return Done(copying.finish(), copying.count, copying.bytes)
     except BaseException:
         copying.discard()
         raise
@@ -77,3 +77,30 @@ def _runs(planned: Slice) -> Iterator[tuple[int, Run]]:
             yield part.frame.head.base + part.first, FrameRun(part.frame, part.first, part.stop)
         else:
             yield part.first, LooseRun(part.keys, part.values, part.created, part.written)
+
+
+def gathered(results: Sequence[Done | Failed], jobs: Sequence[Job]) -> Done:
+    """What all tasks staged, in the order of the jobs; raises what one of them raised.
+
+    Nothing of the others stays then.
+    """
+    done = [each for each in results if isinstance(each, Done)]
+    failures = [each for each in results if isinstance(each, Failed)]
+    if failures:
+        for each in done:
+            _remove(each, jobs[0].sink)
+        raise failures[0].error()
+    pieces: dict[int, list[Staged]] = {}
+    for each in done:
+        for number, staged in each.pieces.items():
+            pieces.setdefault(number, []).extend(staged)
+    return Done(pieces, sum(each.messages for each in done), sum(each.bytes for each in done))
+
+
+def _remove(done: Done, sink: TopicPlan) -> None:
+    """No transaction knows of these files yet, so nobody else needs them."""
+    for number, pieces in done.pieces.items():
+        for piece in pieces:
+            if piece.file is not None:
+                with suppress(FileNotFoundError):
+                    os.unlink(os.path.join(sink.path(number), piece.file))

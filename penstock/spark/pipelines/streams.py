@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.errors import InvalidOption
 from penstock.options import Duration, seconds
-from penstock.spark.schema import TYPES
+from penstock.spark.schema import TYPES, ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,6 +46,11 @@ def topic_stream(
     """All of a topic, from its beginning, as a stream that shows its progress as a consumer."""
     options = {"topic": topic, "columns": ",".join(columns), "consumer": consumer}
     return spark.readStream.format("penstock").options(**options).load(store.path)
+
+
+def no_messages(spark: SparkSession, columns: Iterable[str]) -> DataFrame:
+    """None at all, with these columns: to see whether expressions over them make sense."""
+    return spark.createDataFrame([], ddl(tuple(columns)))
 
 
 def with_text(messages: DataFrame) -> DataFrame:
@@ -93,7 +98,7 @@ def interval(name: str, value: Duration) -> str:
 
 
 class Late:
-    """Counts the rows that a stream passed over, since they came after their time was closed."""
+    """Counts the messages that a stream left out, since they came after their time was closed."""
 
     def __init__(self, pipeline: str) -> None:
         self._pipeline = pipeline
@@ -106,5 +111,5 @@ class Late:
             self.kept += operator["numRowsUpdated"]
             late = operator["numRowsDroppedByWatermark"]
             if late:
-                logger.warning("%s: %s rows came too late and are left out", self._pipeline, f"{late:,}")
+                logger.warning("%s: left out, since they came too late: %s", self._pipeline, f"{late:,}")
             self.rows += late

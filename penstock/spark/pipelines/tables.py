@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
-from penstock.errors import InvalidOption, MissingExtra, PipelineFailed
+from penstock.errors import MissingExtra, NotATable, PipelineFailed
 from penstock.options import one_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def check(table: str, mode: str) -> None:
     if "://" in table or not os.path.exists(table) or os.path.isdir(os.path.join(table, "_delta_log")):
         return
     if not os.path.isdir(table) or os.listdir(table):
-        raise InvalidOption(f"{table} is there and is no Delta table", hint="choose a new or empty folder")
+        raise NotATable(f"{table} is there and is no Delta table", hint="choose a new or empty folder")
 
 
 def write(table: str, rows: pyarrow.Table, mode: Mode, *, now_ns: int) -> int:
