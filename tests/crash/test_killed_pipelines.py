@@ -40,7 +40,7 @@ def test_a_replay_killed_again_and_again_copies_each_message_once(scratch):
     print(f"seed {seed}")
     chance = random.Random(seed)
     path, kills = begin(scratch), 0
-    while run(path, "replay", chance.randrange(3, 70)):
+    while run(path, "replay", chance.randrange(2, 20)):
         kills += 1
         assert kills < 200
         with penstock.open(path) as store:
