@@ -6,6 +6,7 @@ import penstock
 from penstock.spark.pipelines.dedup import dedup
 from penstock.testing import Clock
 from tests.e2e.command import Command
+from tests.spark.streams import as_bytes
 
 SECOND = 1_000_000_000
 
@@ -16,11 +17,7 @@ def values(topic, number=None):
 
 def copied(messages) -> list[tuple]:
     """What comes through Spark: microseconds, and headers as bytes."""
-    return [
-        (m.partition, m.key, m.value, {n: v if isinstance(v, bytes) else v.encode() for n, v in m.headers.items()},
-         m.timestamp // 1000)
-        for m in messages
-    ]  # fmt: skip
+    return [(m.partition, m.key, m.value, as_bytes(m.headers), m.timestamp // 1000) for m in messages]
 
 
 def test_first_ones_in_order_and_each_batch_once(spark, store, tmp_path):

@@ -23,11 +23,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 def killed(store: penstock.Store, job: str, point: str, table: str = "") -> None:
     arguments = json.dumps({"store": store.path, "job": job, "point": point, "table": table})
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.pipeline_driver", arguments], cwd=ROOT, timeout=500, check=False,
-        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, start_new_session=True,
-    )  # fmt: skip
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    said = Path(store.path, "driver.txt")
+    with said.open("wb") as file:  # not a pipe: Spark's workers outlive the driver for a while, and hold it
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.spark.pipeline_driver", arguments], cwd=ROOT, timeout=500,
+            env={**os.environ, "PYTHONPATH": path}, stdout=file, stderr=file, start_new_session=True,
+            check=False,
+        )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL, said.read_text()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import penstock
 from penstock.spark.pipelines.archive import archive
 from penstock.spark.pipelines.replay_table import plan_replay_table, replay_table, wanted_of
 from tests.e2e.command import Command
+from tests.spark.streams import as_bytes
 
 pytest.importorskip("deltalake")
 
@@ -13,8 +14,7 @@ pytest.importorskip("deltalake")
 def content(topic) -> list[tuple]:
     """A table has headers as bytes; all else comes back as it was."""
     return [
-        (m.partition, m.key, m.value, {n: v if isinstance(v, bytes) else v.encode() for n, v in m.headers.items()},
-         m.timestamp)
+        (m.partition, m.key, m.value, as_bytes(m.headers), m.timestamp)
         for m in topic.scan().messages()
     ]  # fmt: skip
 
