@@ -172,7 +172,7 @@ class _Replay:
         if speed is not None and self._left():
             waiting = (number for number, end in self._ends.items() if at[number] < end)
             times = (self._source._written_at(number, at[number]) for number in waiting)
-            first = min(moment for moment in times if moment is not None)
+            first = min((moment for moment in times if moment is not None), default=0)
             return Speed(speed, first, lambda number, moment: self._from.log(number).offset_at(moment))
         return Unhurried()
 

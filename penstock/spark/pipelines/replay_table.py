@@ -13,6 +13,7 @@ nanosecond.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,6 +47,14 @@ _JOBS_A_CORE = 8
 _BEGUN = "begun"
 
 
+class Begun(NamedTuple):
+    """What a replay keeps in its folder: it tells it from one of the same name that was dropped."""
+
+    id: str
+    #: When it was made: ages are counted from then, or a restart would leave out what they have passed.
+    now_ns: int
+
+
 class Wanted(NamedTuple):
     """Which messages of a partition are wanted: by offset, and by the time of writing."""
 
@@ -70,13 +79,15 @@ def replay_table(
     target = store.topic(sink)
     target._require_raw()
     archive = _archive(table, storage_options)
-    files = _wanted(archive, start, stop, store._clock.now_ns())
+    _wanted(archive, start, stop, store._clock.now_ns())  # a wrong place is said before the pipeline is made
     called = name or f"replay-{archive.origin.topic}-table"
     identity = {
         "table": archive.storage.uri, "sink": sink, "sink_id": target.id, "from": str(start), "to": str(stop),
     }  # fmt: skip
     with claim(store, called, kind="replay", identity=identity) as run, watch(run):
-        return _TableReplay(store, archive, target, run, started(spark, master)).run(files)
+        begun = _begun(store, run.folder)
+        files = _wanted(archive, start, stop, begun.now_ns)
+        return _TableReplay(store, archive, target, run, started(spark, master), begun.id).run(files)
 
 
 def plan_replay_table(
@@ -102,14 +113,14 @@ class _TableReplay:
     """One run."""
 
     def __init__(
-        self, store: Store, archive: Archive, sink: Topic, run: PipelineRun, spark: SparkSession
+        self, store: Store, archive: Archive, sink: Topic, run: PipelineRun, spark: SparkSession, own_id: str
     ) -> None:
         self._store, self._archive, self._sink, self._run, self._spark = store, archive, sink, run, spark
-        self._series = f"replay/{_own_id(store, run.folder)}/"
+        self._series = f"replay/{own_id}/"
         self._messages = self._bytes = 0
 
     def run(self, files: _Files) -> Replayed:
-        partitions = max(files, default=-1) + 1
+        partitions = max((file.partition for file in self._archive.files()), default=-1) + 1
         for number, (wanted, each) in files.items():
             at = self._reached(number)
             jobs = self._jobs(wanted._replace(start=max(wanted.start, at)), each, partitions)
@@ -223,10 +234,11 @@ def _share(file: LakeFile, wanted: Wanted) -> int:
     return max(min(file.stop, wanted.stop) - max(file.first, wanted.start), 0)
 
 
-def _own_id(store: Store, folder: str) -> str:
-    """Tells this pipeline from one of the same name that was dropped; durable before anything is written."""
+def _begun(store: Store, folder: str) -> Begun:
+    """What is kept there, made at first; durable before anything is written."""
     path = os.path.join(folder, _BEGUN)
     if not os.path.exists(path):
-        keep_durably(store._files, path, secrets.token_hex(8).encode())
+        made = Begun(secrets.token_hex(8), store._clock.now_ns())
+        keep_durably(store._files, path, json.dumps(made._asdict()).encode())
     with open(path, encoding="ascii") as file:
-        return file.read()
+        return Begun(**json.load(file))
