@@ -66,14 +66,15 @@ def test_wrong_calls_are_told(cli, arguments, told):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_sigterm_ends_a_run_that_follows_behind_its_batch(cli):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_run_that_follows_behind_its_batch(cli, number):
     running = cli.start("pipeline", "archive", "orders", "lake", "--follow", "--every", "0s", "--json")
     with penstock.open(cli.store) as store:
         deadline = time.monotonic() + 200
         while not store.pipelines() or not store.pipelines()[0].run.rows:
             assert time.monotonic() < deadline
             time.sleep(0.2)
-    os.kill(running.pid, signal.SIGTERM)
+    os.kill(running.pid, number)
     out, err = running.communicate(timeout=60)
     assert running.returncode == 0, err
     assert json.loads(out)["stopped"]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa
 
-from penstock.errors import ConflictError, NotAStore, OffsetTrimmed
+from penstock.errors import ConflictError, Corrupt, NotAStore, OffsetTrimmed
 from penstock.lake import compaction
 from penstock.lake.layout import RAW_SCHEMA, Kind, LakeFile, json_schema
 from penstock.lake.storage import Storage, storage
@@ -49,7 +49,7 @@ _ROUND_BYTES = 4096 * MIB
 _LOOK_S = 0.2
 _VACUUM_EVERY_S = 86400.0
 
-#: What to do about messages that retention took before they were archived.
+#: What to do about messages that are damaged, or that retention took before they were archived.
 OnGap = Literal["raise", "skip"]
 _Work = TypeVar("_Work")
 
@@ -86,7 +86,8 @@ def archive(
     `table` is a folder or `s3://bucket/prefix` with `storage_options`; it is made at first. With `schema`
     ("id long, paid boolean", or a file with that) values are JSON, divided into columns. `follow` goes on
     as messages come, with a commit `every` so often. `important` makes retention wait for the archive;
-    without it what retention took first raises `OffsetTrimmed`, or is passed over with `on_gap="skip"`.
+    without it what retention took first raises `OffsetTrimmed`. `on_gap="skip"` passes over that and over
+    damage (`Corrupt`).
 
     Raises `PipelineRunning` or `ConflictError` when another process does the same, `NotATable`,
     `NotAnArchive` or `ForeignArchive` for a table that is something else, `ReadOnly` for one that cannot
@@ -95,7 +96,7 @@ def archive(
     place = storage(table, storage_options)
     asked = _Asked(
         place=place, file_bytes=size("file_size", file_size), every_s=seconds("every", every), follow=follow,
-        compact=compact, spark=lambda: spark or session(master),
+        compact=compact, spark=lambda: session(master) if spark is None else spark,
     )  # fmt: skip
     gap(on_gap)
     known_as = name or default_name(topic, place)
@@ -181,10 +182,10 @@ class _Loop:
 
     def _begin(self) -> dict[int, int]:
         """Where the table stands. A topic is archived from its first message on; later partitions from 0."""
-        ends = {log.partition: log.bounds().start for log in self._topic._partitions.logs()}
-        stands = {number: self._table.next_offset(number) for number in ends}
+        starts = {log.partition: log.bounds().start for log in self._topic._partitions.logs()}
+        stands = {number: self._table.next_offset(number) for number in starts}
         is_new = all(at is None for at in stands.values())
-        begin = {number: (start if is_new else 0) for number, start in ends.items()}
+        begin = {number: (start if is_new else 0) for number, start in starts.items()}
         return begin | {number: at for number, at in stands.items() if at is not None}
 
     def _round(self, begin: Mapping[int, int]) -> dict[int, int] | None:
@@ -199,11 +200,15 @@ class _Loop:
         except OffsetTrimmed as error:
             error.hint = 'important=True makes retention wait; on_gap="skip" goes on, with a gap in the table'
             raise
+        except Corrupt as error:
+            error.hint = 'on_gap="skip" goes on behind it, with a gap in the table'
+            raise
         moved = self._decoded(end)
-        self._table.append(files, _spans(begin, moved))
+        is_new = self._table.append(files, _spans(begin, moved))
         self._query.done(end)
-        self._done.add(files)
-        self._run.report(rows=sum(each.rows for each in files), last_batch=self._table.version)
+        if is_new:
+            self._done.add(files)
+            self._run.report(rows=sum(each.rows for each in files), last_batch=self._table.version)
         if self._asked.compact:
             self._compact()
         return moved
