@@ -12,6 +12,10 @@ from penstock.cli import output, units
 from penstock.cli.arguments import JsonOption, StoreOption, YesOption, open_to_read, open_to_write
 from penstock.cli.failures import Exit
 from penstock.cli.pipelines.archive import archive
+from penstock.cli.pipelines.compact import compact
+from penstock.cli.pipelines.dedup import dedup
+from penstock.cli.pipelines.replay import replay
+from penstock.cli.pipelines.rollup import rollup
 from penstock.clock import Clock
 from penstock.options import seconds
 
@@ -134,3 +138,7 @@ _COLUMNS: tuple[output.Column[Pipeline], ...] = (
 )
 
 app.command()(archive)
+app.command()(compact)
+app.command()(dedup)
+app.command()(rollup)
+app.command()(replay)

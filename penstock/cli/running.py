@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Annotated, Any
@@ -53,6 +53,16 @@ def followed(run: PipelineRun) -> Iterator[None]:
     """Show how a run goes, and let it be stopped by signals."""
     with _stopped_by_signals(run), _shown(run):
         yield
+
+
+class Watched:
+    """A `Watch` that shows how a run goes, and keeps it for the summary."""
+
+    run: PipelineRun
+
+    def __call__(self, run: PipelineRun) -> AbstractContextManager[None]:
+        self.run = run
+        return followed(run)
 
 
 def put_summary(run: PipelineRun, kind: str, result: Any, *, as_json: bool) -> None:

@@ -59,6 +59,10 @@ class Shelf:
         if self._growing.size >= self._limit:
             self._end()
 
+    def cut(self) -> None:
+        """What comes next is a piece of its own."""
+        self._end()
+
     def adopt(self, pieces: Iterable[Staged]) -> None:
         """Take pieces that another process has made, whole and durable, behind those there are."""
         self._end()

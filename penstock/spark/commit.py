@@ -6,17 +6,16 @@ Only here does the sink open a store, and closes it again at once.
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 from collections.abc import Iterable, Sequence
 
 from penstock.errors import AlreadyCommitted, NotAStore, PenstockError, TopicReplaced
 from penstock.log.shelf import Staged
-from penstock.log.tip import segment_bytes
 from penstock.spark.once import Commit, commits, is_repeated, superseded
-from penstock.spark.target import Target, TopicPlan
+from penstock.spark.target import Target
 from penstock.spark.task import Share, discard
 from penstock.store import Store, Topic, Transaction, open_store
+from penstock.topic.plan import TopicPlan, plan_of
 
 logger = logging.getLogger("penstock.spark")
 
@@ -25,7 +24,7 @@ def target(store: str, topic: str | None) -> Target:
     """Look the topics up; raises `NotAStore` or `UnknownTopic` before any task runs."""
     with _opened(store) as opened:
         topics = opened.topics() if topic is None else [opened.topic(topic)]
-        plans = {each.name: _plan(each) for each in topics}
+        plans = {each.name: plan_of(each._partitions) for each in topics}
     return Target(store, plans, topic, secrets.randbelow(2**16))
 
 
@@ -76,16 +75,6 @@ def _opened(store: str) -> Store:
     except NotAStore as error:
         error.hint = "save(…) and start(…) take the folder of a store; topics are made beforehand"
         raise
-
-
-def _plan(topic: Topic) -> TopicPlan:
-    partitions, options = topic._partitions, topic.options
-    first, *_ = partitions.logs()  # all of them, so that their folders are there
-    return TopicPlan(
-        name=topic.name, id=topic.id, folder=os.path.dirname(first.folder.path), partitions=len(partitions),
-        tree=partitions.record.tree, partitioner=options.partitioner, compress=options.compress is not None,
-        segment_bytes=segment_bytes(options), max_message_bytes=options.max_message_bytes,
-    )  # fmt: skip
 
 
 def _plans(shares: Sequence[Share]) -> dict[str, TopicPlan]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PipelineFailed
@@ -21,11 +22,15 @@ _LAST_BATCH_S = 30.0
 _CAUSE = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|[A-Z]\w+)): (.+)$", re.MULTILINE)
 
 
-def run_stream(run: PipelineRun, writer: DataStreamWriter, *, once: bool, trigger: str | None = None) -> None:
+def run_stream(
+    run: PipelineRun, writer: DataStreamWriter, *, once: bool, trigger: str | None = None,
+    on_batch: Callable[[Any], None] | None = None,
+) -> None:  # fmt: skip
     """Run a stream until it is stopped, or with `once` until everything that is there now was processed.
 
     `writer` has its sink and output mode; checkpoint, trigger and name are set here. `trigger` is how often
-    a batch begins ("5 seconds"), at once if None. Raises `PipelineFailed` when the query fails.
+    a batch begins ("5 seconds"), at once if None. `on_batch` gets Spark's report of each batch, also of one
+    without rows. Raises `PipelineFailed` when the query fails.
     """
     writer = writer.option("checkpointLocation", run.checkpoint).queryName(run.name)
     if once:
@@ -37,7 +42,7 @@ def run_stream(run: PipelineRun, writer: DataStreamWriter, *, once: bool, trigge
     except Exception as error:  # Spark's own, or what our planner raised inside of it
         raise failed(run.name, error) from error
     try:
-        _follow(run, query)
+        _follow(run, query, on_batch)
     except BaseException:
         query.stop()
         raise
@@ -54,9 +59,9 @@ def failed(name: str, error: BaseException) -> PipelineFailed:
     )
 
 
-def _follow(run: PipelineRun, query: StreamingQuery) -> None:
+def _follow(run: PipelineRun, query: StreamingQuery, on_batch: Callable[[Any], None] | None) -> None:
     """Until the query ends by itself, or it is asked to and its present batch is done."""
-    told = _Told(run)
+    told = _Told(run, on_batch)
     while query.isActive and not run.stopping:
         time.sleep(_LOOK_S)
         told.tell(query.recentProgress)
@@ -80,13 +85,16 @@ def _finish(run: PipelineRun, query: StreamingQuery) -> None:
 class _Told:
     """Spark's reports handed on to the run, each once."""
 
-    def __init__(self, run: PipelineRun) -> None:
+    def __init__(self, run: PipelineRun, on_batch: Callable[[Any], None] | None) -> None:
         self._run = run
+        self._on_batch = on_batch
         #: The latest batch that was reported.
         self.last = -1
 
     def tell(self, reports: list[Any]) -> None:
         for report in reports:
+            if report["batchId"] > self.last and self._on_batch is not None:
+                self._on_batch(report)
             if report["batchId"] > self.last and report["numInputRows"]:
                 self._run.report(rows=report["numInputRows"], last_batch=report["batchId"])
             self.last = max(self.last, report["batchId"])

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import InvalidOption, UnknownTopic
 from penstock.log.checksum import crc32
-from penstock.spark.target import TopicPlan
+from penstock.topic.plan import TopicPlan
 from penstock.topic.routing import MIX, PARTITIONERS
 
 

@@ -2,28 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-
-class TopicPlan(NamedTuple):
-    """A topic as it was when the write was planned."""
-
-    name: str
-    id: int
-    #: The folder that holds those of the partitions.
-    folder: str
-    partitions: int
-    #: Counts changes of the partitions.
-    tree: int
-    partitioner: str
-    compress: bool
-    segment_bytes: int
-    max_message_bytes: int
-
-    def path(self, partition: int) -> str:
-        return os.path.join(self.folder, f"{partition:06d}")
+from penstock.topic.plan import TopicPlan
 
 
 class Target(NamedTuple):

@@ -24,9 +24,10 @@ from penstock.log.shelf import Shelf, Staged
 from penstock.options import MIB
 from penstock.spark.frames import FRAME_BYTES, FRAME_MESSAGES, drafts
 from penstock.spark.spread import by_topic, chosen, divided
-from penstock.spark.target import Target, TopicPlan
+from penstock.spark.target import Target
 from penstock.spark.write_columns import Shape
-from penstock.spark.write_rows import check_values, rows
+from penstock.spark.write_rows import Rows, check_values, rows
+from penstock.topic.plan import TopicPlan
 
 #: Messages wait until there are enough of them for a frame; those of all partitions together, until this.
 _GATHERED_BYTES_MOST = 32 * MIB
@@ -50,11 +51,15 @@ class Share(NamedTuple):
 
 def stage(batches: Iterable[pa.RecordBatch], shape: Shape, target: Target, *, turn: int) -> StagedTopics:
     """Stage all rows, durably; nothing of them stays when this raises."""
+    return stage_rows((rows(batch, shape) for batch in batches if batch.num_rows), target, turn=turn)
+
+
+def stage_rows(messages: Iterable[Rows], target: Target, *, turn: int) -> StagedTopics:
+    """The same for rows that are messages already."""
     staging = _TaskStaging(target, turn)
     try:
-        for batch in batches:
-            if batch.num_rows:
-                staging.add(batch, shape)
+        for each in messages:
+            staging.add(each)
         return staging.finish()
     except BaseException:
         staging.discard()
@@ -72,8 +77,8 @@ class _TaskStaging:
         self._attempt = f"{secrets.randbits(62) | 1:016x}"
         self._places: dict[tuple[str, int], _Place] = {}
 
-    def add(self, batch: pa.RecordBatch, shape: Shape) -> None:
-        messages, topics, partitions = rows(batch, shape)
+    def add(self, found: Rows) -> None:
+        messages, topics, partitions = found
         if topics is None:
             assert self._target.topic is not None, "a write without a topic is refused when it is planned"
             self._add(self._target.topics[self._target.topic], messages, partitions)

@@ -202,14 +202,16 @@ class Transaction:
             self._readers.append(reader)
 
     def adopt(
-        self, topic: str | Topic[Any], pieces: Mapping[int, Sequence[Staged]], *, tree: int, partitions: int
-    ) -> None:
-        """Take what other processes staged for a topic, by partition, when it had this tree.
+        self, topic: str | Topic[Any], pieces: Mapping[int, Sequence[Staged]], *, tree: int, partitions: int,
+        raw: bool = True,
+    ) -> None:  # fmt: skip
+        """Take what others staged for a topic, by partition, when it had this tree.
 
         From here on it is the transaction's own: committed with it, removed with it. Partitions that
-        were added since then make keys go elsewhere; that is seen to at the commit.
+        were added since then make keys go elsewhere; that is seen to at the commit. With `raw=False` the
+        caller has asked the topic's list of codecs.
         """
-        self.staging_of(topic).adopt(pieces, tree=tree, partitions=partitions)
+        self.staging_of(topic, raw=raw).adopt(pieces, tree=tree, partitions=partitions)
 
     def __del__(self) -> None:
         if not getattr(self, "_ended", "not begun"):
@@ -222,12 +224,12 @@ class Transaction:
 
     # Inside.
 
-    def staging_of(self, topic: str | Topic[Any]) -> TopicStaging:
-        """Where messages for a topic gather."""
+    def staging_of(self, topic: str | Topic[Any], *, raw: bool = True) -> TopicStaging:
+        """Where messages for a topic gather; raises unless it may be written, with raw values if need be."""
         staging = self.known_staging(topic)
         if staging is None:
             found = topic if isinstance(topic, Topic) else self._find(topic)
-            found._require_raw()
+            found._require_raw() if raw else found._require_writable()
             staging = self._staging[found.id] = TopicStaging(found._partitions, self._id)
         return staging
 

@@ -83,7 +83,7 @@ def transact(store: str, name: str) -> None:
 
 def die_in_transaction(store: str, calls: str) -> None:
     """One transaction over two topics, killed (by its own hand) at a given file call of its commit."""
-    files = _Deadly(int(calls))
+    files = Deadly(int(calls))
     with penstock.open(store, files=files) as opened:
         tx = opened.transaction()
         tx.write_many(ORDERS, [b"tx:%s/%d" % (calls.encode(), n) + b"." * 9000 for n in range(30)])
@@ -95,7 +95,7 @@ def die_in_transaction(store: str, calls: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-class _Deadly(penstock.Files):
+class Deadly(penstock.Files):
     """Kills this process before the n-th call that changes something."""
 
     def __init__(self, calls: int) -> None:

@@ -63,3 +63,8 @@ def numbers(topic: penstock.Topic) -> list[int]:
 
 def staged_files(store: penstock.Store) -> list[str]:
     return [name for _, _, names in os.walk(store.path) for name in names if name.endswith(".staged")]
+
+
+def as_bytes(headers) -> dict[str, bytes]:
+    """Headers as they come through Spark, or a table: text is bytes there."""
+    return {name: value if isinstance(value, bytes) else value.encode() for name, value in headers.items()}

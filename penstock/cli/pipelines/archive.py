@@ -79,12 +79,12 @@ def archive(
     result = pipeline.archive(
         store, topic, table, name=name, master=master, follow=follow, important=important or None,
         schema=schema, file_size=file_size, every=every, consumer=consumer, on_gap=pipeline.gap(on_gap),
-        storage_options=_storage_options(table, storage_option or ()), watch=watch,
+        storage_options=table_options(table, storage_option or ()), watch=watch,
     )  # fmt: skip
     running.put_summary(runs[0], "archive", result, as_json=as_json)
 
 
-def _storage_options(table: str, given: Sequence[str]) -> dict[str, str]:
+def table_options(table: str, given: Sequence[str]) -> dict[str, str]:
     """What was given, and for S3 what the environment says besides: executors may not have it."""
     wrong = next((each for each in given if "=" not in each), None)
     if wrong is not None:

@@ -1,0 +1,49 @@
+"""`penstock pipeline dedup`: each message once within a time."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, cast
+
+import typer
+
+from penstock.cli import running
+from penstock.cli.arguments import JsonOption, StoreOption, open_to_write
+from penstock.cli.pipelines.arguments import (
+    OnceOption,
+    SinkArgument,
+    SourceArgument,
+    TimeOption,
+    TriggerOption,
+)
+
+
+def dedup(
+    source: SourceArgument,
+    sink: SinkArgument,
+    within: Annotated[
+        str, typer.Option("--within", metavar="TIME", help="How long a message is remembered.")
+    ],
+    by: Annotated[
+        str, typer.Option("--by", metavar="key|value|SQL", help="What makes two messages alike.")
+    ] = "key",
+    time: TimeOption = "written_at",
+    once: OnceOption = False,
+    every: TriggerOption = None,
+    name: running.NameOption = None,
+    master: running.MasterOption = None,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Copy each message into another topic unless one like it came a short time before.
+
+    A stream: it runs until it is stopped, or --once over what is there; it goes on where it stopped.
+    """
+    from penstock.spark.pipelines import dedup as pipeline
+
+    watched = running.Watched()
+    with open_to_write(store) as opened:
+        result = pipeline.dedup(
+            opened, source, sink, within=within, by=by, time=cast(Any, time), once=once, trigger=every,
+            name=name, master=master, watch=watched,
+        )  # fmt: skip
+        running.put_summary(watched.run, "dedup", result, as_json=as_json)

@@ -1,0 +1,119 @@
+"""Messages on their way from one topic into another: shelved by partition until a transaction takes them.
+
+Partition i goes to partition i when both topics have as many; else keys choose, as they do for every
+writer, and messages without a key stay together with those of their partition.
+
+It touches files in the folders of partitions and nothing else of the store, so a Spark task can do it too.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Container, Sequence
+
+from penstock import codecs
+from penstock.errors import InvalidOption, MessageTooLarge
+from penstock.log.copying import Run
+from penstock.log.folder import Folder
+from penstock.log.shelf import Shelf, Staged
+from penstock.topic.marks import Marks
+from penstock.topic.plan import TopicPlan
+from penstock.topic.routing import PARTITIONERS
+
+
+class Copying:
+    """What is copied into one topic before a commit makes it true.
+
+    `empty` are partitions without a message: into those the first piece is copied once more by the commit,
+    where others become segments as they are. So it is kept small.
+    """
+
+    def __init__(
+        self, plan: TopicPlan, folder_of: Callable[[int], Folder], *, source_partitions: int,
+        empty: Container[int] = (),
+    ) -> None:  # fmt: skip
+        self._plan = plan
+        self._folder_of = folder_of
+        self._same = source_partitions == plan.partitions
+        self._choose = PARTITIONERS[plan.partitioner]
+        self._name = f"{secrets.randbits(62) | 1:016x}"
+        self._shelves: dict[int, Shelf] = {}
+        self._empty = empty
+        self.count = 0
+        #: Bytes that it takes in the log.
+        self.bytes = 0
+
+    def add(self, partition: int, run: Run, places: Sequence[int] | None = None) -> None:
+        """Copy a run of a source's partition, or the messages at some places of it.
+
+        Raises `MessageTooLarge` or `InvalidOption` for what the topic does not take.
+        """
+        if places is not None and len(places) == len(run):
+            places = None
+        if places is not None and not places:
+            return
+        self._check(run)
+        if self._same:
+            self._shelve(partition, run, places)
+            return
+        for number, chosen in self._routed(partition, run.keys(), places).items():
+            self._shelve(number, run, None if len(chosen) == len(run) else chosen)
+
+    def add_marked(self, partition: int, first: int, run: Run, marks: Marks, *, keep_since: int) -> None:
+        """Copy what is marked of a run that begins at `first`, less tombstones written before a time."""
+        places = marks.places(first, first + len(run))
+        if places and (tombstones := run.tombstones()):
+            written = run.written_times()
+            gone = {place for place in tombstones if written[place] < keep_since}
+            places = [place for place in places if place not in gone]
+        self.add(partition, run, places)
+
+    def finish(self) -> dict[int, list[Staged]]:
+        """All of it by partition, durable."""
+        return {number: shelf.finish() for number, shelf in sorted(self._shelves.items())}
+
+    def discard(self) -> None:
+        for shelf in self._shelves.values():
+            shelf.discard()
+
+    def _routed(
+        self, partition: int, keys: Sequence[bytes | None], places: Sequence[int] | None
+    ) -> dict[int, list[int]]:
+        count = self._plan.partitions
+        chosen: dict[int, list[int]] = {}
+        for place in range(len(keys)) if places is None else places:
+            key = keys[place]
+            number = partition % count if key is None else self._choose(key, count)
+            chosen.setdefault(number, []).append(place)
+        return chosen
+
+    def _shelve(self, number: int, run: Run, places: Sequence[int] | None) -> None:
+        shelf = self._shelves.get(number)
+        is_first = shelf is None and number in self._empty
+        shelf = shelf or self._new_shelf(number)
+        for draft in run.drafts() if places is None else run.some(places):
+            shelf.add(draft)
+            self.count += draft.count
+            self.bytes += draft.size
+        if is_first:
+            shelf.cut()
+
+    def _new_shelf(self, number: int) -> Shelf:
+        name = f"{self._name}-{len(self._shelves):x}"
+        shelf = self._shelves[number] = Shelf(self._folder_of(number), name, self._plan.segment_bytes)
+        return shelf
+
+    def _check(self, run: Run) -> None:
+        plan = self._plan
+        if (longest := run.longest(plan.max_message_bytes)) > plan.max_message_bytes:
+            raise MessageTooLarge(
+                f"a value of {longest} bytes is over the limit of {plan.max_message_bytes} of {plan.name!r}",
+                hint=f"penstock topic alter {plan.name} --max-message-bytes …",
+            )
+        if plan.codecs:
+            for number in run.codecs():
+                if codecs.lasting_name(number) not in plan.codecs:
+                    raise InvalidOption(
+                        f"topic {plan.name!r} does not allow codec {codecs.name_of(number)}",
+                        hint=f"it allows {', '.join(plan.codecs)}; values are copied as they are packed",
+                    )

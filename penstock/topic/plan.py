@@ -1,0 +1,44 @@
+"""A topic as those who stage frames for it must know it: all they need, so that they never ask again."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.log.tip import segment_bytes
+
+if TYPE_CHECKING:
+    from penstock.topic.partitions import Partitions
+
+
+class TopicPlan(NamedTuple):
+    """A topic as it was when the write was planned."""
+
+    name: str
+    id: int
+    #: The folder that holds those of the partitions.
+    folder: str
+    partitions: int
+    #: Counts changes of the partitions.
+    tree: int
+    partitioner: str
+    compress: bool
+    segment_bytes: int
+    max_message_bytes: int
+    #: Names of the codecs it allows; none named: all.
+    codecs: tuple[str, ...] = ()
+
+    def path(self, partition: int) -> str:
+        return os.path.join(self.folder, f"{partition:06d}")
+
+
+def plan_of(partitions: Partitions) -> TopicPlan:
+    """The topic as it is now, with the folders of all its partitions in place."""
+    first, *_ = partitions.logs()
+    options = partitions.options
+    return TopicPlan(
+        name=partitions.name, id=partitions.record.id, folder=os.path.dirname(first.folder.path),
+        partitions=len(partitions), tree=partitions.record.tree, partitioner=options.partitioner,
+        compress=options.compress is not None, segment_bytes=segment_bytes(options),
+        max_message_bytes=options.max_message_bytes, codecs=tuple(options.codecs),
+    )  # fmt: skip
