@@ -5,9 +5,9 @@
      "push":      {"keys": [["user", 7]]}}
 
 A right that a token does not name it does not give; the prefix "" is all keys. `exp` must be there.
-Without `topics` a token is good for the default topic alone. A token with `aud` must name "penstock" in it.
-
 Without `topics` a token is good for the default topic alone. One with `aud` must name "penstock" in it.
+
+The algorithm is never taken from the token: a secret means HS256, a public key RS256.
 """
 
 from __future__ import annotations
