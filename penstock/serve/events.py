@@ -169,7 +169,8 @@ class Routes:
             )
             return
         timeout = min(seconds("timeout", _duration(request.one("timeout"))), limits.WAIT_S_MOST)
-        limit = whole("limit", _number("limit", request.one("limit")) or limits.ANSWER_EVENTS, 1, 1000)
+        limit = _number("limit", request.one("limit"))
+        limit = limits.ANSWER_EVENTS if limit is None else whole("limit", limit, 1, limits.ANSWER_EVENTS)
         LongPoll(connection, feed, grant, asked, limit).ask(start, timeout)
 
     def _presence(self, connection: Connection, request: Request, is_inside: bool) -> None:

@@ -275,7 +275,9 @@ class Ws(Listener):
             assert more_data, data
             data += more_data
         self.head = data
-        assert data.startswith(b"HTTP/1.1 101"), data + self._socket.recv(4096)
+        if not data.startswith(b"HTTP/1.1 101"):
+            self.close()
+            raise AssertionError(data)
         if waits:
             while self.cursor is None:
                 self.hear()
