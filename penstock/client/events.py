@@ -38,9 +38,18 @@ _SILENCE_S = 60.0
 _POLL_S = 25.0
 
 
+class _Heard(msgspec.Struct):
+    """An `Event` as it comes: msgspec cannot decode the type of its key."""
+
+    id: int
+    time: float
+    key: str | list[Any]
+    data: Any
+
+
 class _Answer(msgspec.Struct):
     next: str = ""
-    events: list[Event] = []
+    events: list[_Heard] = []
     min: int = 0
     gap: EventGap | None = None
     error: dict[str, Any] | None = None
@@ -235,7 +244,7 @@ class Subscription:
             self._epoch, self._last_id = epoch, 0
         for event in answer.events:
             if event.id > self._last_id:  # else it was had before the connection broke
-                self._came.append(event)
+                self._came.append(Event(event.id, event.time, event.key, event.data))
                 self._last_id = event.id
         self._told = answer.next or self._told
         if answer.gap is not None:

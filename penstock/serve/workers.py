@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import FrameType
 
-from penstock.errors import AlreadyExists, InvalidOption, PenstockError
+from penstock.errors import InvalidOption, PenstockError
 from penstock.serve import limits
 from penstock.serve.server import ServeOptions, listening_socket, run
 
@@ -211,7 +211,7 @@ def _refuse_taken(options: ServeOptions) -> None:
 def _no_port(options: ServeOptions, error: OSError) -> PenstockError:
     where = f"{options.host} port {options.port}"
     if error.errno == errno.EADDRINUSE:
-        return AlreadyExists(f"{where} is taken by another program", hint="--port chooses another one")
+        return InvalidOption(f"{where} is taken by another program", hint="--port chooses another one")
     return InvalidOption(f"cannot listen on {where}: {error.strerror or error}", hint="see --host and --port")
 
 
@@ -227,7 +227,7 @@ def _lock(port: int) -> Iterator[None]:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise AlreadyExists(
+            raise InvalidOption(
                 f"another penstock serves on port {port}", hint="--port chooses another one"
             ) from None
         yield

@@ -89,7 +89,11 @@ class Served:
             connection.request(method, path, body, sent)
             answer = connection.getresponse()
             content = answer.read()
-            return answer.status, json.loads(content or b"null"), {k.lower(): v for k, v in answer.headers.items()}
+            return (
+                answer.status,
+                json.loads(content or b"null"),
+                {k.lower(): v for k, v in answer.headers.items()},
+            )
         finally:
             connection.close()
 
@@ -209,7 +213,8 @@ class Sse(Listener):
         asked = query(keys, cursor, **more)
         extra = f"Last-Event-ID: {last}\r\n" if last else ""
         self._socket.sendall(
-            f"GET /v1/events?{asked} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n{extra}\r\n".encode()
+            f"GET /v1/events?{asked} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n"
+            f"{extra}\r\n".encode()
         )
         self._data = b""
         self.pings = 0
@@ -266,8 +271,9 @@ class Ws(Listener):
         self.pings = 0
         key = base64.b64encode(os.urandom(16)).decode()
         self._socket.sendall(
-            f"GET /v1/events?{query(keys, cursor, **more)} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
-            f"Connection: Upgrade\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n{headers}\r\n".encode()
+            f"GET /v1/events?{query(keys, cursor, **more)} HTTP/1.1\r\nHost: localhost\r\n"
+            f"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: {key}\r\n"
+            f"Sec-WebSocket-Version: 13\r\n{headers}\r\n".encode()
         )
         data = b""
         while b"\r\n\r\n" not in data:

@@ -12,7 +12,8 @@ from tests.serve.kit import Ws, read_all
 
 
 def post(body: str, more: str = "") -> bytes:
-    return f"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n{more}\r\n{body}".encode()
+    head = f"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+    return f"{head}{more}\r\n{body}".encode()
 
 
 def answers(data: bytes) -> list[tuple[int, dict]]:
@@ -102,7 +103,9 @@ def test_ten_thousand_keys_in_one_url_get_a_clear_answer(server):
 
 def test_a_chunked_body_over_the_limit_is_refused(server):
     with server.connect() as connection:
-        connection.sendall(b"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        connection.sendall(
+            b"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
         try:
             for _ in range(10):
                 connection.sendall(b"100000\r\n" + bytes(2**20) + b"\r\n")
