@@ -231,6 +231,9 @@ class Subscription:
             self._line.close()
             self._rest()
             return
+        except PenstockError:
+            self._line.close()
+            raise
         if answer is None:
             return
         self._rest.reset()

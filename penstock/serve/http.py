@@ -65,7 +65,7 @@ class Connection(asyncio.Protocol):
     """A client."""
 
     __slots__ = (
-        "_body", "_busy", "_deadline", "_head_bytes", "_headers", "_host", "_keep_alive", "_parser", "_queue",
+        "_began", "_body", "_busy", "_deadline", "_head_bytes", "_headers", "_host", "_keep_alive", "_parser", "_queue",
         "_reads", "_refusal", "_request", "_size", "_target", "_turning", "extra_headers", "is_full",
         "stream", "transport", "wheel_at",
     )  # fmt: skip
@@ -77,7 +77,7 @@ class Connection(asyncio.Protocol):
         self._busy = self._turning = self.is_full = False
         self._reads = True
         self._keep_alive = True
-        self._deadline = 0
+        self._deadline = self._began = 0
         # The request that is coming in.
         self._request: Request | None = None
         self._refusal: Refusal | None = None
@@ -105,6 +105,7 @@ class Connection(asyncio.Protocol):
                 self.stream.received(data)
             return
         if not self._head_bytes and self._request is None:
+            self._began = self._host.now
             self._wait(limits.REQUEST_S)
         self._parse(data)
 
@@ -276,7 +277,8 @@ class Connection(asyncio.Protocol):
         if self._refusal is not None and not self._busy:
             self._fail(self._refusal)
         elif self._size:
-            self._wait(limits.REQUEST_S + self._size / limits.BODY_BYTES_A_SECOND)
+            since_then = self._host.now - self._began
+            self._wait(limits.REQUEST_S + self._size / limits.BODY_BYTES_A_SECOND - since_then)
         if rest:
             self.data_received(rest)
 
