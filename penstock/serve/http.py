@@ -29,6 +29,10 @@ _TOKEN = re.compile(r"(?i)(\btoken=)[^&\s]*")
 _ONCE = frozenset(("authorization", "content-length", "host", "origin", "sec-websocket-key"))
 
 
+_NO_HEADERS: dict[str, str] = {}
+_NO_BODY: list[bytes] = []
+
+
 class Stream(Protocol):
     """Whom a connection belongs to while it streams, or while its answer is awaited."""
 
@@ -65,9 +69,9 @@ class Connection(asyncio.Protocol):
     """A client."""
 
     __slots__ = (
-        "_began", "_body", "_busy", "_deadline", "_head_bytes", "_headers", "_host", "_keep_alive", "_parser", "_queue",
-        "_reads", "_refusal", "_request", "_size", "_target", "_turning", "extra_headers", "is_full",
-        "stream", "transport", "wheel_at",
+        "_began", "_body", "_busy", "_deadline", "_head_bytes", "_headers", "_host", "_keep_alive", "_parser",
+        "_queue", "_reads", "_refusal", "_request", "_size", "_target", "_turning", "extra_headers",
+        "is_full", "stream", "transport", "wheel_at",
     )  # fmt: skip
 
     def __init__(self, host: Host) -> None:
@@ -81,6 +85,8 @@ class Connection(asyncio.Protocol):
         # The request that is coming in.
         self._request: Request | None = None
         self._refusal: Refusal | None = None
+        self._headers: dict[str, str]
+        self._body: list[bytes]
         self._forget_request()
         #: Sent with the present answer: what lets a page see it.
         self.extra_headers = b""
@@ -173,6 +179,7 @@ class Connection(asyncio.Protocol):
         """Belong to a stream from now on; `head` is what HTTP has to say before it."""
         self._parser = None
         self._queue = None
+        self._headers, self._body = _NO_HEADERS, _NO_BODY  # there are no more requests, and memory counts
         self.stream = stream
         self.write(head)
         self._host.wheel.remove(self)
@@ -338,8 +345,8 @@ class Connection(asyncio.Protocol):
         self._request = None
         self._refusal = None
         self._target = b""
-        self._headers: dict[str, str] = {}
-        self._body: list[bytes] = []
+        self._headers = {}
+        self._body = []
         self._size = 0
         self._head_bytes = 0
 

@@ -66,6 +66,27 @@ class Subscriber(Protocol):
         """There will be no more: the topic was dropped, or the store closed."""
 
 
+#: Those of one key: most keys have few, and a set for each would be most of a connection's memory.
+Subscribers = tuple[Subscriber, ...] | set[Subscriber]
+_TUPLE_MOST = 16
+
+
+def _with(those: Subscribers, one: Subscriber) -> Subscribers:
+    if isinstance(those, set):
+        those.add(one)
+        return those
+    if one in those:
+        return those
+    return (*those, one) if len(those) < _TUPLE_MOST else {*those, one}
+
+
+def _without(those: Subscribers, one: Subscriber) -> Subscribers:
+    if isinstance(those, set):
+        those.discard(one)
+        return those
+    return tuple(each for each in those if each is not one)
+
+
 class Feed:
     """The tail of one topic, and its subscribers."""
 
@@ -76,7 +97,7 @@ class Feed:
         self._partitions = events._partitions
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._keys: dict[bytes, Subscriber | set[Subscriber]] = {}
+        self._keys: dict[bytes, Subscribers] = {}
         self._prefixes: dict[bytes, set[Subscriber]] = {}
         self._lengths: tuple[int, ...] = ()
         self._behind: deque[Subscriber] = deque()
@@ -124,26 +145,18 @@ class Feed:
 
     def register(self, subscriber: Subscriber, asked: Match) -> None:
         for key in asked.keys:
-            found = self._keys.get(key)
-            if found is None:
-                self._keys[key] = subscriber  # a set for each key would be most of a connection's memory
-            elif isinstance(found, set):
-                found.add(subscriber)
-            elif found is not subscriber:
-                self._keys[key] = {found, subscriber}
+            self._keys[key] = _with(self._keys.get(key, ()), subscriber)
         for prefix in asked.prefixes:
             self._prefixes.setdefault(prefix, set()).add(subscriber)
             self._lengths = tuple({*self._lengths, len(prefix)})
 
     def unregister(self, subscriber: Subscriber, asked: Match) -> None:
         for key in asked.keys:
-            found = self._keys.get(key)
-            if isinstance(found, set):
-                found.discard(subscriber)
-                if not found:
-                    del self._keys[key]
-            elif found is subscriber:
-                del self._keys[key]
+            left = _without(self._keys.get(key, ()), subscriber)
+            if left:
+                self._keys[key] = left
+            else:
+                self._keys.pop(key, None)
         for prefix in asked.prefixes:
             those = self._prefixes.get(prefix, set())
             those.discard(subscriber)
@@ -153,8 +166,7 @@ class Feed:
 
     def listeners(self, key: bytes) -> list[Subscriber]:
         """Who hears an event with that key; nobody twice."""
-        found = self._keys.get(key)
-        heard: list[Subscriber] = [] if found is None else [*found] if isinstance(found, set) else [found]
+        heard = list(self._keys.get(key, ()))
         for length in self._lengths:
             those = self._prefixes.get(key[:length])
             if those is not None and len(key) >= length:
@@ -275,10 +287,7 @@ class Feed:
 
     def _each(self) -> Iterator[Subscriber]:
         for found in self._keys.values():
-            if isinstance(found, set):
-                yield from found
-            else:
-                yield found
+            yield from found
         for those in self._prefixes.values():
             yield from those
 

@@ -33,7 +33,7 @@ class EventStream:
         self.match = Match()
         self.next = -1
         #: Keys that came later with a cursor of their own, each read up to where all the others stand.
-        self._extras: list[tuple[Match, int]] = []
+        self._extras: tuple[tuple[Match, int], ...] = ()
         self._next_ping = 0
 
     # How it is written; the kinds of streams differ in this.
@@ -141,10 +141,8 @@ class EventStream:
         asked, offset = self._extras[0]
         found = feed.more(asked, offset, self.next)
         reached = self.next if found is None else self._tell(found)
-        if reached >= self.next:
-            del self._extras[0]
-        else:
-            self._extras[0] = asked, reached
+        rest = self._extras[1:]
+        self._extras = rest if reached >= self.next else ((asked, reached), *rest)
 
     def _send(self, pieces: list[Piece], position: int) -> int:
         """Write events while there is room; the offset up to which it has all that is for it."""

@@ -218,7 +218,7 @@ class WebSocketStream(EventStream):
         if is_new:
             self._replay(wanted, question)
         else:
-            self._extras.clear()
+            self._extras = ()
             self.next = question.next
             self._first_step(question)
 
@@ -230,7 +230,7 @@ class WebSocketStream(EventStream):
             found = question.search(self.next)
             offset = question.next if found is None else self._tell(found)
             if offset < self.next:
-                self._extras.append((wanted, offset))
+                self._extras = (*self._extras, (wanted, offset))
         self.feed.wake(self)
 
     def _end(self, code: int, reason: str) -> None:

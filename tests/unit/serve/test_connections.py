@@ -169,7 +169,8 @@ PARTS = st.sampled_from(
     [
         b"GET /a HTTP/1.1\r\n", b"POST /b HTTP/1.1\r\n", b"Host: x\r\n", b"Content-Length: 5\r\n", b"\r\n",
         b"Transfer-Encoding: chunked\r\n", b"5\r\nabcde\r\n", b"0\r\n\r\n", b"hello",
-        b"Connection: close\r\n", b"Upgrade: websocket\r\nConnection: Upgrade\r\n", b"Expect: 100-continue\r\n", b"\x00", b"\xff\xfe",
+        b"Connection: close\r\n",
+        b"Upgrade: websocket\r\nConnection: Upgrade\r\n", b"Expect: 100-continue\r\n", b"\x00", b"\xff\xfe",
         b"GET /a?%ff HTTP/1.1\r\n\r\n", b"Content-Length: -1\r\n", b"Content-Length: 99999999999999\r\n",
     ]
 )  # fmt: skip
