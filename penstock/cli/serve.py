@@ -68,7 +68,10 @@ def serve(
         origins=tuple(allow_origin or ()),
         hosts=tuple(allow_host or ()),
     )
-    Supervisor(options).run(lambda address: output.put_text(f"serving {store} at {address}"))
+    supervisor = Supervisor(options)
+    supervisor.run(lambda address: output.put_text(f"serving {store} at {address}"))
+    if supervisor.was_interrupted:
+        raise KeyboardInterrupt
 
 
 def _read(path: Path) -> str:

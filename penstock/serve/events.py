@@ -16,13 +16,13 @@ from typing import Any, Protocol
 import msgspec
 
 from penstock.aio.events import Events as AsyncEvents
-from penstock.errors import InvalidOption, PenstockError
+from penstock.errors import InvalidOption, PenstockError, TopicReplaced
 from penstock.faces.answers import Pushed
 from penstock.keys import Match, match, spoken_key, spoken_prefix
 from penstock.options import seconds, whole
 from penstock.serve import limits, presence
 from penstock.serve.access import Access, Grant
-from penstock.serve.http import Connection, redacted
+from penstock.serve.http import Connection
 from penstock.serve.hub import Feed, Hub, Start
 from penstock.serve.idempotency import push_once
 from penstock.serve.longpoll import LongPoll
@@ -45,7 +45,7 @@ class Topics(Protocol):
     hub: Hub
     default: str
 
-    async def events(self, topic: str) -> AsyncEvents: ...
+    async def events(self, topic: str, *, anew: bool = False) -> AsyncEvents: ...
     def require(self, topic: str) -> None: ...
     async def in_thread(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
     @property
@@ -75,7 +75,7 @@ class Routes:
         """Answer now, or later; `is_inside` for requests of other workers, which were checked there."""
         try:
             if logger.isEnabledFor(logging.DEBUG):
-                logger.debug("%s %s", request.method, redacted(f"{request.path}?{request.query}"))
+                logger.debug("%s", request.shown())
             connection.extra_headers = b"" if is_inside else self._origins.check(request)
             self._route(connection, request, is_inside)
         except PenstockError as error:
@@ -123,7 +123,12 @@ class Routes:
         connection.reply(200, msgspec.json.encode(pushed))
 
     async def _stored(self, request: Request, topic: str, push: Push) -> Pushed:
-        events = await self._topics.events(topic)
+        try:
+            return await self._stored_in(await self._topics.events(topic), request, push)
+        except TopicReplaced:  # by another process: what has the name now gets it
+            return await self._stored_in(await self._topics.events(topic, anew=True), request, push)
+
+    async def _stored_in(self, events: AsyncEvents, request: Request, push: Push) -> Pushed:
         key = request.headers.get("idempotency-key")
         if key is not None:
             pushed: Pushed = await self._topics.in_thread(
@@ -153,9 +158,9 @@ class Routes:
         if is_websocket:
             head = handshake(request)
             feed = self._feed(topic)
-            feed.begin(asked, start)  # what makes no sense is refused while that can be said by HTTP
+            question = feed.begin(asked, start)  # what makes no sense is refused while HTTP can say so
             stream = WebSocketStream(connection, feed, grant, self._access, asked, start)
-            stream.open(head, connection.now)
+            stream.open(head, question, connection.now)
             return
         assert grant is not None
         if not asked.keys and not asked.prefixes:

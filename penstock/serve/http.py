@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections import deque
 from typing import Protocol, cast
 
@@ -24,7 +23,6 @@ from penstock.serve.wheel import Wheel
 
 logger = logging.getLogger("penstock.serve")
 
-_TOKEN = re.compile(r"(?i)(\btoken=)[^&\s]*")
 #: Headers that mean something else when they come twice.
 _ONCE = frozenset(("authorization", "content-length", "host", "origin", "sec-websocket-key"))
 
@@ -349,11 +347,6 @@ class Connection(asyncio.Protocol):
         self._body = []
         self._size = 0
         self._head_bytes = 0
-
-
-def redacted(text: str) -> str:
-    """Without the token that a URL may hold, for logs."""
-    return _TOKEN.sub(r"\1…", text)
 
 
 def _too_large() -> Refusal:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode
 
 import msgspec
 
@@ -63,6 +63,11 @@ class Request:
         path, _, query = target.partition(b"?")
         self.path = path.decode("latin-1")
         self.query = _parsed_query(query)
+
+    def shown(self) -> str:
+        """The request as it may stand in a log: without its token."""
+        told = {name: ["hidden"] if name == "token" else values for name, values in self.query.items()}
+        return f"{self.method} {self.path}{'?' if told else ''}{urlencode(told, doseq=True)}"
 
     def one(self, name: str) -> str | None:
         """The value of a parameter that may be given once."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from penstock import aio
 from penstock.aio.events import Events as AsyncEvents
-from penstock.errors import InvalidOption, MissingExtra, UnknownTopic
+from penstock.errors import InvalidOption, MissingExtra, PenstockError, UnknownTopic
 from penstock.faces.events import Events
 from penstock.keys import Match
 from penstock.serve import limits
@@ -38,6 +38,9 @@ logger = logging.getLogger("penstock.serve")
 #: Files that a process needs besides its connections.
 _OTHER_FILES = 200
 _LOOK_S = 0.05
+#: How often what has expired is let go; by the first worker, whose socket has this name.
+_CLEAN_S = 30
+FIRST = "0.sock"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,10 +91,10 @@ class Topics:
     def store(self) -> Store:
         return self._async._store
 
-    async def events(self, topic: str) -> AsyncEvents:
-        """The events of a topic, opened anew when it was made anew."""
+    async def events(self, topic: str, *, anew: bool = False) -> AsyncEvents:
+        """The events of a topic; `anew` when it turned out that it was dropped."""
         known = self._events.get(topic)
-        if known is None or known._blocking._partitions._closed or known._blocking._partitions._dropped:
+        if known is None or anew:
             await self.in_thread(self._find, topic)
             known = self._events[topic] = await self._async.events(topic)
         return known
@@ -103,6 +106,14 @@ class Topics:
         """Raise unless the topic may be asked for here; whether it is there is another question."""
         if self._served and topic not in self._served:
             raise UnknownTopic(topic, self._served)
+
+    async def vacuum(self) -> None:
+        """Let go of what has expired in the topics that are in use (S002-27)."""
+        for topic in list(self._events):
+            try:
+                await self.in_thread(lambda name=topic: self.store.topic(name).vacuum())
+            except PenstockError as error:
+                logger.warning("%s could not be vacuumed: %s", topic, error)
 
     async def warm_up(self) -> None:
         """Open what is served and read the keys of what is there, so that the first client need not wait."""
@@ -124,8 +135,9 @@ class Topics:
 class Server:
     """What all connections of a process share."""
 
-    def __init__(self, topics: Topics, routes: Routes, *, connections_most: int) -> None:
+    def __init__(self, topics: Topics, routes: Routes, *, connections_most: int, is_cleaner: bool) -> None:
         self._topics = topics
+        self._is_cleaner = is_cleaner
         self._routes = routes
         self._connections: set[Connection] = set()
         self._most = connections_most
@@ -145,6 +157,7 @@ class Server:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Turn the wheel until asked to stop; once a second look for what no hint told of."""
+        cleaned = self.now
         while not stop.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), 1.0 - time.monotonic() % 1.0 + 0.001)
@@ -154,6 +167,9 @@ class Server:
                 help_out = feed.tick()
                 if help_out is not None:
                     await self._topics.in_thread(help_out)
+            if self._is_cleaner and self.now >= cleaned + _CLEAN_S:
+                cleaned = self.now
+                await self._topics.vacuum()
 
     async def drain(self) -> None:
         """Send everybody away, and wait for what is under way."""
@@ -199,7 +215,7 @@ async def serve(
         steps.callback(topics.hub.close)
         origins = Origins(origins=options.origins, hosts=options.hosts, local_only=options.access().is_open)
         routes = Routes(topics, options.access(), origins, own=own, folder=folder)
-        server = Server(topics, routes, connections_most=_connections_most())
+        server = Server(topics, routes, connections_most=_connections_most(), is_cleaner=own in ("", FIRST))
         listeners: Sequence[asyncio.Server] = [
             await loop.create_server(lambda: Connection(server), sock=listener, backlog=4096)
         ]

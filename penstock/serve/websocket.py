@@ -102,13 +102,12 @@ class WebSocketStream(EventStream):
         self._asked = asked
         self._start = start
 
-    def open(self, head: bytes, now: int) -> None:
+    def open(self, head: bytes, question: Question, now: int) -> None:
         """Begin, or wait for a token first."""
-        if self._access is not None:
+        if self._access is None:
+            self.begin(head, self._asked, question, now)
+        else:
             self.connection.become(self, head, now + math.ceil(limits.TOKEN_S))
-            return
-        question = self.feed.begin(self._asked, self._start)
-        self.begin(head, self._asked, question, now)
 
     # How it is written.
 

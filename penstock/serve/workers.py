@@ -35,8 +35,7 @@ logger = logging.getLogger("penstock.serve")
 _SHORT_LIFE_S = 2.0
 _REST_MOST_S = 5.0
 _READY = b"r"
-#: How long a worker may take to open the store.
-_START_S = 60.0
+_LOOK_S = 0.05
 
 
 class Supervisor:
@@ -47,6 +46,8 @@ class Supervisor:
         self._workers: dict[int, tuple[int, float]] = {}  # pid → its number, when it was started
         self._folder = ""
         self._is_stopping = False
+        #: It was Ctrl-C that ended it.
+        self.was_interrupted = False
         self._rest_s = 0.0
         self._alive = (-1, -1)
 
@@ -80,6 +81,7 @@ class Supervisor:
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._is_stopping = True
+        self.was_interrupted |= number == signal.SIGINT
         for pid in list(self._workers):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
@@ -126,10 +128,10 @@ class Supervisor:
 
     def _look_after(self) -> None:
         while not self._is_stopping:
-            try:
-                pid, status = os.waitpid(-1, 0)
-            except ChildProcessError:
-                return
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                time.sleep(_LOOK_S)  # waiting in the kernel could outlast a request to stop
+                continue
             ended = self._workers.pop(pid, None)
             if ended is not None and not self._is_stopping:
                 self._restart(*ended, pid, os.waitstatus_to_exitcode(status))
@@ -154,7 +156,7 @@ class Supervisor:
                 if time.monotonic() > deadline:
                     for each in self._workers:
                         os.kill(each, signal.SIGKILL)
-                time.sleep(0.01)
+                time.sleep(_LOOK_S)
 
 
 def require_server_extra() -> None:

@@ -6,7 +6,7 @@ import time
 import pytest
 
 import penstock
-from tests.serve.kit import Polling, served
+from tests.serve.kit import Polling, Ws, served
 
 
 def test_what_is_new_comes_at_once_in_order_over_all_keys(server, listening, key):
@@ -184,3 +184,33 @@ def check_expired(server, old, young):
     heard.until(1)
     assert (heard.ids, heard.gaps) == ([4], [])
     heard.close()
+
+
+def test_a_topic_that_was_made_anew_is_served_anew(tmp_path):
+    with served(tmp_path / "data") as server:
+        old = server.now()
+        server.push("k", "old")
+        heard = Ws(server, ["k"])
+        with penstock.open(server.folder) as store:
+            store.drop_topic("events")
+            assert heard.until_closed() == 1012
+            heard.close()
+            assert server.push("k", "new")["first"] == 1
+        answer = server.ask("GET", f"/v1/events?key=k&cursor={old}")[1]
+        assert answer["gap"]["reason"] == "epoch"
+        again = Polling(server, ["k"], answer["next"])
+        assert again.until(1)[0]["data"] == "new"
+        again.close()
+
+
+@pytest.mark.slow
+def test_what_expired_goes_by_itself(tmp_path):
+    """S002-27."""
+    with penstock.open(tmp_path / "data") as store:
+        store.create_topic("events", index="key", retention="1s")
+        with served(tmp_path / "data") as server:
+            server.push("k", 1)
+            deadline = time.monotonic() + 60
+            while store.topic("events").stats().messages:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)

@@ -50,8 +50,9 @@ def events(tmp_path):
 
 
 def websocket(feed, key, cursor=None):
-    stream = WebSocketStream(Connection(), feed, OPEN, None, match([key]), Start(cursor))
-    stream.open(b"", 0)
+    asked = match([key])
+    stream = WebSocketStream(Connection(), feed, OPEN, None, asked, Start(cursor))
+    stream.open(b"", feed.begin(asked, Start(cursor)), 0)
     return stream
 
 
@@ -131,7 +132,7 @@ def test_who_leaves_is_forgotten(events):
         asked = match(["a", "b"], [["p"]])
         streams = [WebSocketStream(Connection(), feed, OPEN, None, asked, Start()) for _ in range(40)]
         for each in streams:
-            each.open(b"", 0)
+            each.open(b"", feed.begin(asked, Start()), 0)
         assert len(feed.listeners(b"a")) == len(feed.listeners(b'["p",1]')) == 40
         for each in streams:
             each.lost()
