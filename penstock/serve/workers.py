@@ -56,7 +56,7 @@ class Supervisor:
         require_server_extra()
         with _port(self._options) as port:
             self._options = replace(self._options, port=port)
-            self._alive = os.pipe2(os.O_CLOEXEC)
+            self._alive = os.pipe()
             self._folder = tempfile.mkdtemp(prefix="penstock-serve-")
             before = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
             try:
@@ -97,7 +97,7 @@ class Supervisor:
 
     def _start(self, number: int) -> int:
         """Fork a worker; a descriptor that tells when it is ready."""
-        told, tells = os.pipe2(os.O_CLOEXEC)
+        told, tells = os.pipe()
         pid = os.fork()
         if not pid:
             os._exit(self._be_worker(number, tells))
