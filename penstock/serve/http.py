@@ -120,6 +120,8 @@ class Connection(asyncio.Protocol):
         self.is_full = False
         if self.stream is not None:
             self.stream.drained()
+        else:
+            self._turn()
 
     def eof_received(self) -> bool:
         return False  # who sends no more does not listen either
@@ -279,9 +281,7 @@ class Connection(asyncio.Protocol):
             if self._refusal is None:
                 self._refusal = Refusal(400, f"that is not HTTP: {error}")
         self._turn()
-        if self._refusal is not None and not self._busy:
-            self._fail(self._refusal)
-        elif self._size:
+        if self._size and self._refusal is None:
             since_then = self._host.now - self._began
             self._wait(limits.REQUEST_S + self._size / limits.BODY_BYTES_A_SECOND - since_then)
         if rest:
@@ -293,7 +293,8 @@ class Connection(asyncio.Protocol):
             return
         self._turning = True
         try:
-            while self._queue and not self._busy and self.is_open:
+            # Who does not read its answers gets no more of them.
+            while self._queue and not self._busy and not self.is_full and self.is_open:
                 request = self._queue.popleft()
                 self._busy = True
                 self._keep_alive = request.keep_alive
@@ -307,11 +308,11 @@ class Connection(asyncio.Protocol):
             self._wait(limits.IDLE_S)
 
     def _regulate(self) -> None:
-        """Read no further while many requests wait."""
+        """Read no further while many requests wait, or answers that the client does not read."""
         transport = self.transport
         if transport is None or transport.is_closing():
             return
-        reads = self._queue is None or len(self._queue) < limits.PIPELINE_MOST
+        reads = not self.is_full and len(self._queue or ()) < limits.PIPELINE_MOST
         if reads is not self._reads:
             self._reads = reads
             if reads:

@@ -137,6 +137,16 @@ def test_many_pipelined_requests_are_not_read_all_at_once():
     assert (len(host.asked), transport.paused) == (limits.PIPELINE_MOST + 1, False)
 
 
+def test_who_does_not_read_answers_gets_no_more_of_them():
+    host = Host()
+    connection, transport = connected(host)
+    connection.pause_writing()
+    connection.data_received(b"GET /a HTTP/1.1\r\n\r\n" * 5)
+    assert (host.asked, transport.paused) == ([], True)
+    connection.resume_writing()
+    assert (statuses(transport), transport.paused) == ([200] * 5, False)
+
+
 def test_too_many_connections_are_told_so():
     _, transport = connected(Host(room=False))
     assert (statuses(transport), transport.closed) == ([503], True)
