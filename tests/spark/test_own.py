@@ -1,0 +1,136 @@
+"""`@penstock.pipeline` in a real session: what it reads, writes, refuses, and how it goes on."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F
+
+import penstock
+from penstock.spark.own.loading import load
+from tests.spark.streams import stored
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
+
+
+def example(name: str):
+    return load(str(EXAMPLES / name))
+
+
+def documents(topic: penstock.Topic) -> list[dict]:
+    return [json.loads(message.value) for message in stored(topic)]
+
+
+@pytest.fixture
+def orders(store):
+    store.create_topic("out")
+    return store.create_topic("orders", partitions=2)
+
+
+def test_enrichment_reads_a_table_and_goes_on_where_it_stopped(spark, store):
+    orders = store.create_topic("orders")
+    store.create_topic("orders.enriched")
+    orders.write('{"id": 1, "customer": 7, "total": 30}')
+    orders.write('{"id": 2, "customer": 1, "total": 3}')
+    enrich = example("enrich.py")
+    run = enrich.run(store, once=True, spark=spark, parameters={"least": "10"})
+    assert (run.facts.rows, run.facts.error) == (2, None)
+    (only,) = stored(store.topic("orders.enriched"))
+    assert (only.key, json.loads(only.value)) == (
+        b"Chloe", {"customer": 7, "id": 1, "total": 30.0, "name": "Chloe", "country": "NL"},
+    )  # fmt: skip
+    shown = store.pipeline("enrich")
+    assert (shown.kind, shown.state, shown.consumer, shown.lag) == ("run", "ended", "enrich", 0)
+    assert shown.options["parameters"] == {"least": 10.0}
+    orders.write('{"id": 3, "customer": 2, "total": 40}')
+    assert store.pipeline("enrich").lag == 1
+    enrich.run(store.path, once=True, spark=spark)
+    assert [each["id"] for each in documents(store.topic("orders.enriched"))] == [1, 3]
+
+
+def test_balances_are_exact_over_restarts(spark, store):
+    """S001-37: all payments of an account are summed, once, and its balances lie in order."""
+    payments = store.create_topic("payments", partitions=3)
+    out = store.create_topic("balances", partitions=2)
+    balances = example("balances.py")
+    for number in range(2):
+        for account in range(6):
+            payments.write(str(10 * number + account), key=f"account-{account}")
+        balances.run(store, once=True, spark=spark)
+    last = {message.key.decode(): int(message.value) for message in stored(out)}
+    assert last == {f"account-{account}": 10 + 2 * account for account in range(6)}
+    assert len(stored(out)) == 12
+
+
+def test_sessions_end_at_pauses_and_by_the_watermark(spark):
+    begin = 1_700_000_000
+
+    def click(user, second):
+        return {"value": "/", "key": user, "timestamp": (begin + second) * 10**9}
+
+    found = example("sessions.py").test(
+        {"clicks": [click("a", 0), click("b", 5), click("a", 20), click("a", 200), click("c", 1000)]},
+        spark=spark, pause_s=60,
+    )  # fmt: skip
+    assert sorted((row.visitor, row.clicks, (row.ended - row.began).seconds) for row in found) == [
+        ("a", 1, 0), ("a", 2, 20), ("b", 1, 0),
+    ]  # fmt: skip
+
+
+def test_rows_of_several_sources_go_to_the_topics_they_name(spark, store, orders):
+    """One query, two sources and two sinks; rows without a value become JSON, without the topic."""
+    store.create_topic("payments").write(b"2", key="k")
+    store.create_topic("large")
+    orders.write(b"1000", key="k")
+    orders.write(b"7", key="k")
+
+    @penstock.pipeline(source=["orders", "payments"], key="who")
+    def split(first, second, *, least: int = 100):
+        amount = F.col("value").cast("string").cast("long")
+        both = first.union(second).select(F.col("key").cast("string").alias("who"), amount.alias("amount"))
+        return both.withColumn("topic", F.when(amount_of(both) >= least, "large").otherwise("out"))
+
+    def amount_of(frame):
+        return frame.amount
+
+    split.run(store, once=True, spark=spark)
+    assert documents(store.topic("large")) == [{"who": "k", "amount": 1000}]
+    assert sorted(each["amount"] for each in documents(store.topic("out"))) == [2, 7]
+    assert {message.key for message in stored(store.topic("out"))} == {b"k"}
+    assert store.pipeline("split").lag == 0
+    assert store.pipeline("split").identity["source"] == ["orders", "payments"]
+
+
+def test_row_for_a_topic_that_is_read_ends_the_run_and_nothing_is_written(spark, store, orders):
+    orders.write(b"1")
+    orders.write(b"2")
+
+    @penstock.pipeline(source="orders")
+    def loop(orders):
+        return orders.withColumn("topic", F.when(F.col("value") == b"2", "orders").otherwise("out"))
+
+    with pytest.raises(penstock.PipelineFailed, match="has a row for orders, which it reads"):
+        loop.run(store, once=True, spark=spark)
+    assert not stored(store.topic("out"))
+    assert len(stored(orders)) == 2
+    assert "has a row for orders" in store.pipeline("loop").run.error
+
+
+def test_error_in_the_users_code_is_told_by_its_cause(spark, store, orders):
+    orders.write(b"1")
+
+    @penstock.pipeline(source="orders", sink="out")
+    def broken(orders):
+        return orders.select(F.udf(lambda value: str(1 // 0))("value").alias("value"))
+
+    with pytest.raises(penstock.PipelineFailed, match="failed: ZeroDivisionError: "):
+        broken.run(store, once=True, spark=spark)
+    assert store.pipeline("broken").state == "failed"
+
+
+def test_keyed_results_are_what_is_known_of_a_key(spark):
+    found = example("keyed.py").test(
+        {"orders": [{"product": "chair", "total": 30}, {"product": "table", "total": 99},
+                    {"product": "chair", "total": 12}]}, spark=spark,
+    )  # fmt: skip
+    assert sorted(tuple(row) for row in found) == [("chair", 2, 42.0), ("table", 1, 99.0)]
