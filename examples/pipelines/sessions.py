@@ -33,7 +33,7 @@ class Sessions(StatefulProcessor):
         session = self._open.get()
         for at in sorted(row.timestamp for row in rows):
             if session and at - session[1] > self._pause:
-                yield Row(key[0], *session)
+                yield _row(key, session)
                 session = None
             began, ended, clicks = session or (at, at, 0)
             session = (began, max(ended, at), clicks + 1)
@@ -45,13 +45,18 @@ class Sessions(StatefulProcessor):
         # Every click sets a timer; only that of the last one finds its session over.
         if session and self._over_ms(session[1]) <= expiredTimerInfo.getExpiryTimeInMs():
             self._open.clear()
-            yield Row(key[0], *session)
+            yield _row(key, session)
 
     def close(self) -> None:
         pass
 
     def _over_ms(self, ended: datetime) -> int:
         return int((ended + self._pause).timestamp() * 1000)
+
+
+def _row(key: tuple, session: tuple) -> Row:
+    began, ended, clicks = session
+    return Row(visitor=key[0], began=began, ended=ended, clicks=clicks)
 
 
 @penstock.pipeline(source="clicks", sink="sessions", key="visitor")

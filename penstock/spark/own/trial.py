@@ -21,6 +21,7 @@ from penstock.spark.own.plan import refuse_connect
 from penstock.spark.own.query import Transform, applied, stream
 from penstock.spark.own.settings import settled
 from penstock.spark.own.tables import read_table
+from penstock.spark.runner import failed
 from penstock.spark.session import session
 from penstock.store import Store, Topic, open_store
 
@@ -98,13 +99,14 @@ def _table(spark: SparkSession, name: str, given: Any) -> DataFrame:
 
 def _collected(result: DataFrame, definition: Definition, checkpoint: str) -> list[Row]:
     rows: list[Row] = []
-    query = (
+    writer = (
         result.writeStream.foreachBatch(lambda batch, number: rows.extend(batch.collect()))
-        .outputMode(definition.output).option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True).start()
-    )  # fmt: skip
+        .outputMode(definition.output)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+    )
     try:
-        query.awaitTermination()
-    finally:
-        query.stop()
+        writer.start().awaitTermination()
+    except Exception as error:  # Spark's own, with the user's inside of it
+        raise failed(definition.name, error) from error
     return rows
