@@ -62,19 +62,23 @@ def test_balances_are_exact_over_restarts(spark, store):
     assert len(stored(out)) == 12
 
 
-def test_sessions_end_at_pauses_and_by_the_watermark(spark):
-    begin = 1_700_000_000
+def test_sessions_end_at_pauses_and_by_the_watermark_over_restarts(spark, store):
+    """`transformWithState`: what it keeps, and its timers, are there in the second run."""
+    clicks, out = store.create_topic("clicks"), store.create_topic("sessions")
+    sessions = example("sessions.py")
 
-    def click(user, second):
-        return {"value": "/", "key": user, "timestamp": (begin + second) * 10**9}
+    def click(visitor, second):
+        clicks.write("/", key=visitor, timestamp=(1_700_000_000 + second) * 10**9)
 
-    found = example("sessions.py").test(
-        {"clicks": [click("a", 0), click("b", 5), click("a", 20), click("a", 200), click("c", 1000)]},
-        spark=spark, pause_s=60,
-    )  # fmt: skip
-    assert sorted((row.visitor, row.clicks, (row.ended - row.began).seconds) for row in found) == [
-        ("a", 1, 0), ("a", 2, 20), ("b", 1, 0),
-    ]  # fmt: skip
+    for visitor, second in (("a", 0), ("b", 5), ("a", 20)):
+        click(visitor, second)
+    sessions.run(store, once=True, spark=spark, parameters={"pause_s": 60})
+    assert not stored(out)
+    for visitor, second in (("a", 40), ("a", 200), ("c", 1000)):
+        click(visitor, second)
+    sessions.run(store, once=True, spark=spark, parameters={"pause_s": 60})
+    found = sorted((row["visitor"], row["began"][-9:-1], row["clicks"]) for row in documents(out))
+    assert found == [("a", "22:13:20", 3), ("a", "22:16:40", 1), ("b", "22:13:25", 1)]
 
 
 def test_rows_of_several_sources_go_to_the_topics_they_name(spark, store, orders):
