@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 import penstock
 from penstock.spark.own.loading import load
+from penstock.spark.own.tables import check_table, read_table
 from tests.spark.streams import stored
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
@@ -138,3 +139,23 @@ def test_keyed_results_are_what_is_known_of_a_key(spark):
                     {"product": "chair", "total": 12}]}, spark=spark,
     )  # fmt: skip
     assert sorted(tuple(row) for row in found) == [("chair", 2, 42.0), ("table", 1, 99.0)]
+
+
+def test_tables_are_read_from_the_formats_people_have(spark, tmp_path):
+    """A Delta table needs no jar."""
+    import deltalake
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table({"id": [1, 2], "name": ["Ada", "Bram"]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    deltalake.write_deltalake(str(tmp_path / "delta"), table)
+    (tmp_path / "t.csv").write_text("id,name\n1,Ada\n2,Bram\n")
+    (tmp_path / "t.json").write_text('{"id": 1, "name": "Ada"}\n{"id": 2, "name": "Bram"}\n')
+    for name in ("t.parquet", "t.csv", "t.json", "delta"):
+        check_table("t", str(tmp_path / name))
+        found = read_table(spark, "t", str(tmp_path / name)).select("id", "name").collect()
+        assert sorted(map(tuple, found)) == [(1, "Ada"), (2, "Bram")], name
+    (tmp_path / "bad.parquet").write_bytes(b"no parquet")
+    with pytest.raises(penstock.PipelineFailed, match="reading table 't' failed"):
+        read_table(spark, "t", str(tmp_path / "bad.parquet"))

@@ -1,6 +1,7 @@
 """What a pipeline's plan tells before it runs: columns it need not read, changes it cannot take, mistakes."""
 
 import shutil
+from functools import partial
 
 import pytest
 from pyspark.sql import functions as F
@@ -25,7 +26,7 @@ def built(spark, store, orders):
 
     def built(function, **options):
         own = penstock.pipeline(**{"source": "orders", "sink": "out", "name": "own", **options})(function)
-        query = build(spark, own.definition, function, store=store.path)
+        query = build(spark, own.definition, partial(function), store=store.path)
         leaves = query.frame._jdf.queryExecution().analyzed().collectLeaves()
         read = [leaves.apply(n).extraOptions().get("columns") for n in range(leaves.size())]
         return query, read, identity(own.definition, query.plan)
@@ -78,6 +79,25 @@ def per_minute(minutes: int = 1, least: int = 0, by: str = "key"):
     return function
 
 
+def sliding(minutes: int):
+    def function(orders):
+        windows = orders.withWatermark("timestamp", "1 minute").groupBy(
+            F.window("timestamp", "10 minutes", f"{minutes} minutes")
+        )
+        return windows.count()
+
+    return function
+
+
+def mapped(kept: str):
+    def function(orders):
+        return orders.groupBy("key").applyInPandasWithState(
+            lambda key, frames, state: iter(()), "n long", kept, "append", "NoTimeout"
+        )
+
+    return function
+
+
 def total(of: str):
     return lambda orders: orders.groupBy("key").agg(F.sum(of).alias("n"))
 
@@ -91,7 +111,8 @@ def test_harmless_changes_leave_the_fingerprint_and_others_do_not(built):
     differing = [
         same, state(per_minute(minutes=5)), state(per_minute(by="partition")), state(total("offset")),
         state(total("partition")), state(lambda o: o.dropDuplicates(["key"])),
-        state(lambda o: o.select("value")),
+        state(lambda o: o.select("value")), state(sliding(5)), state(sliding(2)), state(mapped("a long")),
+        state(mapped("a long, b long")),
     ]  # fmt: skip
     told = [str(each["state"]) for each in differing]
     assert len(set(told)) == len(told)
@@ -108,6 +129,10 @@ def test_pipeline_that_is_not_what_its_checkpoint_was_made_by_is_refused(spark, 
 
 
 MISTAKES = {
+    "a column that is not there": (
+        lambda o: o.select("price"), {}, penstock.PipelineFailed, "failed: AnalysisException: .*UNRESOLVED",
+    ),
+    "an error of its own": (lambda o: {}["x"], {}, penstock.PipelineFailed, "failed: KeyError: 'x'"),
     "returns nothing": (lambda o: None, {}, penstock.WrongType, "returned NoneType, not a DataFrame"),
     "does not stream": (
         lambda o: o.sparkSession.range(3).selectExpr("string(id) AS value"), {}, penstock.InvalidOption,

@@ -8,6 +8,7 @@
     settings     settings of Spark that a query is started with
     running      one run of a pipeline over a store
     trial        `.test(…)`: a run over rows, for the user's own tests
+    blame        errors of the user's code, by their line
     loading      the pipelines in a Python file
     shipping     the user's code on its way to Spark's workers
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-import traceback
 from types import ModuleType
 
 from penstock.errors import InvalidOption, UsageError
+from penstock.spark.own.blame import line_of
 from penstock.spark.own.pipeline import OwnPipeline
 
 
@@ -54,20 +54,9 @@ def _imported(path: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise UsageError(
-            f"{path} cannot be loaded: {type(error).__name__}: {error}", hint=_where(error, path)
+            f"{path} cannot be loaded: {type(error).__name__}: {error}", hint=line_of(error, path)
         ) from error
     return module
-
-
-def _where(error: BaseException, path: str) -> str:
-    if isinstance(error, SyntaxError):
-        return f"line {error.lineno}"
-    here = [
-        each.lineno
-        for each in traceback.extract_tb(error.__traceback__)
-        if os.path.abspath(each.filename) == os.path.abspath(path)
-    ]
-    return f"line {here[-1]}" if here else ""
 
 
 def _pipelines(module: ModuleType) -> dict[str, OwnPipeline]:

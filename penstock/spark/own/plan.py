@@ -23,6 +23,9 @@ from penstock.spark.schema import TYPES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+#: The type that Spark gives the windows of `window` and `session_window`.
+_WINDOW = "struct<start:timestamp,end:timestamp>"
+
 
 class Plan(NamedTuple):
     """What is to be known of a streaming query before it is started."""
@@ -117,12 +120,13 @@ def _aggregate(node: Any) -> str:
 
 
 def _is_window(key: Any) -> bool:
-    return str(key.dataType().simpleString()) == "struct<start:timestamp,end:timestamp>"
+    is_column = key.nodeName() == "AttributeReference"
+    return is_column and str(key.dataType().simpleString()) == _WINDOW
 
 
 def _defined(node: Any, key: Any) -> str:
     """A short mark of how a window is computed: its name and type say nothing of its length."""
-    number = key.exprId().id() if hasattr(key, "exprId") else None
+    number = key.exprId().id()
     for below in _nodes(node):
         if below.nodeName() == "Project":
             found = [each.sql() for each in _each(below.projectList()) if each.exprId().id() == number]
@@ -135,7 +139,7 @@ def _defined(node: Any, key: Any) -> str:
     return "?"
 
 
-def _is_passed_on(node: Any, number: int | None) -> bool:
+def _is_passed_on(node: Any, number: int) -> bool:
     """Whether an attribute comes from further below."""
     return any(number in _ids(child.output()) for child in _each(node.children()))
 
@@ -156,10 +160,15 @@ def _transform_with_state(node: Any) -> str:
     return f"by {keys}, {node.outputMode().toString()}, {node.timeMode().toString()}"
 
 
+def _map_with_state(node: Any) -> str:
+    return f"by {_fields(node.groupingAttributes())} of {node.stateType().simpleString()}"
+
+
 _TELLERS: Mapping[str, Callable[[Any], str]] = {
     "Aggregate": _aggregate,
     "Deduplicate": _deduplicate,
     "DeduplicateWithinWatermark": _deduplicate,
+    "FlatMapGroupsInPandasWithState": _map_with_state,
     "Join": _join,
     "TransformWithStateInPySpark": _transform_with_state,
 }

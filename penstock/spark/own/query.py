@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import InvalidOption, WrongType
-from penstock.options import topic_name
+from penstock.spark.own.blame import blamed
 from penstock.spark.own.definition import Definition
 from penstock.spark.own.plan import Plan, plan
 from penstock.spark.schema import TYPES
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 _CHEAPEST = ("offset",)
 
 #: The function of a pipeline with its tables and parameters filled in: only the sources are left.
-Transform = Callable[..., Any]
+Transform = partial[Any]
 
 
 class Query(NamedTuple):
@@ -49,7 +51,8 @@ def applied(definition: Definition, transform: Transform, streams: Sequence[Data
     """What the function makes of the streams; raises when that is no streaming DataFrame."""
     from pyspark.sql import DataFrame
 
-    result = transform(*streams)
+    with blamed(f"pipeline {definition.name!r}", inspect.getsourcefile(transform.func) or ""):
+        result = transform(*streams)
     if not isinstance(result, DataFrame):
         raise WrongType(
             f"pipeline {definition.name!r} returned {type(result).__name__}, not a DataFrame",
@@ -138,7 +141,7 @@ def _loops_refused(frame: DataFrame, column: str, definition: Definition) -> Dat
         lit(f"pipeline {definition.name!r} has a row for "), col(column),
         lit(", which it reads: it would never come to an end"),
     )  # fmt: skip
-    loops = col(column).isin(*map(topic_name, definition.sources))
+    loops = col(column).isin(*definition.sources)
     return frame.withColumn(column, when(loops, raise_error(told)).otherwise(col(column)))
 
 

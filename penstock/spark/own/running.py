@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,7 +16,7 @@ from penstock.options import pipeline_name
 from penstock.spark.once import Commit
 from penstock.spark.own.definition import Definition
 from penstock.spark.own.plan import Plan, refuse_connect
-from penstock.spark.own.query import Transform, build, writer
+from penstock.spark.own.query import build, writer
 from penstock.spark.own.settings import settled
 from penstock.spark.own.tables import check_table, read_table
 from penstock.spark.runner import run_stream
@@ -32,7 +32,7 @@ _SHUFFLE = "spark.sql.shuffle.partitions"
 
 
 def run_pipeline(
-    definition: Definition, function: Transform, parameters: Mapping[str, Any], *,
+    definition: Definition, function: Callable[..., Any], parameters: Mapping[str, Any], *,
     store: Store | str | os.PathLike[str], once: bool, spark: SparkSession | None, master: str | None,
     conf: Mapping[str, object], watch: Watch,
 ) -> PipelineRun:  # fmt: skip

@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.errors import InvalidOption, MissingExtra
+from penstock.spark.own.blame import blamed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,9 +40,11 @@ def check_table(name: str, path: str) -> None:
 def read_table(spark: SparkSession, name: str, path: str) -> DataFrame:
     """The table as a DataFrame."""
     if _is_delta(path):
-        return _delta(spark, path)
+        with blamed(f"reading table {name!r}", path):
+            return _delta(spark, path)
     kind = _format(name, path)
-    return spark.read.format(kind).options(**_OPTIONS.get(kind, {})).load(path)
+    with blamed(f"reading table {name!r}", path):
+        return spark.read.format(kind).options(**_OPTIONS.get(kind, {})).load(path)
 
 
 def _is_delta(path: str) -> bool:

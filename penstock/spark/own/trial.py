@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ import msgspec
 from penstock.errors import InvalidOption, WrongType
 from penstock.spark.own.definition import Definition
 from penstock.spark.own.plan import refuse_connect
-from penstock.spark.own.query import Transform, applied, stream
+from penstock.spark.own.query import applied, stream
 from penstock.spark.own.settings import settled
 from penstock.spark.own.tables import read_table
 from penstock.spark.runner import failed
@@ -35,7 +35,7 @@ _PARTS = 2
 
 
 def try_pipeline(
-    definition: Definition, function: Transform, parameters: Mapping[str, Any], *,
+    definition: Definition, function: Callable[..., Any], parameters: Mapping[str, Any], *,
     rows: Mapping[str, Iterable[Any]], tables: Mapping[str, Any], spark: SparkSession | None,
 ) -> list[Row]:  # fmt: skip
     """What the function makes of these rows, batch after batch."""
