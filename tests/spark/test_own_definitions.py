@@ -1,5 +1,6 @@
 """Decorating, naming, loading and setting pipelines: all that needs no Spark."""
 
+import sys
 from datetime import datetime
 
 import pytest
@@ -154,6 +155,14 @@ def test_file_that_cannot_be_used_is_told(file, text, told):
     assert told in str(caught.value)
     with pytest.raises(penstock.InvalidOption, match="there is no file"):
         load("nowhere.py")
+
+
+def test_missing_pyspark_is_told_with_the_command_that_installs_it(file, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(penstock.MissingExtra, match=r'pip install "penstock\[spark\]"'):
+        load(file("import pyspark.sql\n"))
+    with pytest.raises(penstock.MissingExtra):
+        load(file(IMPORTS + ONE.format(name="first"))).run("nowhere")
 
 
 def test_topics_tables_and_names_are_checked_before_spark_starts(tmp_path):

@@ -7,7 +7,7 @@ import os
 import sys
 from types import ModuleType
 
-from penstock.errors import InvalidOption, UsageError
+from penstock.errors import InvalidOption, MissingExtra, UsageError
 from penstock.spark.own.blame import line_of
 from penstock.spark.own.pipeline import OwnPipeline
 
@@ -53,6 +53,8 @@ def _imported(path: str) -> ModuleType:
         raise
     except (Exception, SystemExit) as error:
         del sys.modules[name]
+        if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("pyspark"):
+            raise MissingExtra("pyspark", "spark") from None
         raise UsageError(
             f"{path} cannot be loaded: {type(error).__name__}: {error}", hint=line_of(error, path)
         ) from error

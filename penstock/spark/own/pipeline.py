@@ -75,7 +75,7 @@ class OwnPipeline:
 
     def test(
         self, rows: Mapping[str, Any], /, *, spark: SparkSession | None = None, **given: Any
-    ) -> list[Row]:  # fmt: skip
+    ) -> list[Row]:
         """The rows that the function makes of `rows`, which are given by topic; no store is needed.
 
         A row is a value (bytes, text, None; a dict or list becomes JSON), or a dict of `value` and any of

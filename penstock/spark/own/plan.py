@@ -127,21 +127,21 @@ def _is_window(key: Any) -> bool:
 def _defined(node: Any, key: Any) -> str:
     """A short mark of how a window is computed: its name and type say nothing of its length."""
     number = key.exprId().id()
-    for below in _nodes(node):
-        if below.nodeName() == "Project":
-            found = [each.sql() for each in _each(below.projectList()) if each.exprId().id() == number]
-        else:
-            found = (
-                [each.sql() for each in _each(below.expressions())] if below.nodeName() == "Expand" else []
-            )
-        if found and not _is_passed_on(below, number):
-            return f"{zlib.crc32(''.join(found).encode()):08x}"
-    return "?"
+    makers = (each for each in _nodes(node) if number in _ids(each.output()) and not _passes_on(each, number))
+    made = "".join(_expressions(next(makers), number))
+    return f"{zlib.crc32(made.encode()):08x}"
 
 
-def _is_passed_on(node: Any, number: int) -> bool:
+def _passes_on(node: Any, number: int) -> bool:
     """Whether an attribute comes from further below."""
     return any(number in _ids(child.output()) for child in _each(node.children()))
+
+
+def _expressions(node: Any, number: int) -> list[str]:
+    """How a node makes an attribute; a projection may change around it."""
+    if node.nodeName() == "Project":
+        return [each.sql() for each in _each(node.projectList()) if each.exprId().id() == number]
+    return [each.sql() for each in _each(node.expressions())]
 
 
 def _deduplicate(node: Any) -> str:
