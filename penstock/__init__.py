@@ -69,6 +69,7 @@ if sys.platform == "win32":
 if TYPE_CHECKING:
     from penstock.consume.reader import Reader
     from penstock.message import Batch, Message, Receipt, Receipts
+    from penstock.spark.own.pipeline import pipeline
     from penstock.store import Pipeline, Store, Topic, Transaction
     from penstock.topic.scan import Scan
     from penstock.topic.writer import Writer
@@ -129,6 +130,7 @@ __all__ = [
     "WrongType",
     "__version__",
     "open",
+    "pipeline",
     "register_codec",
 ]
 
@@ -146,6 +148,7 @@ _LAZY = {
     "Topic": "penstock.store",
     "Transaction": "penstock.store",
     "Writer": "penstock.topic.writer",
+    "pipeline": "penstock.spark.own.pipeline",
 }
 
 
