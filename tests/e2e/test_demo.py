@@ -82,7 +82,7 @@ def test_canary_the_ledger_notices_what_is_lost_or_there_twice(audit, change, lo
     lake, sums = stored.copy(), Counter({"de": 20, "fr": 10})
     change(stored, lake, sums)
     ledger = audit.Ledger()
-    ledger.acknowledged({shop: 10 for shop in range(3)}, stored)
+    ledger.acknowledged(dict.fromkeys(range(3), 10), stored)
     ledger.stored(stored)
     ledger.orders("in the lake", lake, stored)
     ledger.sums("rolled up", sums, {"de": 20, "fr": 10})
