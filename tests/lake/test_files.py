@@ -108,7 +108,7 @@ def test_a_vacuumed_file_is_told(tmp_path):
     place = storage(tmp_path)
     (file,) = write([batch([0])], target(place))
     place.delete([file.path])
-    with pytest.raises(penstock.Unavailable, match="look again"):
+    with pytest.raises(penstock.Unavailable, match="run it again"):
         next(read(place, file))
 
 
