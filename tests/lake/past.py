@@ -9,9 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 
 import penstock
+from penstock.lake import compaction
 from penstock.lake.layout import RAW_SCHEMA
 from penstock.lake.storage import storage
-from penstock.lake.table import Archive, Origin, Span, open_or_create
+from penstock.lake.table import Archive, Origin, Span, open_archive, open_or_create
 from penstock.lake.writing import Target
 from penstock.spark import batches, schema
 from penstock.spark.columns import arrow_schema
@@ -86,6 +87,7 @@ class Kept:
 @contextmanager
 def opened(made: Made, folder: Path) -> Iterator[Kept]:
     """The store of its own that a test has."""
+    folder.mkdir(exist_ok=True)
     shutil.copytree(made.folder / "data", folder / "data")
     shutil.copytree(made.folder / "growing", folder / "growing")
     with penstock.open(folder / "data") as store:
@@ -132,6 +134,14 @@ def archive_to(store: penstock.Store, topic: penstock.Topic, table: Path, stop: 
         ]
         archive.append(files, spans)
     return archive
+
+
+def compacted(table: Path) -> None:
+    """Put all files of each partition together."""
+    archive = open_archive(storage(table))
+    for number in range(PARTITIONS):
+        old = archive.files(number)
+        archive.replace(old, compaction.merge(old, Target(archive.storage, RAW_SCHEMA, number)))
 
 
 def slices(store: penstock.Store, **options: str) -> list[Slice]:

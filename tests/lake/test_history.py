@@ -12,11 +12,9 @@ import pyarrow.compute as pc
 import pytest
 
 import penstock
-from penstock.lake import compaction
 from penstock.lake.layout import RAW_SCHEMA, json_schema
 from penstock.lake.storage import storage
 from penstock.lake.table import Origin, open_archive, open_or_create
-from penstock.lake.writing import Target
 from penstock.log.trim import purge
 from penstock.spark.options import parse
 from penstock.spark.query import StreamQuery
@@ -26,6 +24,7 @@ from tests.lake.past import (
     Kept,
     Made,
     archive_to,
+    compacted,
     make,
     opened,
     slices,
@@ -46,14 +45,6 @@ def past(made, tmp_path) -> Iterator[Kept]:
         yield kept
 
 
-def compacted(table) -> None:
-    """Put all files of a partition together."""
-    archive = open_archive(storage(table))
-    for number in range(PARTITIONS):
-        old = archive.files(number)
-        archive.replace(old, compaction.merge(old, Target(archive.storage, RAW_SCHEMA, number)))
-
-
 # The cut at every position.
 
 
@@ -67,7 +58,8 @@ def test_rows_are_the_same_wherever_the_cut_falls(past):
             assert table_of(streamed(past.store, history=table)).equals(past.rows), (trimmed, archived)
             scan = past.topic.scan(history=table)
             assert list(scan.messages()) == past.messages, (trimmed, archived)
-            assert scan.to_arrow().equals(past.made.arrow), (trimmed, archived)
+            if archived in (trimmed, MESSAGES):
+                assert scan.to_arrow().equals(past.made.arrow), (trimmed, archived)
 
 
 def test_a_hole_is_told_precisely_wherever_it_is(past):
