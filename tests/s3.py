@@ -89,7 +89,8 @@ def _started(weed: str, folder: Path) -> tuple[subprocess.Popen[bytes], int]:
                 weed, "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={folder / 'data'}",
                 "-master.telemetry=false", f"-master.port={master}", "-master.volumeSizeLimitMB=64",
                 f"-volume.port={volume}", "-volume.max=20", "-filer", f"-filer.port={filer}", "-s3",
-                f"-s3.port={s3}", f"-s3.config={folder / 'identities.json'}",
+                f"-s3.port={s3}", "-s3.port.iceberg=0", "-s3.port.lance=0",
+                f"-s3.config={folder / 'identities.json'}",
             ],
             stdout=log, stderr=log, cwd=folder, stdin=subprocess.DEVNULL,
         )  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.errors import DataError
 from penstock.lake.layout import DATE, LakeFile
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -39,8 +40,13 @@ def removed(file: LakeFile, now_ms: int) -> Any:
 
 
 def files(actions: pa.Table) -> Iterator[LakeFile]:
-    """The files that a table's add actions tell of, in no order."""
+    """The files that a table's add actions tell of, in no order; raises `DataError` for one not of ours."""
     for row in actions.to_pylist():
+        if row.get("min.offset") is None or row.get("max.written_at") is None:
+            raise DataError(
+                f"the table holds {row['path']}, which no archive wrote",
+                hint="nothing else may write into an archive: restore the version before that",
+            )
         yield LakeFile(
             path=row["path"],
             date=row[f"partition.{DATE}"],

@@ -89,7 +89,7 @@ class Storage(NamedTuple):
                 pass
 
     def sync(self, path: str) -> None:
-        """Make a file that someone else wrote last, if this is a disk: itself and its name."""
+        """Make a file last a power cut, if this is a disk: itself and its name."""
         if self.is_local:
             _sync(os.path.join(self.uri, path))
             _sync(os.path.dirname(os.path.join(self.uri, path)))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
@@ -31,7 +32,7 @@ from penstock.errors import (
 )
 from penstock.lake import actions
 from penstock.lake.layout import DATE, WITH_STATISTICS, Kind, LakeFile
-from penstock.lake.storage import Storage, first_line, unwritable
+from penstock.lake.storage import Storage, first_line, unwritable, writing_to
 from penstock.lake.writing import is_ours
 
 #: Keys in the table's configuration.
@@ -98,7 +99,10 @@ class Archive:
     def check(self, store_id: str, topic_id: int, kind: Kind) -> None:
         """Raise unless this is the archive of that topic, of that kind."""
         if (self.origin.store_id, self.origin.topic_id) != (store_id, topic_id):
-            where = "an earlier topic of this store" if self.origin.store_id == store_id else "another store"
+            is_ours = self.origin.store_id == store_id
+            where = (
+                "this store: another topic, or an earlier one of that name" if is_ours else "another store"
+            )
             raise ForeignArchive(
                 f"{self.storage.uri} is the archive of {self.origin.topic!r} of {where}",
                 hint="an archive holds one topic as it was created once: use another table",
@@ -135,8 +139,8 @@ class Archive:
             keys = {self.origin.key(number): span.stop for number, span in spans.items()}
             self._commit([actions.added(each) for each in files], keys)
         except ConflictError:
-            self._discard(files)
-            raise
+            if not self._discard(files):
+                raise
         return True
 
     def replace(self, old: Sequence[LakeFile], new: Sequence[LakeFile]) -> None:
@@ -148,8 +152,8 @@ class Archive:
         try:
             self._commit(made, {self.origin.turn_key: turn + 1})
         except ConflictError:
-            self._discard(new)
-            raise
+            if not self._discard(new):
+                raise
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
         """Let the table have more columns; they may be null, and are in every row there is."""
@@ -189,11 +193,15 @@ class Archive:
             hint="run it again; it goes on from there",
         )
 
-    def _discard(self, staged: Sequence[LakeFile]) -> None:
-        """Delete what was not committed. A request that is sent twice may be refused by its own success."""
+    def _discard(self, staged: Sequence[LakeFile]) -> bool:
+        """Delete what was not committed; True if all of it was after all.
+
+        A request that is sent twice, since its answer was lost, is refused because of its own success.
+        """
         self.refresh()
         live = {each.path for each in self.files()}
         self.storage.delete(each.path for each in staged if each.path not in live)
+        return bool(staged) and all(each.path in live for each in staged)
 
     def _commit(self, made: Sequence[Any], keys: Mapping[str, int]) -> None:
         from deltalake.transaction import CommitProperties, Transaction
@@ -222,8 +230,19 @@ class Archive:
         except (DeltaError, OSError) as error:
             raise unwritable(self.storage, error) from error
         self.refresh()
-        for version in range(before + 1, self.version + 1):
-            self.storage.sync(f"_delta_log/{version:020d}.json")
+        self._make_last(before)
+
+    def _make_last(self, before: int) -> None:
+        """Sync what deltalake wrote since that version: it leaves that to the machine's leisure."""
+        names = [
+            f"{version:020d}.{kind}"
+            for version in range(before + 1, self.version + 1)
+            for kind in ("json", "checkpoint.parquet")
+        ]
+        with writing_to(self.storage):
+            for name in (*names, "_last_checkpoint"):
+                with suppress(FileNotFoundError):  # not every version has a checkpoint
+                    self.storage.sync(f"_delta_log/{name}")
 
 
 def open_archive(storage: Storage) -> Archive:

@@ -11,7 +11,9 @@ from deltalake import DeltaTable
 import penstock
 from penstock.lake.storage import storage
 from penstock.lake.table import open_archive
+from penstock.spark import jobs
 from penstock.spark.pipelines import archive as module
+from penstock.spark.pipelines import archive_tasks
 from penstock.store.pipelines import claim
 from penstock.testing import Clock
 from tests.lake.rows import check_files, of_log, of_table
@@ -181,6 +183,32 @@ def test_what_retention_took_first_is_an_error_or_a_gap_that_was_asked_for(tmp_p
         assert run().rows == 0
 
 
+@pytest.mark.parametrize("important", [True, False])
+def test_retention_during_a_run(tmp_path, run, table, monkeypatch, important):
+    """Between planning and reading: an important archive is waited for, another one is told what is gone."""
+    store, topic = aged(tmp_path, run, important=important)
+    inner = jobs.spread
+
+    def late(spark, function, work):
+        topic.vacuum()
+        for left in os.listdir(topic._partitions.log(0).folder.path):
+            if left.endswith(".deleted"):  # as a minute later
+                os.unlink(os.path.join(topic._partitions.log(0).folder.path, left))
+        return inner(spark, function, work)
+
+    monkeypatch.setattr(jobs, "spread", late)
+    with store:
+        if important:
+            assert run().rows == 21
+        else:
+            with pytest.raises(penstock.OffsetTrimmed, match="retention removed"):
+                run()
+            assert [row["offset"] for row in of_table(table)] == list(range(20))
+            run(on_gap="skip")
+        assert {row["offset"] for row in of_log(topic)} <= {row["offset"] for row in of_table(table)}
+        check_files(table)
+
+
 # One at a time.
 
 
@@ -251,7 +279,7 @@ def test_a_table_of_a_topic_that_was_dropped_is_refused(store, run):
     run()
     store.drop_topic("orders")
     store.create_topic("orders").write(b"y")
-    with pytest.raises(penstock.ForeignArchive, match="an earlier topic"):
+    with pytest.raises(penstock.ForeignArchive, match="an earlier one of that name"):
         run()
 
 
@@ -282,6 +310,12 @@ def damage(log) -> None:
     with open(log.folder.segment_path(bounds.segment), "r+b") as file:
         file.seek(bounds.byte - 40)
         file.write(b"\xff" * 8)
+
+
+def test_a_host_that_does_not_see_the_table_does_not_make_one(tmp_path):
+    with pytest.raises(penstock.NotATable, match=r"does not see the table .*under the same path"):
+        archive_tasks.check_seen(storage(tmp_path / "elsewhere"))
+    assert not (tmp_path / "elsewhere").exists()
 
 
 @pytest.mark.parametrize(

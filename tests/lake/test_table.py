@@ -6,10 +6,12 @@ import time
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction
 
 import penstock
 from penstock.lake.layout import RAW_SCHEMA
-from penstock.lake.storage import storage
+from penstock.lake.storage import Storage, storage
 from penstock.lake.table import Origin, Span, open_archive, open_or_create
 from tests.lake.kit import ORIGIN, new_table, parquet_files, staged
 
@@ -59,6 +61,21 @@ def test_a_stale_committer_is_refused_and_leaves_nothing(tmp_path):
         theirs.append(staged(theirs.storage, 0, 10), {0: Span(0, 10)})
     assert parquet_files(tmp_path / "t") == {each.path for each in files}
     assert theirs.files() == files
+
+
+def test_a_commit_that_was_refused_by_its_own_success_is_one(tmp_path, monkeypatch):
+    """The answer to the request was lost, it was sent again, and the version was there."""
+    archive = new_table(tmp_path / "t")
+    commit = DeltaTable.create_write_transaction
+
+    def twice(*arguments, **named):
+        commit(*arguments, **named)
+        raise CommitFailedError("Concurrent transaction failed")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", twice)
+    assert archive.append(files := staged(archive.storage, 0, 10), {0: Span(0, 10)})
+    assert parquet_files(tmp_path / "t") == {each.path for each in files}
+    assert open_archive(archive.storage).next_offset(0) == 10
 
 
 def test_commits_of_different_partitions_do_not_disturb_each_other(tmp_path):
@@ -133,7 +150,10 @@ def test_nothing_and_no_delta_table_and_no_archive_are_told_apart(tmp_path):
 
 @pytest.mark.parametrize(
     ("origin", "told"),
-    [(Origin("store-2", 7, "orders"), "another store"), (Origin("store-1", 8, "orders"), "an earlier topic")],
+    [
+        (Origin("store-2", 7, "orders"), "another store"),
+        (Origin("store-1", 8, "orders"), "this store: another topic, or an earlier"),
+    ],
 )
 def test_the_archive_of_another_topic_is_refused(tmp_path, origin, told):
     new_table(tmp_path / "t")
@@ -165,3 +185,19 @@ def test_a_place_that_cannot_be_written_to_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(penstock.ReadOnly, match="cannot be written to"):
         open_or_create(storage(tmp_path / "file" / "t"), ORIGIN, "raw", RAW_SCHEMA)
+
+
+def test_a_file_that_someone_else_put_in_is_told(tmp_path):
+    archive = new_table(tmp_path / "t")
+    strange = AddAction("date=2026-03-01/x.parquet", 1, {"date": "2026-03-01"}, 0, True, "{}")
+    DeltaTable(archive.storage.uri).create_write_transaction([strange], "append", RAW_SCHEMA, ["date"])
+    with pytest.raises(penstock.DataError, match=r"x\.parquet, which no archive wrote"):
+        open_archive(archive.storage).files()
+
+
+def test_every_commit_is_made_to_last(tmp_path, monkeypatch):
+    archive = new_table(tmp_path / "t")
+    synced: list[str] = []
+    monkeypatch.setattr(Storage, "sync", lambda self, path: synced.append(path))
+    archive.append([], {0: Span(0, 1)})
+    assert "_delta_log/00000000000000000001.json" in synced

@@ -49,6 +49,8 @@ _ROUND_BYTES = 4096 * MIB
 _LOOK_S = 0.2
 _VACUUM_EVERY_S = 86400.0
 
+#: What to do about messages that retention took before they were archived.
+OnGap = Literal["raise", "skip"]
 _Work = TypeVar("_Work")
 
 
@@ -77,7 +79,7 @@ def archive(
     important: bool | None = None, schema: str | os.PathLike[str] | None = None,
     file_size: Size = FILE_BYTES, every: Duration = "10s", consumer: str | None = None,
     storage_options: Mapping[str, str] | None = None, compact: bool = True,
-    on_gap: Literal["raise", "skip"] = "raise", watch: pipelines.Watch = pipelines.unwatched,
+    on_gap: OnGap = "raise", watch: pipelines.Watch = pipelines.unwatched,
 ) -> ArchiveSummary:  # fmt: skip
     """Bring everything of a topic that is not in a Delta table yet into it, each message once.
 
@@ -93,9 +95,9 @@ def archive(
     place = storage(table, storage_options)
     asked = _Asked(
         place=place, file_bytes=size("file_size", file_size), every_s=seconds("every", every), follow=follow,
-        compact=compact, spark=lambda: spark or session(master),
+        compact=compact, spark=lambda: session(master) if spark is None else spark,
     )  # fmt: skip
-    one_of("on_gap", on_gap, ("raise", "skip"))
+    gap(on_gap)
     known_as = name or default_name(topic, place)
     fields = None if schema is None else _fields(schema, asked)
     with ExitStack() as stack:
@@ -124,6 +126,12 @@ def default_name(topic: str, place: Storage) -> str:
     """What an archive is called when nobody says: by its topic and the last part of the table's place."""
     base = re.sub(r"[^A-Za-z0-9._-]+", "-", place.uri.rsplit("/", 1)[-1])
     return f"archive-{topic}-{base}"[:200]
+
+
+def gap(text: str) -> OnGap:
+    """Understand `on_gap`; raises `InvalidOption`."""
+    one_of("on_gap", text, ("raise", "skip"))
+    return "skip" if text == "skip" else "raise"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,10 +181,10 @@ class _Loop:
 
     def _begin(self) -> dict[int, int]:
         """Where the table stands. A topic is archived from its first message on; later partitions from 0."""
-        ends = {log.partition: log.bounds().start for log in self._topic._partitions.logs()}
-        stands = {number: self._table.next_offset(number) for number in ends}
+        starts = {log.partition: log.bounds().start for log in self._topic._partitions.logs()}
+        stands = {number: self._table.next_offset(number) for number in starts}
         is_new = all(at is None for at in stands.values())
-        begin = {number: (start if is_new else 0) for number, start in ends.items()}
+        begin = {number: (start if is_new else 0) for number, start in starts.items()}
         return begin | {number: at for number, at in stands.items() if at is not None}
 
     def _round(self, begin: Mapping[int, int]) -> dict[int, int] | None:
@@ -192,10 +200,11 @@ class _Loop:
             error.hint = 'important=True makes retention wait; on_gap="skip" goes on, with a gap in the table'
             raise
         moved = self._decoded(end)
-        self._table.append(files, _spans(begin, moved))
+        is_new = self._table.append(files, _spans(begin, moved))
         self._query.done(end)
-        self._done.add(files)
-        self._run.report(rows=sum(each.rows for each in files), last_batch=self._table.version)
+        if is_new:
+            self._done.add(files)
+            self._run.report(rows=sum(each.rows for each in files), last_batch=self._table.version)
         if self._asked.compact:
             self._compact()
         return moved
