@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.lake.cut import NOTHING, Held
 from penstock.lake.layout import LakeFile, nanoseconds
 from penstock.lake.reading import read
 from penstock.lake.storage import Storage
 from penstock.lake.table import open_archive
-
-if TYPE_CHECKING:
-    import pyarrow
 
 #: What is known of a table is used for so long. Replaced files stay for days, so it may be much longer.
 _KNOWN_S = 60.0
@@ -63,9 +62,7 @@ class History:
         """The same as it was at the last look."""
         return self._known.get(partition, NOTHING)
 
-    def read(
-        self, held: Held, start: int, stop: int, columns: Sequence[str]
-    ) -> Iterator[pyarrow.RecordBatch]:
+    def read(self, held: Held, start: int, stop: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The messages of a range, in offset order, in these columns of the table."""
         for each in held.stretches(start, stop):
             yield from read(self.place, each.file, start=each.base, stop=each.stop, columns=columns)
@@ -78,7 +75,7 @@ class History:
             columns = ("offset", "written_at", "written_at_nanos")
             for batch in read(self.place, each.file, stop=each.stop, columns=columns):
                 written = nanoseconds(batch.column(1), batch.column(2)).view("int64")
-                for offset, at in zip(batch.column(0).to_pylist(), written.to_pylist(), strict=True):
-                    if at >= moment:
-                        return int(offset)
+                place = pc.index(pc.greater_equal(written, moment), True).as_py()
+                if place >= 0:
+                    return int(batch.column(0)[place].as_py())
         return None
