@@ -89,7 +89,7 @@ class Unopened(Message[Any], frozen=True, gc=True):
     stored: bytes | None = None
     #: Makes the value from its bytes, where it is not the bytes themselves.
     decode: Callable[[bytes], Any] | None = None
-    #: Not so for a message of an archive, whatever its codec.
+    #: Whether `stored` is packed by `codec`; in a message of an archive it is not.
     is_packed: bool = True
 
     @property  # type: ignore[misc]

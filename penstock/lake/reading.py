@@ -61,10 +61,14 @@ def _told(place: Storage, file: LakeFile) -> Iterator[None]:
         raise _missing(place, file) from None
     except OSError as error:
         raise Unavailable(
-            f"{file.path} of the table {place.uri} cannot be read: {first_line(error)}"
+            f"{file.path} of the table {place.uri} cannot be read: {first_line(error)}",
+            hint="check storage_options and the server, then run it again",
         ) from error
     except pa.ArrowInvalid as error:
-        raise DataError(f"{file.path} of the table {place.uri} is damaged: {first_line(error)}") from error
+        raise DataError(
+            f"{file.path} of the table {place.uri} is damaged: {first_line(error)}",
+            hint=f"leave out offsets {file.first} to {file.stop - 1} of partition {file.partition}",
+        ) from error
 
 
 def _missing(place: Storage, file: LakeFile) -> PenstockError:

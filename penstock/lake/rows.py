@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
+from typing import Any
 
 import pyarrow as pa
 
@@ -85,9 +86,8 @@ class ArchivedRows:
     def _time(self, name: str) -> pa.Array:
         return nanoseconds(self._batch.column(name), self._batch.column(f"{name}_nanos"))
 
-    def _list(self, name: str) -> list:  # type: ignore[type-arg]  # of whatever the column holds
-        found: list[object] = self._batch.column(name).to_pylist()
-        return found
+    def _list(self, name: str) -> list[Any]:
+        return list(self._batch.column(name).to_pylist())
 
 
 def _headers(

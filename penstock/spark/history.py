@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.lake.storage import Storage
 
 
-class Past:
+class Lookback:
     """What the table has that was named by the option `history`; nothing, when none was."""
 
     def __init__(self, table: Storage | None, store_id: str, topics: Mapping[str, Partitions]) -> None:

@@ -13,6 +13,7 @@ in the same way. No slice is of both.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heapreplace
 from itertools import pairwise
@@ -186,4 +187,6 @@ def _part(whole: Slice, start: int, stop: int) -> Slice:
 
 
 def _within(pieces: tuple[_Piece, ...], start: int, stop: int) -> tuple[_Piece, ...]:
-    return tuple(each for each in pieces if each.base < stop and start < each.stop)
+    """Those in which offsets of the range may lie; they are in order."""
+    first = bisect_right(pieces, start, key=lambda each: each.stop)
+    return pieces[first : bisect_left(pieces, stop, key=lambda each: each.base)]

@@ -18,7 +18,7 @@ from penstock.errors import PartitionLost, TopicReplaced
 from penstock.lake.cut import Held, Stretch
 from penstock.spark import admission, checkpoint
 from penstock.spark.admission import Extent, Part, Positions, Reading
-from penstock.spark.history import Past
+from penstock.spark.history import Lookback
 from penstock.spark.options import ReadOptions
 from penstock.spark.planning import Piece, Slice, clipped, divided, range_bytes, reach
 from penstock.spark.progress import Progress
@@ -45,7 +45,7 @@ class StreamQuery:
         self._store: Store | None = None
         self._store_id = ""
         self._topics: dict[str, Partitions] = {}
-        self._past: Past | None = None
+        self._past: Lookback | None = None
         self._gates: dict[str, tuple[int, dict[int, dict[int, int]]]] = {}
         self._target: dict[Part, int] | None = None
         self._helped_at = time.monotonic()
@@ -199,10 +199,10 @@ class StreamQuery:
             log, segments(log), partitions, self._options, self._looked_back(), reading.start, reading.stop
         )
 
-    def _looked_back(self) -> Past:
+    def _looked_back(self) -> Lookback:
         """What the archive has, if there is one; it is checked when it is first asked for."""
         if self._past is None:
-            self._past = Past(self._options.history, self._store_id, self._topics)
+            self._past = Lookback(self._options.history, self._store_id, self._topics)
         return self._past
 
     def _archived(self, begin: Positions, extents: Mapping[Part, Extent]) -> dict[Part, Held]:

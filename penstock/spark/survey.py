@@ -18,7 +18,7 @@ from penstock.log.view import Bounds
 from penstock.options import Spot
 from penstock.spark.admission import Loss
 from penstock.spark.filters import Span, Wanted
-from penstock.spark.history import Past
+from penstock.spark.history import Lookback
 from penstock.spark.options import ReadOptions
 from penstock.spark.places import Places
 from penstock.spark.planning import Piece, Slice
@@ -31,7 +31,7 @@ logger = logging.getLogger("penstock.spark")
 def check_topics(options: ReadOptions) -> None:
     """Raise `NotAStore`, `UnknownTopic` or what is wrong with the table now, not when the query runs."""
     with opened(options) as store:
-        Past(options.history, store.id, chosen_topics(store, options))
+        Lookback(options.history, store.id, chosen_topics(store, options))
 
 
 def survey(options: ReadOptions, wanted: Wanted | None = None) -> list[Slice]:
@@ -46,7 +46,7 @@ def survey(options: ReadOptions, wanted: Wanted | None = None) -> list[Slice]:
             raise UnknownTopic(str(options.topics), tuple(topic.name for topic in store.topics()))
         for places in (options.starting, options.ending):
             check_places(places, topics)
-        past = Past(options.history, store.id, topics)
+        past = Lookback(options.history, store.id, topics)
         return [
             whole if wanted is None or wanted.is_everything else _narrowed(whole, log, wanted)
             for partitions in topics.values()
@@ -104,7 +104,7 @@ def segments(log: Log) -> Seen:
 
 
 def planned(
-    log: Log, seen: Seen, partitions: Partitions, options: ReadOptions, past: Past, start: int, stop: int
+    log: Log, seen: Seen, partitions: Partitions, options: ReadOptions, past: Lookback, start: int, stop: int
 ) -> list[Slice]:
     """A range of a partition as executors are told: what the archive has of it, then what the log has."""
     bounds, pieces = seen
@@ -121,7 +121,7 @@ def planned(
     return [each for each in (archived, live) if each.start < each.stop]
 
 
-def place(log: Log, bounds: Bounds, spot: Spot, topic: str, options: ReadOptions, past: Past) -> int:
+def place(log: Log, bounds: Bounds, spot: Spot, topic: str, options: ReadOptions, past: Lookback) -> int:
     """The offset that a place means; raises `OutOfRange` for one that is gone or not there yet."""
     held = past.held(log.partition, bounds.start)
     first = first_offset(held, bounds.start)
@@ -161,7 +161,7 @@ def refuse_losses(losses: Sequence[Loss], options: ReadOptions) -> None:
         raise error
 
 
-def _asked_for(log: Log, partitions: Partitions, options: ReadOptions, past: Past) -> list[Slice]:
+def _asked_for(log: Log, partitions: Partitions, options: ReadOptions, past: Lookback) -> list[Slice]:
     """What the options ask for of a partition."""
     seen = segments(log)
     start, stop = (

@@ -4,6 +4,7 @@ import asyncio
 import datetime
 import pickle
 import shutil
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -12,9 +13,10 @@ import pyarrow.compute as pc
 import pytest
 
 import penstock
+from penstock.lake.history import History
 from penstock.lake.layout import RAW_SCHEMA, json_schema
 from penstock.lake.storage import storage
-from penstock.lake.table import Origin, open_archive, open_or_create
+from penstock.lake.table import Origin, Span, open_archive, open_or_create
 from penstock.log.trim import purge
 from penstock.spark.options import parse
 from penstock.spark.query import StreamQuery
@@ -238,6 +240,22 @@ def test_available_now_ends_where_it_was_frozen_though_the_log_begins_behind(pas
     query.close()
 
 
+def test_the_table_is_looked_at_again_when_what_is_known_does_not_reach_or_is_old(past):
+    passed = [0.0]
+    place = storage(past.growing)
+    history = History(place, past.store.id, past.topic.id, elapsed=lambda: passed[0])
+    assert history.held(0, 12).next == 12
+    past.topic.write_many([b"more"] * 3, partition=0)
+    archive = open_archive(place)
+    archive.append([], {0: Span(12, 15)})
+    assert history.held(0, 12).next == 12
+    assert history.held(0, 13).next == 15
+    archive.append([], {0: Span(15, 20)})
+    passed[0] += 61
+    assert history.known(0).next == 15
+    assert history.held(0, 15).next == 20
+
+
 # Between plan and read.
 
 
@@ -382,6 +400,13 @@ def test_options_without_a_table_or_with_several_topics_are_refused(past):
             parse(path | options)
     with pytest.raises(penstock.InvalidOption, match=r"history.aws_region without history"):
         parse(path | {"topic": "orders", "history.AWS_REGION": "x"})
+
+
+@pytest.mark.parametrize("missing", ["pyarrow", "deltalake"])
+def test_without_the_extra_it_is_said_what_to_install(past, monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(penstock.MissingExtra, match=r"pip install .*penstock\[arrow\]"):
+        past.topic.scan(history=past.table(1))
 
 
 def test_secrets_are_in_no_text():
