@@ -173,9 +173,13 @@ class _OfFrame(_Columns):
         return whole[self._first : self._stop]
 
     def producer_id(self) -> pa.Array:
+        if not self._flags & (PRODUCER | PRODUCERS):
+            return self._nulls("producer_id")
         return pa.array([(who.id or None) if who else None for who in self._producers], pa.string())
 
     def group(self) -> pa.Array:
+        if not self._flags & (PRODUCER | PRODUCERS):
+            return self._nulls("group")
         return pa.array([who.group if who else None for who in self._producers], pa.string())
 
     def seqno(self) -> pa.Array:

@@ -304,12 +304,32 @@ def test_a_failing_task_leaves_no_files(store, run, table):
     assert of_table(table) == []
 
 
-def damage(log) -> None:
-    """Change bytes of the last frame."""
+def damage(log, byte: int | None = None) -> None:
+    """Change bytes of the last frame, or at a place of the last segment."""
     bounds = log.bounds()
     with open(log.folder.segment_path(bounds.segment), "r+b") as file:
-        file.seek(bounds.byte - 40)
+        file.seek(bounds.byte - 40 if byte is None else byte)
         file.write(b"\xff" * 8)
+
+
+def test_damage_is_passed_over_when_that_is_asked_for_and_leaves_a_gap(store, run, table):
+    topic = store.create_topic("orders")
+    ends = []
+    for n in range(6):
+        topic.write_many([f"{n}-{m}" * 10 for m in range(10)])
+        ends.append(topic._partitions.log(0).bounds().byte)
+    for frame in (1, 4):
+        damage(topic._partitions.log(0), ends[frame] - 40)
+    with pytest.raises(penstock.Corrupt, match="on_gap"):
+        run()
+    assert of_table(table) == []
+    summary = run(on_gap="skip")
+    sound = [*range(10), *range(20, 40), *range(50, 60)]
+    assert [row["offset"] for row in of_table(table)] == sound
+    assert (summary.rows, summary.next) == (40, {0: 60})
+    check_files(table)
+    topic.write(b"more")
+    assert run().rows == 1
 
 
 def test_a_host_that_does_not_see_the_table_does_not_make_one(tmp_path):

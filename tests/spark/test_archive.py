@@ -55,7 +55,7 @@ def test_an_error_of_a_task_is_told_as_what_it_is(spark, store, tmp_path):
     with pytest.raises(penstock.Corrupt) as told:
         archive(store.path, "orders", tmp_path / "t", spark=spark)
     assert (told.value.partition, told.value.first) == (0, 0)
-    assert "startingOffsets" in told.value.hint
+    assert "on_gap" in told.value.hint
 
 
 def test_results_come_in_the_order_of_the_work(spark):

@@ -41,7 +41,11 @@ def archive(
     ] = "10s",
     on_gap: Annotated[
         str,
-        typer.Option("--on-gap", metavar="raise|skip", help="What retention took before it was archived."),
+        typer.Option(
+            "--on-gap",
+            metavar="raise|skip",
+            help="Messages that are damaged, or gone before they were archived.",
+        ),
     ] = "raise",
     consumer: Annotated[
         str | None,

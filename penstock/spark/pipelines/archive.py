@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa
 
-from penstock.errors import ConflictError, NotAStore, OffsetTrimmed
+from penstock.errors import ConflictError, Corrupt, NotAStore, OffsetTrimmed
 from penstock.lake import compaction
 from penstock.lake.layout import RAW_SCHEMA, Kind, LakeFile, json_schema
 from penstock.lake.storage import Storage, storage
@@ -49,7 +49,7 @@ _ROUND_BYTES = 4096 * MIB
 _LOOK_S = 0.2
 _VACUUM_EVERY_S = 86400.0
 
-#: What to do about messages that retention took before they were archived.
+#: What to do about messages that are damaged, or that retention took before they were archived.
 OnGap = Literal["raise", "skip"]
 _Work = TypeVar("_Work")
 
@@ -86,7 +86,8 @@ def archive(
     `table` is a folder or `s3://bucket/prefix` with `storage_options`; it is made at first. With `schema`
     ("id long, paid boolean", or a file with that) values are JSON, divided into columns. `follow` goes on
     as messages come, with a commit `every` so often. `important` makes retention wait for the archive;
-    without it what retention took first raises `OffsetTrimmed`, or is passed over with `on_gap="skip"`.
+    without it what retention took first raises `OffsetTrimmed`. `on_gap="skip"` passes over that and over
+    damage (`Corrupt`).
 
     Raises `PipelineRunning` or `ConflictError` when another process does the same, `NotATable`,
     `NotAnArchive` or `ForeignArchive` for a table that is something else, `ReadOnly` for one that cannot
@@ -198,6 +199,9 @@ class _Loop:
             files = self._spread(tasks.fill, [self._filling(each) for each in slices])
         except OffsetTrimmed as error:
             error.hint = 'important=True makes retention wait; on_gap="skip" goes on, with a gap in the table'
+            raise
+        except Corrupt as error:
+            error.hint = 'on_gap="skip" goes on behind it, with a gap in the table'
             raise
         moved = self._decoded(end)
         is_new = self._table.append(files, _spans(begin, moved))

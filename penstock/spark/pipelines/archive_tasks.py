@@ -6,6 +6,7 @@ commits it, and not before.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Iterator
@@ -13,13 +14,17 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from penstock.errors import NotATable
+from penstock.errors import Corrupt, NotATable
 from penstock.lake import compaction, writing
 from penstock.lake.layout import RAW_SCHEMA, Kind, LakeFile, in_files
 from penstock.lake.storage import Storage
 from penstock.lake.writing import Target
 from penstock.spark import batches
 from penstock.spark.planning import Slice
+
+logger = logging.getLogger("penstock.spark")
+
+_COLUMNS = {each.name: each.nullable for each in in_files(RAW_SCHEMA)}
 
 
 class Filling(NamedTuple):
@@ -40,8 +45,7 @@ class Merging(NamedTuple):
 def fill(work: Filling) -> list[LakeFile]:
     """Write a range of a partition as files of the table."""
     check_seen(work.target.storage)
-    rows = batches.read(work.planned, {each.name: each.nullable for each in in_files(RAW_SCHEMA)})
-    return writing.write(_shaped(rows, work), work.target)
+    return writing.write(_shaped(_readable(work.planned), work), work.target)
 
 
 def merge(work: Merging) -> list[LakeFile]:
@@ -57,6 +61,27 @@ def check_seen(place: Storage) -> None:
             f"{socket.gethostname()} does not see the table {place.uri}",
             hint="executors write the files themselves: they must see the folder under the same path",
         )
+
+
+def _readable(planned: Slice) -> Iterator[pa.RecordBatch]:
+    """The messages of a range; damage is passed over if that was asked for, and raises `Corrupt` if not."""
+    behind = planned.start
+    try:
+        for batch in batches.read(planned, _COLUMNS):
+            yield batch
+            behind = batch.column("offset")[-1].as_py() + 1
+    except Corrupt as error:
+        if not planned.may_skip or error.first is None or error.stop is None:
+            raise
+        logger.warning("passed over: %s", error)
+        damaged = max(error.first, behind)
+        yield from _readable(_part(planned, behind, damaged))
+        yield from _readable(_part(planned, max(error.stop, damaged + 1), planned.stop))
+
+
+def _part(planned: Slice, start: int, stop: int) -> Slice:
+    inside = tuple(each for each in planned.pieces if each.base < stop and start < each.stop)
+    return planned._replace(start=start, stop=stop, pieces=inside if start < stop else ())
 
 
 def _shaped(rows: Iterator[pa.RecordBatch], work: Filling) -> Iterator[pa.RecordBatch]:
