@@ -81,11 +81,19 @@ def divided(wholes: Sequence[Slice], least: int = 0) -> list[Slice]:
     runs = [list(_runs(whole)) for whole in wholes]
     target = task_bytes(sum(run.bytes for each in runs for run in each))
     slices = [
-        _part(whole, packed[0].start, packed[-1].stop)
+        part(whole, packed[0].start, packed[-1].stop)
         for whole, each in zip(wholes, runs, strict=True)
         for packed in _packed(each, target)
     ]
     return _multiplied(slices, least)
+
+
+def part(whole: Slice, start: int, stop: int) -> Slice:
+    """The offsets of a slice from `start` up to `stop`, told of no more files than that needs."""
+    return whole._replace(
+        start=start, stop=stop,
+        pieces=_within(whole.pieces, start, stop), spare=_within(whole.spare, start, stop),
+    )  # fmt: skip
 
 
 def instead(planned: Slice, start: int, stop: int) -> tuple[Stretch, ...]:
@@ -175,18 +183,12 @@ def _multiplied(slices: list[Slice], least: int) -> list[Slice]:
 def _equal_parts(whole: Slice, count: int) -> Iterator[Slice]:
     cuts = [whole.start + (whole.stop - whole.start) * i // count for i in range(count + 1)]
     for start, stop in pairwise(cuts):
-        yield _part(whole, start, stop)
-
-
-def _part(whole: Slice, start: int, stop: int) -> Slice:
-    """A part of a slice, told no more than it needs."""
-    return whole._replace(
-        start=start, stop=stop,
-        pieces=_within(whole.pieces, start, stop), spare=_within(whole.spare, start, stop),
-    )  # fmt: skip
+        yield part(whole, start, stop)
 
 
 def _within(pieces: tuple[_Piece, ...], start: int, stop: int) -> tuple[_Piece, ...]:
     """Those in which offsets of the range may lie; they are in order."""
+    if start >= stop:
+        return ()
     first = bisect_right(pieces, start, key=lambda each: each.stop)
     return pieces[first : bisect_left(pieces, stop, key=lambda each: each.base)]

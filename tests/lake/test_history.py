@@ -17,9 +17,11 @@ from penstock.lake.history import History
 from penstock.lake.layout import RAW_SCHEMA, json_schema
 from penstock.lake.storage import storage
 from penstock.lake.table import Origin, Span, open_archive, open_or_create
+from penstock.lake.writing import write
 from penstock.log.trim import purge
 from penstock.spark.options import parse
 from penstock.spark.query import StreamQuery
+from tests.lake.kit import batch, target
 from tests.lake.past import (
     MESSAGES,
     PARTITIONS,
@@ -125,6 +127,21 @@ def test_columns_that_may_not_be_null_keep_their_schema(past):
     columns = {"offset": False, "topic": False, "timestamp": False, "codec": False, "key": True}
     found = table_of(slices(past.store, history=str(past.table(12))), columns)
     assert [field.nullable for field in found.schema] == [False, False, False, False, True]
+
+
+def test_offsets_that_no_message_has_are_not_missed(store, table):
+    topic = store.create_topic("orders")
+    topic.write_many([b"x"] * 10)
+    archive = open_or_create(storage(table), Origin(store.id, topic.id, "orders"), "raw", RAW_SCHEMA)
+    place = target(archive.storage)
+    archive.append([*write([batch([1, 2])], place), *write([batch([5, 6])], place)], {0: Span(0, 8)})
+    topic._partitions.log(0).trim(8)
+    scan = topic.scan(history=table)
+    assert [message.offset for message in scan.messages()] == [1, 2, 5, 6, 8, 9]
+    for plan in (slices, streamed):
+        assert table_of(plan(store, history=str(table)))["offset"].to_pylist() == [1, 2, 5, 6, 8, 9]
+    with pytest.raises(penstock.OffsetTrimmed, match="offsets 0 to 0 of 'orders' partition 0 are gone"):
+        list(topic.scan(start=0, history=table))
 
 
 # Places.
@@ -313,8 +330,8 @@ def test_a_table_that_is_deleted_meanwhile_is_told(past):
 def test_a_scan_goes_on_in_the_table_when_retention_overtakes_it(past):
     scan = past.topic.scan(history=past.table(12))
     found = []
-    for trimmed, batch in enumerate(scan):
-        found += batch.messages()
+    for trimmed, received in enumerate(scan):
+        found += received.messages()
         vanish(past, min(trimmed * 3, MESSAGES))
     assert found == past.messages
     assert list(scan.messages()) == past.messages
