@@ -4,8 +4,6 @@ import asyncio
 import datetime
 import pickle
 import shutil
-import sys
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pyarrow as pa
@@ -14,40 +12,24 @@ import pytest
 
 import penstock
 from penstock.lake.history import History
-from penstock.lake.layout import RAW_SCHEMA, json_schema
+from penstock.lake.layout import RAW_SCHEMA
 from penstock.lake.storage import storage
 from penstock.lake.table import Origin, Span, open_archive, open_or_create
 from penstock.lake.writing import write
 from penstock.log.trim import purge
-from penstock.spark.options import parse
 from penstock.spark.query import StreamQuery
 from tests.lake.kit import batch, target
 from tests.lake.past import (
     MESSAGES,
     PARTITIONS,
     Kept,
-    Made,
     archive_to,
     compacted,
-    make,
-    opened,
     slices,
     stream_query,
     streamed,
     table_of,
 )
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Made:
-    return make(tmp_path_factory.mktemp("past"))
-
-
-@pytest.fixture
-def past(made, tmp_path) -> Iterator[Kept]:
-    with opened(made, tmp_path) as kept:
-        yield kept
-
 
 # The cut at every position.
 
@@ -370,68 +352,3 @@ async def _scan_async(past: Kept) -> None:
         scan = await topic.scan(history=past.table(12))
         assert [message async for message in scan.messages()] == past.messages
         assert (await scan.to_arrow()).num_rows == len(past.messages)
-
-
-# Wrong tables.
-
-
-def test_a_table_that_is_not_this_topics_archive_is_refused(past, tmp_path):
-    store = past.store
-    other = store.create_topic("other")
-    foreign, divided = tmp_path / "foreign", tmp_path / "json"
-    open_or_create(storage(foreign), Origin(store.id, other.id, "other"), "raw", RAW_SCHEMA)
-    open_or_create(
-        storage(divided),
-        Origin(store.id, past.topic.id, "orders"),
-        "json",
-        json_schema([pa.field("id", pa.int64())]),
-    )
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "file").write_text("x")
-    for error, told, table in (
-        (penstock.ForeignArchive, "is the archive of 'other'", foreign),
-        (penstock.NotAnArchive, "holds values divided into columns", divided),
-        (penstock.NotATable, "there is nothing at", tmp_path / "nowhere"),
-        (penstock.NotATable, "there is no Delta table at", tmp_path / "folder"),
-        (penstock.InvalidOption, "a table cannot lie at 'http://x/y'", "http://x/y"),
-    ):
-        with pytest.raises(error, match=told):
-            past.topic.scan(history=table)
-        for plan in (slices, streamed):
-            with pytest.raises(error, match=told):
-                plan(store, history=str(table))
-
-
-def test_options_without_a_table_or_with_several_topics_are_refused(past):
-    with pytest.raises(penstock.InvalidOption, match="storage_options without history"):
-        past.topic.scan(storage_options={"AWS_REGION": "x"})
-    with pytest.raises(penstock.InvalidOption, match="storage_options are for s3:// only"):
-        past.topic.scan(history=past.table(1), storage_options={"AWS_REGION": "x"})
-    path = {"path": past.store.path}
-    for options in (
-        {"subscribe": "orders,other", "history": "x"},
-        {"subscribePattern": "o.*", "history": "x"},
-        {"topic": "orders", "view": "segments", "history": "x"},
-    ):
-        with pytest.raises(penstock.InvalidOption, match="history is for reading one topic"):
-            parse(path | options)
-    with pytest.raises(penstock.InvalidOption, match=r"history.aws_region without history"):
-        parse(path | {"topic": "orders", "history.AWS_REGION": "x"})
-
-
-@pytest.mark.parametrize("missing", ["pyarrow", "deltalake"])
-def test_without_the_extra_it_is_said_what_to_install(past, monkeypatch, missing):
-    monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(penstock.MissingExtra, match=r"pip install .*penstock\[arrow\]"):
-        past.topic.scan(history=past.table(1))
-
-
-def test_secrets_are_in_no_text():
-    options = {
-        "path": "data",
-        "topic": "orders",
-        "history": "s3://b/t",
-        "history.AWS_SECRET_ACCESS_KEY": "hush",
-    }
-    assert parse(options).history.delta_options == {"aws_secret_access_key": "hush"}
-    assert "hush" not in repr(parse(options))
