@@ -229,6 +229,16 @@ def flock_holder(fd: int) -> int | None:
     return None
 
 
+def process(pid: int) -> tuple[str, int]:
+    """State letter and start time (in ticks) of a process; ("", 0) when the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return fields[0].decode(), int(fields[19])
+    except (OSError, IndexError, ValueError):
+        return "", 0
+
+
 _locks: weakref.WeakSet[FileLock] = weakref.WeakSet()
 _forgetful: weakref.WeakSet[object] = weakref.WeakSet()
 _taken: list[FileLock] = []

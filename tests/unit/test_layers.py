@@ -26,7 +26,7 @@ LAYERS = (
         "message",
         "options",
         "wake",
-    },  # fmt: skip
+    },
     {"log", "delay"},
     {"state"},
     {"topic"},
