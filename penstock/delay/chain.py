@@ -163,7 +163,7 @@ class Chain:
         entry = Sum(
             end,
             block.size,
-            tip.last.records + block.records,
+            tip.last.records + len(block.tails),
             max(tip.synced, tip.last.synced),
             due,
             crc32(data),

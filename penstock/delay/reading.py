@@ -124,6 +124,7 @@ class FileReader:
     def _pieces(self, found: list[Sum], data: bytes) -> list[Piece]:
         """Sound neighbours as one piece, damage and what has no checksum by itself."""
         base = at = begin = self._at
+        view = memoryview(data)
         before, count = self._count, 0 if self._count is not None else None
         pieces: list[Piece] = []
 
@@ -132,7 +133,7 @@ class FileReader:
                 pieces.append(Piece(begin, at, data[begin - base : at - base], count))
 
         for entry in found:
-            block = data[entry.begin - base : entry.end - base]
+            block = view[entry.begin - base : entry.end - base]
             if entry.begin > at:
                 end_run()
                 pieces.append(self._unvouched(at, entry.begin))
@@ -140,7 +141,7 @@ class FileReader:
             if crc32(block) != entry.crc or len(block) != entry.length:
                 at = max(at, begin)
                 end_run()
-                pieces.append(Piece(entry.begin, entry.end, block, None, is_sound=False))
+                pieces.append(Piece(entry.begin, entry.end, bytes(block), None, is_sound=False))
                 begin, count = entry.end, 0
             else:
                 count = count + entry.records - before if count is not None and before is not None else None

@@ -11,9 +11,8 @@ length cost a tenth of a thousand single ones.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, repeat
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, repeat
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.delay import uvarint
@@ -21,6 +20,7 @@ from penstock.delay.ladder import checked_wait
 from penstock.errors import InvalidOption, MessageTooLarge, WrongType
 from penstock.options import KIB, MIB
 
+_DUE = struct.Struct("<Q")
 _HEAD = struct.Struct("<Q16s")
 ID_BYTES = 16
 TOPIC_BYTES_MAX = 4 * KIB
@@ -60,69 +60,75 @@ class Record(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Records that lie under one checksum, without their due time."""
+    """Records under one checksum, each without its due time, which is known when they are written."""
 
-    records: int
+    tails: list[bytes]
+    #: The bytes of all of it.
     size: int
-    #: What lies between the due times: id, then lengths and topic, then data, for each record.
-    ids: Sequence[bytes]
-    middles: Sequence[bytes]
-    datas: Sequence[bytes]
 
     def at(self, due: int) -> bytes:
         """The block as it is written when all its records are due at one time."""
-        parts = zip(repeat(due.to_bytes(8, "little")), self.ids, self.middles, self.datas, strict=False)
-        return b"".join(chain.from_iterable(parts))
+        begin = _DUE.pack(due)
+        return begin + begin.join(self.tails)
 
     def begins(self) -> Iterator[int]:
         """Where each record begins, from the beginning of the block."""
-        at = 0
-        for middle, data in zip(self.middles, self.datas, strict=True):
-            yield at
-            at += _HEAD.size + len(middle) + len(data)
+        return accumulate((_DUE.size + len(tail) for tail in self.tails[:-1]), initial=0)
 
 
-def check(entries: Sequence[Entry]) -> None:
+class Columns(NamedTuple):
+    """Entries, column by column: what is alike is seen, and done, at once."""
+
+    waits: tuple[int, ...]
+    ids: tuple[bytes, ...]
+    topics: tuple[str, ...]
+    attempts: tuple[int, ...]
+    datas: tuple[bytes, ...]
+    lengths: tuple[int, ...]
+
+
+def columns(entries: Iterable[Entry]) -> Columns | None:
+    """None when there are no entries."""
+    rows = list(entries)
+    if not rows:
+        return None
+    waits, ids, topics, attempts, datas = zip(*rows, strict=True)
+    return Columns(waits, ids, topics, attempts, datas, tuple(map(len, datas)))
+
+
+def check(entries: Columns) -> None:
     """Refuse what cannot be stored; nothing was stored then."""
-    if not entries:
-        return
-    waits, ids, topics, attempts, datas = zip(*entries, strict=True)
-    for wait in set(waits):
+    for wait in set(entries.waits):
         checked_wait("wait", wait)
-    if set(map(type, ids)) != {bytes} or set(map(len, ids)) != {ID_BYTES}:
+    if set(map(type, entries.ids)) != {bytes} or set(map(len, entries.ids)) != {ID_BYTES}:
         raise InvalidOption("an id is not 16 bytes", hint="uuid.uuid4().bytes makes one")
-    for topic in set(topics):
+    for topic in set(entries.topics):
         if not isinstance(topic, str):
             raise WrongType(f"a topic is a str, not {type(topic).__name__}")
         if len(_utf8(topic)) > TOPIC_BYTES_MAX:
             raise InvalidOption(f"a topic of {len(_utf8(topic))} bytes: {TOPIC_BYTES_MAX} are allowed")
-    for number in set(attempts):
+    for number in set(entries.attempts):
         if type(number) is not int or not 0 <= number <= ATTEMPTS_MAX:
             raise InvalidOption(f"attempts={number!r} is not a count")
-    if set(map(type, datas)) != {bytes}:
+    if set(map(type, entries.datas)) != {bytes}:
         raise WrongType("data takes bytes")
-    if max(map(len, datas)) > DATA_BYTES_MAX:
-        raise MessageTooLarge(f"data of {max(map(len, datas))} bytes: {DATA_BYTES_MAX} are allowed")
+    if max(entries.lengths) > DATA_BYTES_MAX:
+        raise MessageTooLarge(f"data of {max(entries.lengths)} bytes: {DATA_BYTES_MAX} are allowed")
 
 
-def blocks(entries: Sequence[Entry], rests: Sequence[int]) -> list[Block]:
-    """Checked entries of one rung as blocks; `rests` is what each waits beyond that rung."""
-    ids: list[bytes] = list(map(itemgetter(1), entries))
-    datas: list[bytes] = list(map(itemgetter(4), entries))
-    middles = _middles(entries, rests, datas)
-    sizes = [_HEAD.size + len(middle) + len(data) for middle, data in zip(middles, datas, strict=True)]
-    return [
-        Block(stop - begin, size, ids[begin:stop], middles[begin:stop], datas[begin:stop])
-        for begin, stop, size in _spans(sizes)
-    ]
-
-
-def _middles(entries: Sequence[Entry], rests: Sequence[int], datas: list[bytes]) -> list[bytes]:
-    """Topic, attempts, length and rest of each record."""
-    lengths = list(map(len, datas))
-    kinds = list(zip(map(itemgetter(2), entries), map(itemgetter(3), entries), lengths, rests, strict=True))
-    made: dict[tuple[str, int, int, int], bytes] = {kind: _middle(*kind) for kind in set(kinds)}
-    return list(map(made.__getitem__, kinds))
+def blocks(entries: Columns, rung_ms: int) -> list[Block]:
+    """Checked entries as blocks of one rung; what they wait beyond it is their rest."""
+    waits, ids, topics, attempts, datas, lengths = entries
+    middles: Iterable[bytes]
+    if len(set(waits)) == len(set(topics)) == len(set(attempts)) == 1:
+        rest = waits[0] - rung_ms
+        by_length = {length: _middle(topics[0], attempts[0], length, rest) for length in set(lengths)}
+        middles = map(by_length.__getitem__, lengths)
+    else:
+        kinds = tuple(zip(topics, attempts, lengths, (wait - rung_ms for wait in waits), strict=True))
+        by_kind = {kind: _middle(*kind) for kind in set(kinds)}
+        middles = map(by_kind.__getitem__, kinds)
+    return list(_split(list(map(b"".join, zip(ids, middles, datas, strict=True)))))
 
 
 def _middle(topic: str, attempts: int, length: int, rest: int) -> bytes:
@@ -132,19 +138,20 @@ def _middle(topic: str, attempts: int, length: int, rest: int) -> bytes:
     ))  # fmt: skip
 
 
-def _spans(sizes: list[int]) -> Iterator[tuple[int, int, int]]:
-    """(first, stop, bytes) of runs that are as long as a block may be."""
-    total = sum(sizes)
+def _split(tails: list[bytes]) -> Iterator[Block]:
+    """Runs that are as long as a block may be."""
+    total = sum(map(len, tails)) + _DUE.size * len(tails)
     if total <= BLOCK_BYTES:
-        yield 0, len(sizes), total
+        yield Block(tails, total)
         return
     begin = total = 0
-    for place, size in enumerate(sizes):
+    for place, tail in enumerate(tails):
+        size = _DUE.size + len(tail)
         if total and total + size > BLOCK_BYTES:
-            yield begin, place, total
+            yield Block(tails[begin:place], total)
             begin, total = place, 0
         total += size
-    yield begin, len(sizes), total
+    yield Block(tails[begin:], total)
 
 
 def decode(data: bytes, at: int, count: int | None, make: Make[R]) -> list[R]:
@@ -162,7 +169,8 @@ def decode(data: bytes, at: int, count: int | None, make: Make[R]) -> list[R]:
 
 def _decode_alike(data: bytes, at: int, count: int, make: Make[R]) -> list[R] | None:
     """The same for records that differ only in due time, id and data, and not in length."""
-    topic, attempts, rest, begin, stop = _parse_middle(data, _HEAD.size)
+    topic, attempts, behind = _parse_kind(data, _HEAD.size)
+    begin, stop, rest = _parse_data(data, behind)
     if stop * count != len(data):
         return None
     each = struct.Struct(f"<Q16s{begin - _HEAD.size}s{stop - begin}s")
@@ -178,11 +186,23 @@ def _decode_alike(data: bytes, at: int, count: int, make: Make[R]) -> list[R] | 
 
 def _decode_each(data: bytes, at: int, make: Make[R]) -> list[R]:
     found: list[R] = []
-    add, unpack, head = found.append, _HEAD.unpack_from, _HEAD.size
+    add, unpack, starts, head = found.append, _HEAD.unpack_from, data.startswith, _HEAD.size
     place, stop = 0, len(data)
+    before, topic, attempts = b"", "", 0
     while place < stop:
         due, record_id = unpack(data, place)
-        topic, attempts, rest, begin, end = _parse_middle(data, place + head)
+        begin = place + head
+        if not before or not starts(before, begin):  # mostly topic and attempts are those of the one before
+            topic, attempts, behind = _parse_kind(data, begin)
+            before = data[begin:behind]
+        begin += len(before)
+        length, high = data[begin], data[begin + 1]
+        if length >= 0x80 > high and not data[begin + 2]:  # by hand what is most frequent: no rest, some size
+            end = begin + 2 + (length & 0x7F | high << 7)
+            begin += 3
+            rest = 0
+        else:
+            begin, end, rest = _parse_data(data, begin)
         if end > stop:
             raise ValueError("a record goes beyond the end")
         add(make(due + rest, rest, record_id, topic, attempts, data[begin:end], at + place))
@@ -190,18 +210,22 @@ def _decode_each(data: bytes, at: int, make: Make[R]) -> list[R]:
     return found
 
 
-def _parse_middle(data: bytes, at: int) -> tuple[str, int, int, int, int]:
-    """(topic, attempts, rest, first byte of the data, byte behind it) of the record whose id ends at `at`."""
+def _parse_kind(data: bytes, at: int) -> tuple[str, int, int]:
+    """(topic, attempts, byte behind them) of the record whose id ends at a byte."""
     length, at = uvarint.decode(data, at)
     stop = at + length
-    topic = data[at:stop].decode()
-    attempts, at = uvarint.decode(data, stop)
+    attempts, behind = uvarint.decode(data, stop)
+    return data[at:stop].decode(), attempts, behind
+
+
+def _parse_data(data: bytes, at: int) -> tuple[int, int, int]:
+    """(first byte of the data, byte behind it, rest) of the record whose data's length begins at a byte."""
     length, at = uvarint.decode(data, at)
     stop = at + length
     rest, at = uvarint.decode(data, at)
     if at > stop:
         raise ValueError("a record without its rest")
-    return topic, attempts, rest, at, stop
+    return at, stop, rest
 
 
 def _utf8(topic: str) -> bytes:

@@ -12,16 +12,18 @@ from __future__ import annotations
 import heapq
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import accumulate, count
+from itertools import count
 from operator import attrgetter
 
 from penstock.delay import leftovers, names
 from penstock.delay.chain import Chain
 from penstock.delay.ladder import Ladder, wait_ms
+from penstock.delay.lanes import Lane, first, runs
 from penstock.delay.ledger import Draft, Ledger
 from penstock.delay.post import Post
-from penstock.delay.records import Entry, blocks
+from penstock.delay.records import Columns, Entry, blocks, check, columns
 from penstock.delay.states import READING, FileState, Kind
 from penstock.delay.window import Home, Taken, Window
 from penstock.errors import Corrupt, PenstockError, TakenElsewhere, UsageError
@@ -37,16 +39,7 @@ _COPY_WAIT_MAX_MS = 60_000
 #: How often files are looked at that nobody writes to any more.
 _AGE_S = 60.0
 
-_due = attrgetter("due")
-
-
-class Lane:
-    """Files of one delay that are read one after another."""
-
-    def __init__(self, states: list[FileState]) -> None:
-        self.names = [state.name for state in states]
-        #: Due, and not handed out yet.
-        self.queue: list[Taken] = []
+_home = attrgetter("_home")
 
 
 class Scheduler:
@@ -58,7 +51,7 @@ class Scheduler:
         post: Post,
         ladder: Ladder,
         chain: Callable[[int], Chain],
-        store: Callable[[Sequence[Entry], int], None],
+        store: Callable[[Columns, int], None],
     ) -> None:
         self._ledger = ledger
         self._post = post
@@ -121,7 +114,7 @@ class Scheduler:
             self._settle(SETTLE_S)
             while self._heap and self._heap[0][0] <= now:
                 self._ripened.append(heapq.heappop(self._heap)[2])
-            return _first([lane.queue for lane in self._lanes] + [self._ripened], limit)
+            return first([lane.queue for lane in self._lanes] + [self._ripened], limit)
 
     def finish(self, taken: Sequence[Taken]) -> None:
         """These never come again."""
@@ -143,7 +136,9 @@ class Scheduler:
                 wait_ms("wait", wait), taken.id, taken.topic,
                 taken.attempts + 1 if attempts is None else attempts, taken.data if data is None else data,
             )  # fmt: skip
-            self._store([entry], self._ledger.now_ms())
+            stored = _columns([entry])
+            check(stored)
+            self._store(stored, self._ledger.now_ms())
             self.finish([taken])
 
     def settle(self) -> None:
@@ -189,7 +184,7 @@ class Scheduler:
         lanes: list[Lane] = []
         home: dict[str, Lane] = {}
         for delay_ms in sorted(delays):
-            for run in _runs(self._ledger.chain(delay_ms)):
+            for run in runs(self._ledger.chain(delay_ms)):
                 lanes.append(Lane(run))
                 home.update(dict.fromkeys(lanes[-1].names, lanes[-1]))
         for lane in self._lanes:
@@ -301,7 +296,7 @@ class Scheduler:
         now = self._ledger.now_ms()
         entries = [Entry(max(t.due - now, 0), t.id, t.topic, t.attempts, t.data) for t in self._hops]
         try:
-            self._store(entries, now)
+            self._store(_columns(entries), now)
         except PenstockError:
             logger.exception("waiting messages could not be stored on; trying again")
             return
@@ -309,26 +304,28 @@ class Scheduler:
         self._move(self._mark(hopped))
 
     def _check(self, taken: Iterable[Taken]) -> None:
-        for each in taken:
-            if not each._home.is_open or each._home.scheduler is not self:
+        for home in set(map(_home, taken)):
+            if not home.is_open or home.scheduler is not self:
                 raise TakenElsewhere(
                     "another process hands out these waiting messages now, or this one closed them",
                     hint="what was taken here and not finished comes again",
                 )
-            if each._is_done:
-                raise UsageError(f"message {each.id.hex()} was finished before", hint="finish each one once")
         self._post.check()
 
-    def _mark(self, taken: Iterable[Taken]) -> set[Window]:
-        touched: set[Home] = set()
-        limbo = self._limbo
-        for each in taken:
+    def _mark(self, taken: Sequence[Taken]) -> set[Window]:
+        """Note that these are finished; the files they lie in."""
+        for place, each in enumerate(taken):
+            if each._is_done:
+                for earlier in taken[:place]:
+                    earlier._is_done = False
+                raise UsageError(f"message {each.id.hex()} was finished before", hint="finish each one once")
             each._is_done = True
-            home = each._home
-            if home is not limbo:
-                touched.add(home)
-                home.done += 1  # type: ignore[attr-defined]
-        return touched  # type: ignore[return-value]
+        touched = Counter(map(_home, taken))
+        touched.pop(self._limbo, None)
+        for home, number in touched.items():
+            assert isinstance(home, Window)
+            home.done += number
+        return set(touched)
 
     def _unmark(self, taken: Iterable[Taken]) -> None:
         for each in taken:
@@ -381,7 +378,7 @@ class Scheduler:
             taken = [window.records[place] for place in places]
             entries = [Entry(wait, t.id, t.topic, t.attempts, t.data) for t in taken]
             rung = self._ladder.rung(wait)
-            made = blocks(entries, [wait - rung] * len(entries))
+            made = blocks(_columns(entries), rung)
             chain = self._chain(rung)
             stored = chain.append(made, now)
             chain.sync(stored[-1])
@@ -403,30 +400,7 @@ class Scheduler:
         return max(self._ladder.rung(min(now - taken.due, _COPY_WAIT_MAX_MS)), self._ladder.smallest)
 
 
-def _runs(states: Sequence[FileState]) -> list[list[FileState]]:
-    """A chain in pieces within which `Replay` never decreases."""
-    runs: list[list[FileState]] = []
-    for state in states:
-        if runs and state.replay >= runs[-1][-1].replay:
-            runs[-1].append(state)
-        else:
-            runs.append([state])
-    return runs
-
-
-def _first(queues: Sequence[list[Taken]], limit: int) -> list[Taken]:
-    """Take the first ones of all queues, in the order of due times; each queue keeps its own order."""
-    filled = [queue for queue in queues if queue]
-    if len(filled) == 1:
-        chosen = filled[0][:limit]
-        del filled[0][:limit]
-        return chosen
-    tagged = sorted(
-        (due, which, place)
-        for which, queue in enumerate(filled)
-        for place, due in enumerate(accumulate(map(_due, queue[:limit]), max))
-    )[:limit]
-    chosen = [filled[which][place] for _, which, place in tagged]
-    for which, queue in enumerate(filled):
-        del queue[: sum(tag[1] == which for tag in tagged)]
-    return chosen
+def _columns(entries: Sequence[Entry]) -> Columns:
+    found = columns(entries)
+    assert found is not None
+    return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from zlib import crc32
 
@@ -20,7 +20,7 @@ from penstock.delay.chain import Chain, Place
 from penstock.delay.ladder import DEFAULT, Ladder, checked_wait, wait_ms
 from penstock.delay.ledger import Ledger
 from penstock.delay.post import FOREVER_MS, Post
-from penstock.delay.records import Entry, Record, blocks, check
+from penstock.delay.records import Columns, Entry, Record, blocks, check, columns
 from penstock.delay.scheduler import Scheduler
 from penstock.delay.window import Taken
 from penstock.errors import Closed, Corrupt, InvalidOption, UsageError
@@ -100,18 +100,14 @@ class Waiting:
             raise UsageError("give either wait or due_ms")
         now = self._ledger.now_ms()
         delay = wait_ms("wait", wait) if wait is not None else _until(due_ms, now)
-        entries = [Entry(delay, id, topic, attempts, data)]
-        check(entries)
-        self._store(entries, now)
+        self._store_checked([Entry(delay, id, topic, attempts, data)], now)
 
     def store_many(self, entries: Iterable[Entry]) -> None:
         """Store messages, each due after its own wait; equal waits keep their order.
 
         One sync serves them all. If it raises, some may have been stored.
         """
-        given = list(entries)
-        check(given)
-        self._store(given, self._ledger.now_ms())
+        self._store_checked(entries, self._ledger.now_ms())
 
     # Taking.
 
@@ -237,23 +233,19 @@ class Waiting:
 
     # Inside.
 
-    def _store(self, entries: Sequence[Entry], now_ms: int) -> None:
-        """Store checked entries whose waits begin now."""
+    def _store_checked(self, entries: Iterable[Entry], now_ms: int) -> None:
         self._check_open()
-        if not entries:
-            return
-        rungs: dict[int, list[Entry]] = {}
-        waits = {entry.wait_ms for entry in entries}
-        if len(waits) == 1:
-            rungs[self.ladder.rung(waits.pop())] = list(entries)
-        else:
-            for entry in entries:
-                rungs.setdefault(self.ladder.rung(entry.wait_ms), []).append(entry)
+        given = columns(entries)
+        if given is not None:
+            check(given)
+            self._store(given, now_ms)
+
+    def _store(self, entries: Columns, now_ms: int) -> None:
+        """Store checked entries whose waits begin now."""
         stored: list[tuple[Chain, Place]] = []
-        for rung, chosen in rungs.items():
+        for rung, chosen in _by_rung(entries, self.ladder).items():
             chain = self._chain(rung)
-            made = blocks(chosen, [entry.wait_ms - rung for entry in chosen])
-            stored.append((chain, chain.append(made, now_ms)[-1]))
+            stored.append((chain, chain.append(blocks(chosen, rung), now_ms)[-1]))
         if self._is_durable:
             for chain, place in stored:
                 chain.sync(place)
@@ -304,3 +296,14 @@ def _until(due_ms: object, now_ms: int) -> int:
     if not isinstance(due_ms, int) or isinstance(due_ms, bool) or due_ms < 0:
         raise InvalidOption(f"due_ms={due_ms!r} is not a time in milliseconds since 1970")
     return checked_wait("due_ms", max(due_ms - now_ms, 0))
+
+
+def _by_rung(entries: Columns, ladder: Ladder) -> dict[int, Columns]:
+    """The entries of each rung, in their order."""
+    rungs = {wait: ladder.rung(wait) for wait in set(entries.waits)}
+    if len(set(rungs.values())) == 1:
+        return {rungs[entries.waits[0]]: entries}
+    rows: dict[int, list[Entry]] = {}
+    for row in zip(*entries[:5], strict=True):
+        rows.setdefault(rungs[row[0]], []).append(Entry._make(row))
+    return {rung: found for rung, chosen in rows.items() if (found := columns(chosen)) is not None}
