@@ -108,10 +108,12 @@ class FileReader:
             data = self._files.pread(self._sums_fd, ENTRIES_READ * ENTRY_BYTES, self._number * ENTRY_BYTES)
             if len(data) < ENTRY_BYTES:
                 break
-            at = self._at
-            for entry in sums.entries(data):
-                if entry is None and stop is None:
-                    return found  # perhaps it is being written
+            at, every = self._at, list(sums.entries(data))
+            while stop is None and every and every[-1] is None:
+                every.pop()  # perhaps it is being written
+            if not every:
+                break
+            for entry in every:
                 self._number += 1
                 if entry is None or entry.begin < at or (stop is not None and entry.end > stop):
                     continue

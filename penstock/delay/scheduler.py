@@ -105,19 +105,17 @@ class Scheduler:
     def take(self, limit: int, now: int) -> list[Taken]:
         """What is due, in the order of due times; nothing when another process hands it out."""
         with self._mutex:
-            if not self._is_ours():
-                return []
-            for lane in self._lanes:
-                self._fill(lane, now, limit)
-            if self._hops:
-                self._hop()
-            self._settle(SETTLE_S)
-            while self._heap and self._heap[0][0] <= now:
-                self._ripened.append(heapq.heappop(self._heap)[2])
-            return first([lane.queue for lane in self._lanes] + [self._ripened], limit)
+            return first(self._due(now, limit), limit) if self._is_ours() else []
+
+    def is_due(self, now: int) -> bool:
+        """Whether there is something to hand out."""
+        with self._mutex:
+            return self._is_ours() and any(self._due(now, 1))
 
     def finish(self, taken: Sequence[Taken]) -> None:
         """These never come again."""
+        if not taken:
+            return
         with self._mutex:
             self._check(taken)
             touched = self._mark(taken)
@@ -148,6 +146,17 @@ class Scheduler:
                 self._settle(0.0)
 
     # Inside. The mutex is held.
+
+    def _due(self, now: int, limit: int) -> list[list[Taken]]:
+        """What is due, as queues in the order of due times, each of at least `limit` if there are so many."""
+        for lane in self._lanes:
+            self._fill(lane, now, limit)
+        if self._hops:
+            self._hop()
+        self._settle(SETTLE_S)
+        while self._heap and self._heap[0][0] <= now:
+            self._ripened.append(heapq.heappop(self._heap)[2])
+        return [*(lane.queue for lane in self._lanes), self._ripened]
 
     def _is_ours(self) -> bool:
         """Have the post, with the lanes as the states have them."""

@@ -150,11 +150,14 @@ class Waiting:
         bell = self._hear()
         try:
             while True:
-                self._post.sleep_until(FOREVER_MS) if self._post.is_held else None
-                due = self.next_due()
+                if self._post.is_held:
+                    self._post.sleep_until(FOREVER_MS)  # from now on every store rings; then look
                 now = self._clock.now_ns() / 1_000_000
+                due = self.next_due()
                 if due is not None and due <= now:
-                    return True
+                    if self._scheduler.is_due(int(now)):
+                        return True
+                    continue  # it waits on, in the heap or on a lower rung
                 left = float("inf") if deadline is None else deadline - time.monotonic()
                 if left <= 0:
                     return False
