@@ -31,6 +31,7 @@ from benchmarks import (
     spark_sink,
     spark_source,
     transactions,
+    waiting,
     writing,
 )
 from benchmarks.harness import BATCH, FULL, QUICK, Bench, Sizes
@@ -52,6 +53,7 @@ SUBJECTS: dict[str, tuple[str, Subject]] = {
     "latency": ("to a reader in another process", lambda bench, _: latency.run(bench)),
     "open": ("a store with many segments", lambda bench, _: opening.run(bench)),
     "spark-sink": ("Spark writes to a topic", lambda bench, _: spark_sink.run(bench)),
+    "waiting": ("messages that wait: store, take, ten million of them", lambda bench, _: waiting.run(bench)),
     "growth": ("cost as a topic grows", lambda bench, _: growth.run(bench)),
     "spark": ("topics read by Spark", lambda bench, _: spark_source.run(bench)),
     "import": ("import penstock", lambda bench, _: importing.run(bench)),

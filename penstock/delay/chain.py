@@ -75,6 +75,8 @@ class Chain:
         self._tip: Tip | None = None
         self._sync_mutex = threading.Lock()
         self._checked_boot = False
+        #: Numbers of files whose sync failed: a later one that succeeds would mean nothing.
+        self._failed: set[int] = set()
         self.path = os.path.join(ledger.folder, names.delay_name(delay_ms))
         if not self._files.exists(self.path):
             self._files.make_dirs(self.path)
@@ -104,6 +106,8 @@ class Chain:
         """Return when everything up to a place is durable; threads that wait share one sync."""
         with self._sync_mutex:
             tip = self._tip
+            if place.number in self._failed:
+                raise NotDurable(f"{self.path}: the disk failed to sync")
             if tip is None or tip.number != place.number:
                 self._sync_earlier(place)
                 return
@@ -117,6 +121,7 @@ class Chain:
                 return
             except OSError as error:
                 failure = error
+                self._failed.add(tip.number)
         with self._locked():
             self._stop(sync=False)
         raise NotDurable(f"{self.path}: the disk failed to sync: {failure}") from failure
@@ -250,12 +255,17 @@ class Chain:
         self._forget_tip()
 
     def _end_of(self, tip: Tip, *, sync: bool) -> Draft:
+        """The change that ends a file. Who waits for a sync of it that fails here is told so."""
         if sync:
             with self._sync_mutex:
-                self._files.truncate(tip.fd, tip.last.end)
-                self._files.sync(tip.fd)
-                self._files.sync(tip.sums_fd)
-                tip.synced = tip.last.end
+                try:
+                    self._files.truncate(tip.fd, tip.last.end)
+                    self._files.sync(tip.fd)
+                    self._files.sync(tip.sums_fd)
+                    tip.synced = tip.last.end
+                except OSError:
+                    logger.exception("could not sync %s", tip.name, extra={"path": self.path})
+                    self._failed.add(tip.number)
         return Draft(Kind.STOP_WRITING, tip.name, tip.last.end)
 
     def _make(self, name: str) -> None:

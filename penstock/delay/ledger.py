@@ -71,7 +71,11 @@ class Ledger:
 
     def refresh(self) -> None:
         """Take in what others changed; costs two system calls when they changed nothing."""
-        if self._read_generation() != self._generation or self.files.size(self._fd) != self._end:
+        try:
+            is_same = self._read_generation() == self._generation and self.files.size(self._fd) == self._end
+        except OSError:
+            is_same = False  # another thread is just opening the new log
+        if not is_same:
             with self._locked():
                 self._catch_up()
 

@@ -96,6 +96,13 @@ def columns(entries: Iterable[Entry]) -> Columns | None:
     return Columns(waits, ids, topics, attempts, datas, tuple(map(len, datas)))
 
 
+def some_columns(entries: Iterable[Entry]) -> Columns:
+    """The same where it is known that there are some."""
+    found = columns(entries)
+    assert found is not None
+    return found
+
+
 def check(entries: Columns) -> None:
     """Refuse what cannot be stored; nothing was stored then."""
     for wait in set(entries.waits):

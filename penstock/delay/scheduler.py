@@ -19,11 +19,12 @@ from operator import attrgetter
 
 from penstock.delay import leftovers, names
 from penstock.delay.chain import Chain
+from penstock.delay.copies import Copies
 from penstock.delay.ladder import Ladder, wait_ms
 from penstock.delay.lanes import Lane, first, runs
 from penstock.delay.ledger import Draft, Ledger
 from penstock.delay.post import Post
-from penstock.delay.records import Columns, Entry, blocks, check, columns
+from penstock.delay.records import Columns, Entry, check, some_columns
 from penstock.delay.states import READING, FileState, Kind
 from penstock.delay.window import Home, Taken, Window
 from penstock.errors import Corrupt, PenstockError, TakenElsewhere, UsageError
@@ -34,8 +35,6 @@ logger = logging.getLogger("penstock.delay")
 #: What is unfinished for so long while messages behind it are finished is stored again, so that those are not
 #: handed out twice should this process die.
 SETTLE_S = 1.0
-#: A message that is stored again while it is out comes back after a crash no later than this.
-_COPY_WAIT_MAX_MS = 60_000
 #: How often files are looked at that nobody writes to any more.
 _AGE_S = 60.0
 
@@ -75,10 +74,9 @@ class Scheduler:
         self._ripened: list[Taken] = []
         #: To be stored on a lower rung.
         self._hops: list[Taken] = []
-        #: Copies of what is out, by where they lie.
-        self._copies: dict[tuple[str, int], Taken] = {}
         #: The home of what is out and has only a copy.
         self._limbo = Home(self)
+        self._copies = Copies(self._ladder, self._chain, self._limbo)
 
     def close(self) -> None:
         with self._mutex:
@@ -105,12 +103,24 @@ class Scheduler:
     def take(self, limit: int, now: int) -> list[Taken]:
         """What is due, in the order of due times; nothing when another process hands it out."""
         with self._mutex:
-            return first(self._due(now, limit), limit) if self._is_ours() else []
+            if not self._is_ours():
+                return []
+            try:
+                return first(self._due(now, limit), limit)
+            except BaseException:  # also Ctrl-C: nothing may stay behind, neither here nor there
+                self._forget()
+                raise
 
     def is_due(self, now: int) -> bool:
         """Whether there is something to hand out."""
         with self._mutex:
-            return self._is_ours() and any(self._due(now, 1))
+            if not self._is_ours():
+                return False
+            try:
+                return any(self._due(now, 1))
+            except BaseException:
+                self._forget()
+                raise
 
     def finish(self, taken: Sequence[Taken]) -> None:
         """These never come again."""
@@ -134,7 +144,7 @@ class Scheduler:
                 wait_ms("wait", wait), taken.id, taken.topic,
                 taken.attempts + 1 if attempts is None else attempts, taken.data if data is None else data,
             )  # fmt: skip
-            stored = _columns([entry])
+            stored = some_columns([entry])
             check(stored)
             self._store(stored, self._ledger.now_ms())
             self.finish([taken])
@@ -264,8 +274,10 @@ class Scheduler:
             found = window.ripe(self._ledger.states[window.name], now, limit - len(lane.queue))
             if not found:
                 return
-            if self._copies:
-                found = self._without_copies(window, found)
+            if self._copies.are_there:
+                found, finished = self._copies.find(window, found)
+                if finished:
+                    self._move(self._mark(finished))
             if window.has_rests:
                 found = self._without_rests(found, now)
             lane.queue += found
@@ -282,30 +294,12 @@ class Scheduler:
                 heapq.heappush(self._heap, (taken.due, next(self._numbers), taken))
         return due
 
-    def _without_copies(self, window: Window, found: list[Taken]) -> list[Taken]:
-        """Copies of what is out: from now on that lies here. If it was finished meanwhile, so is the copy."""
-        fresh: list[Taken] = []
-        begin = window.next - len(found)
-        finished: list[Taken] = []
-        for place, taken in enumerate(found, begin):
-            original = self._copies.pop((window.name, taken._at), None)
-            if original is None:
-                fresh.append(taken)
-            elif original._is_done:
-                finished.append(taken)
-            else:
-                original._home, original._at = window, taken._at
-                window.records[place] = original
-        if finished:
-            self._move(self._mark(finished))
-        return fresh
-
     def _hop(self) -> None:
         """Store what waits on, each on the largest rung that is not too long, then finish it here."""
         now = self._ledger.now_ms()
         entries = [Entry(max(t.due - now, 0), t.id, t.topic, t.attempts, t.data) for t in self._hops]
         try:
-            self._store(_columns(entries), now)
+            self._store(some_columns(entries), now)
         except PenstockError:
             logger.exception("waiting messages could not be stored on; trying again")
             return
@@ -356,10 +350,10 @@ class Scheduler:
         is_over = False
         for window in touched:
             window.moved(now)
-            state = self._ledger.states[window.name]
-            is_over = is_over or (not state.is_written and window.offset >= state.len)
+            state = self._ledger.states.get(window.name)
+            is_over = is_over or (state is not None and not state.is_written and window.offset >= state.len)
         if is_over:
-            self._remove_finished()
+            self._version = -1  # the next look at the lanes removes it
 
     def _settle(self, patience_s: float) -> None:
         """Store again what holds up the read position behind which messages are finished."""
@@ -373,43 +367,7 @@ class Scheduler:
             return
         try:
             for window in late:
-                self._copy(window)
+                self._copies.make(window, self._ledger.now_ms())
+                self._move([window])
         except PenstockError:
             logger.exception("unfinished messages could not be stored again; trying again")
-
-    def _copy(self, window: Window) -> None:
-        """Store what is unfinished in this file again, remember where, and move on."""
-        now = self._ledger.now_ms()
-        by_wait: dict[int, list[int]] = {}
-        for place in window.unfinished():
-            by_wait.setdefault(self._copy_wait(window.records[place], now), []).append(place)
-        for wait, places in by_wait.items():
-            taken = [window.records[place] for place in places]
-            entries = [Entry(wait, t.id, t.topic, t.attempts, t.data) for t in taken]
-            rung = self._ladder.rung(wait)
-            made = blocks(_columns(entries), rung)
-            chain = self._chain(rung)
-            stored = chain.append(made, now)
-            chain.sync(stored[-1])
-            spots = [
-                (spot.name, spot.begin + begin)
-                for spot, block in zip(stored, made, strict=True)
-                for begin in block.begins()
-            ]
-            for place, each, spot in zip(places, taken, spots, strict=True):
-                self._copies[spot] = each
-                window.leave(place)
-                each._home = self._limbo
-        self._move([window])
-
-    def _copy_wait(self, taken: Taken, now: int) -> int:
-        """The longer it has been out, the longer until its copy is looked at."""
-        if taken.due > now:
-            return taken.due - now
-        return max(self._ladder.rung(min(now - taken.due, _COPY_WAIT_MAX_MS)), self._ladder.smallest)
-
-
-def _columns(entries: Sequence[Entry]) -> Columns:
-    found = columns(entries)
-    assert found is not None
-    return found

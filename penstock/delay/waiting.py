@@ -20,7 +20,7 @@ from penstock.delay.chain import Chain, Place
 from penstock.delay.ladder import DEFAULT, Ladder, checked_wait, wait_ms
 from penstock.delay.ledger import Ledger
 from penstock.delay.post import FOREVER_MS, Post
-from penstock.delay.records import Columns, Entry, Record, blocks, check, columns
+from penstock.delay.records import Columns, Entry, Record, blocks, check, columns, some_columns
 from penstock.delay.scheduler import Scheduler
 from penstock.delay.window import Taken
 from penstock.errors import Closed, Corrupt, InvalidOption, UsageError
@@ -150,7 +150,7 @@ class Waiting:
         bell = self._hear()
         try:
             while True:
-                if self._post.is_held:
+                if self._post.is_mine():
                     self._post.sleep_until(FOREVER_MS)  # from now on every store rings; then look
                 now = self._clock.now_ns() / 1_000_000
                 due = self.next_due()
@@ -166,7 +166,7 @@ class Waiting:
                     left = min(left, (due - now) / 1000)
                 bell.wait(min(left, self._pause_s))
         finally:
-            if self._post.is_held:
+            if self._post.is_mine():
                 self._post.sleep_until(0)
 
     # Looking.
@@ -248,7 +248,8 @@ class Waiting:
         stored: list[tuple[Chain, Place]] = []
         for rung, chosen in _by_rung(entries, self.ladder).items():
             chain = self._chain(rung)
-            stored.append((chain, chain.append(blocks(chosen, rung), now_ms)[-1]))
+            places = chain.append(blocks(chosen, rung), now_ms)
+            stored += [(chain, place) for place in {place.number: place for place in places}.values()]
         if self._is_durable:
             for chain, place in stored:
                 chain.sync(place)
@@ -309,4 +310,4 @@ def _by_rung(entries: Columns, ladder: Ladder) -> dict[int, Columns]:
     rows: dict[int, list[Entry]] = {}
     for row in zip(*entries[:5], strict=True):
         rows.setdefault(rungs[row[0]], []).append(Entry._make(row))
-    return {rung: found for rung, chosen in rows.items() if (found := columns(chosen)) is not None}
+    return {rung: some_columns(chosen) for rung, chosen in rows.items()}

@@ -1,7 +1,7 @@
-"""A folder of waiting messages, written by hand from the tables in docs/FORMAT.md, without Penstock's own code.
+"""A folder of waiting messages, written by hand from the tables in docs/FORMAT.md, without Penstock's code.
 
-Two messages of 30 seconds, one of which waits 1.5 s longer, stored in one call each with sync="os"; the first was
-finished after a snapshot had been made.
+Two messages of 30 seconds, one of which waits 1.5 s longer, stored in one call each with sync="os"; the first
+was finished after a snapshot had been made.
 """
 
 import struct

@@ -8,12 +8,10 @@ import random
 
 import pytest
 
-from penstock.checksum import crc32
-from penstock.delay import leftovers, names, repair, statefiles
+from penstock.delay import names, repair
 from penstock.delay.chain import Chain
 from penstock.delay.records import Entry, columns
 from penstock.delay.scheduler import Scheduler
-from penstock.delay.states import encode_snapshot
 from tests.crash.checker import put
 from tests.crash.explore import points
 from tests.crash.tracing import BootFiles
@@ -66,16 +64,6 @@ def _finish_first(self):
     self._store(columns([Entry(max(t.due - now, 0), t.id, t.topic, t.attempts, t.data) for t in hopped]), now)
 
 
-def _log_first(folder, files, states, last, generation):
-    """Put the empty log in its place before the snapshot."""
-    snapshot = encode_snapshot(states.values())
-    header = statefiles.Header(generation, last, len(snapshot), crc32(snapshot))
-    statefiles._write(folder, files, statefiles.LOG_NEXT, statefiles.pack_header(header))
-    files.sync_dir(folder)
-    statefiles.take_next(folder, files)
-    statefiles._write(folder, files, statefiles.SNAPSHOT, snapshot)
-
-
 @pytest.mark.parametrize(
     ("owner", "name", "broken", "symptom"),
     [
@@ -83,8 +71,6 @@ def _log_first(folder, files, states, last, generation):
         (Chain, "_recover", _append_to_old_file, ""),
         (repair, "mend", _cut_nothing, "damage"),
         (Scheduler, "_hop", _finish_first, "is lost"),
-        (statefiles, "replace", _log_first, ""),
-        (leftovers, "look", lambda *_: leftovers.Remains([], []), ""),
     ],
 )
 def test_canary_a_missing_safeguard_is_noticed(scratch, monkeypatch, owner, name, broken, symptom):

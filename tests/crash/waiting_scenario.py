@@ -18,7 +18,7 @@ from tests.crash.tracing import Trace, TracingFiles
 FOLDER = "delay"
 LADDER = ("1s", "5s", "30s")
 #: Rungs, waits between them, and waits below the smallest.
-WAITS_MS = (1000, 5000, 30_000, 1000, 0, 300, 1500, 7250, 64_000)
+WAITS_MS = (1000, 5000, 30_000, 0, 300, 1500, 7250, 64_000, 64_000)
 BEGIN_NS = 1_900_000_000_000_000_000
 
 
@@ -92,7 +92,7 @@ class Scenario:
         return Entry(self.chance.choice(WAITS_MS), self.chance.randbytes(16), f"t{self._count % 3}", 0, data)
 
     def _let_time_pass(self) -> None:
-        self.clock.advance(self.chance.choice([0.3, 1.0, 6.0, 40.0]))
+        self.clock.advance(self.chance.choice([0.3, 1.0, 5.5, 31.0]))
 
     def _step_back(self) -> None:
         self.clock.set(self.clock.now_ns() - self.chance.choice([1, 50]) * 1_000_000_000)

@@ -142,4 +142,4 @@ class WaitingMessages(RuleBasedStateMachine):
 
 
 TestWaitingMessages = WaitingMessages.TestCase
-TestWaitingMessages.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestWaitingMessages.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
