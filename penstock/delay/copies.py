@@ -32,7 +32,7 @@ class Copies:
         return bool(self._by_spot)
 
     def make(self, window: Window, now: int) -> None:
-        """Store what is unfinished before something finished in this file again, durably; it is done there."""
+        """Store again, durably, what is unfinished before something finished; it is done in this file."""
         by_wait: dict[int, list[int]] = {}
         for place in window.unfinished():
             by_wait.setdefault(self._wait(window.records[place], now), []).append(place)
