@@ -87,7 +87,7 @@ def test_nothing_is_lost_while_takers_and_storers_are_killed(scratch):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_hundred_thousand_messages_survive_kills(scratch):
-    check(scratch, 50_000, seed=2)
+    check(scratch, 100_000, seed=2)
 
 
 def test_another_process_goes_on_when_the_scheduler_is_killed(scratch):
