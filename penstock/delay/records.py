@@ -11,7 +11,8 @@ length cost a tenth of a thousand single ones.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import lru_cache
 from itertools import accumulate, repeat
 from typing import Any, NamedTuple, TypeVar
 
@@ -105,16 +106,16 @@ def some_columns(entries: Iterable[Entry]) -> Columns:
 
 def check(entries: Columns) -> None:
     """Refuse what cannot be stored; nothing was stored then."""
-    for wait in set(entries.waits):
+    for wait in _distinct(entries.waits):
         checked_wait("wait", wait)
     if set(map(type, entries.ids)) != {bytes} or set(map(len, entries.ids)) != {ID_BYTES}:
         raise InvalidOption("an id is not 16 bytes", hint="uuid.uuid4().bytes makes one")
-    for topic in set(entries.topics):
+    for topic in _distinct(entries.topics):
         if not isinstance(topic, str):
             raise WrongType(f"a topic is a str, not {type(topic).__name__}")
         if len(_utf8(topic)) > TOPIC_BYTES_MAX:
             raise InvalidOption(f"a topic of {len(_utf8(topic))} bytes: {TOPIC_BYTES_MAX} are allowed")
-    for number in set(entries.attempts):
+    for number in _distinct(entries.attempts):
         if type(number) is not int or not 0 <= number <= ATTEMPTS_MAX:
             raise InvalidOption(f"attempts={number!r} is not a count")
     if set(map(type, entries.datas)) != {bytes}:
@@ -127,9 +128,9 @@ def blocks(entries: Columns, rung_ms: int) -> list[Block]:
     """Checked entries as blocks of one rung; what they wait beyond it is their rest."""
     waits, ids, topics, attempts, datas, lengths = entries
     middles: Iterable[bytes]
-    if len(set(waits)) == len(set(topics)) == len(set(attempts)) == 1:
+    if len(_distinct(waits)) == len(_distinct(topics)) == len(_distinct(attempts)) == 1:
         rest = waits[0] - rung_ms
-        by_length = {length: _middle(topics[0], attempts[0], length, rest) for length in set(lengths)}
+        by_length = {length: _middle(topics[0], attempts[0], length, rest) for length in _distinct(lengths)}
         middles = map(by_length.__getitem__, lengths)
     else:
         kinds = tuple(zip(topics, attempts, lengths, (wait - rung_ms for wait in waits), strict=True))
@@ -180,15 +181,21 @@ def _decode_alike(data: bytes, at: int, count: int, make: Make[R]) -> list[R] | 
     begin, stop, rest = _parse_data(data, behind)
     if stop * count != len(data):
         return None
-    each = struct.Struct(f"<Q16s{begin - _HEAD.size}s{stop - begin}s")
+    fields = _alike(begin - _HEAD.size, stop - begin, count).unpack(data)
     dues: Iterable[Any]
-    dues, ids, middles, datas = zip(*each.iter_unpack(data), strict=True)
+    dues, ids, middles, datas = fields[0::4], fields[1::4], fields[2::4], fields[3::4]
     if middles.count(middles[0]) != count:
         return None
     if rest:
         dues = [due + rest for due in dues]
     places = range(at, at + len(data), stop)
     return list(map(make, dues, repeat(rest), ids, repeat(topic), repeat(attempts), datas, places))
+
+
+@lru_cache(maxsize=8)
+def _alike(middle: int, length: int, count: int) -> struct.Struct:
+    """So many records of one shape as one struct: half the time of one after another."""
+    return struct.Struct("<" + f"Q16s{middle}s{length}s" * count)
 
 
 def _decode_each(data: bytes, at: int, make: Make[R]) -> list[R]:
@@ -233,6 +240,11 @@ def _parse_data(data: bytes, at: int) -> tuple[int, int, int]:
     if at > stop:
         raise ValueError("a record without its rest")
     return at, stop, rest
+
+
+def _distinct(values: tuple[R, ...]) -> Collection[R]:
+    """Each value once; mostly all are the same, which is found faster than by hashing them."""
+    return values[:1] if values.count(values[0]) == len(values) else set(values)
 
 
 def _utf8(topic: str) -> bytes:

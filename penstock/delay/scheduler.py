@@ -306,8 +306,12 @@ class Scheduler:
         hopped, self._hops = self._hops, []
         self._move(self._mark(hopped))
 
-    def _check(self, taken: Iterable[Taken]) -> None:
-        for home in set(map(_home, taken)):
+    def _check(self, taken: Sequence[Taken]) -> None:
+        window = taken[0]._home
+        homes = (
+            {window} if isinstance(window, Window) and window.begins_with(taken) else set(map(_home, taken))
+        )
+        for home in homes:
             if not home.is_open or home.scheduler is not self:
                 raise TakenElsewhere(
                     "another process hands out these waiting messages now, or this one closed them",
@@ -323,6 +327,10 @@ class Scheduler:
                     earlier._is_done = False
                 raise UsageError(f"message {each.id.hex()} was finished before", hint="finish each one once")
             each._is_done = True
+        window = taken[0]._home
+        if isinstance(window, Window) and window.begins_with(taken):
+            window.done += len(taken)
+            return {window}
         touched = Counter(map(_home, taken))
         touched.pop(self._limbo, None)
         for home, number in touched.items():

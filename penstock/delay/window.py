@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from bisect import bisect_right
+from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
@@ -149,6 +150,10 @@ class Window(Home):
         while head < self.next and records[head]._is_done:
             head += 1
         self.head = head
+
+    def begins_with(self, taken: Sequence[Taken]) -> bool:
+        """Whether these are just what comes first: the usual case, and quickly seen."""
+        return self.records[self.head : self.head + len(taken)] == taken
 
     def rewind(self) -> None:
         """Something is not finished after all."""
