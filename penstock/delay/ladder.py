@@ -42,12 +42,6 @@ class Ladder:
         place = bisect_right(self.rungs, wait_ms)
         return self.rungs[place - 1] if place else 0
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Ladder) and self.rungs == other.rungs
-
-    def __hash__(self) -> int:
-        return hash(self.rungs)
-
     def __repr__(self) -> str:
         return f"Ladder({', '.join(f'{rung / 1000:g}s' for rung in self.rungs)})"
 

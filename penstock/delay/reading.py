@@ -49,7 +49,8 @@ class FileReader:
             raise
         self._number = sums.find(files, self._sums_fd, offset) if self._sums_fd >= 0 else 0
         begins = self._entry_before(self._number)
-        self._at = begins.end
+        #: The byte up to which everything was read.
+        self.at = begins.end
         #: Records before that byte, when it is known.
         self._count: int | None = begins.records
 
@@ -58,11 +59,6 @@ class FileReader:
         for fd in fds:
             if fd >= 0:
                 self._files.close(fd)
-
-    @property
-    def at(self) -> int:
-        """The byte up to which everything was read."""
-        return self._at
 
     def end(self) -> Sum:
         """The last sound entry there is now."""
@@ -82,18 +78,18 @@ class FileReader:
         `stop` is the length of a file that is no longer written; what lies before it and has no entry is
         looked at.
         """
-        if stop is not None and self._at >= stop:
+        if stop is not None and self.at >= stop:
             return []
         found = self._next_entries(stop)
         if not found:
             if stop is None:
                 return []
-            begin, self._at, self._count = self._at, stop, None
+            begin, self.at, self._count = self.at, stop, None
             return [self._unvouched(begin, stop)]
         end = found[-1].end
-        data = self._files.pread(self._fd, end - self._at, self._at)
+        data = self._files.pread(self._fd, end - self.at, self.at)
         pieces = self._pieces(found, data)
-        self._at = end
+        self.at = end
         return pieces
 
     def corrupt(self, piece: Piece) -> Corrupt:
@@ -104,28 +100,26 @@ class FileReader:
         if self._sums_fd < 0:
             return []
         found: list[Sum] = []
+        at = self.at
         while not found:
             data = self._files.pread(self._sums_fd, ENTRIES_READ * ENTRY_BYTES, self._number * ENTRY_BYTES)
             if len(data) < ENTRY_BYTES:
                 break
-            at, every = self._at, list(sums.entries(data))
-            while stop is None and every and every[-1] is None:
-                every.pop()  # perhaps it is being written
-            if not every:
-                break
-            for entry in every:
+            for place, entry in enumerate(sums.entries(data)):
+                if entry is None and stop is None and not any(sums.entries(data[place * ENTRY_BYTES :])):
+                    return found  # the last one there is: perhaps it is being written
                 self._number += 1
                 if entry is None or entry.begin < at or (stop is not None and entry.end > stop):
                     continue
                 found.append(entry)
                 at = entry.end
-                if at - self._at >= BLOCK_BYTES:
+                if at - self.at >= BLOCK_BYTES:
                     break
         return found
 
     def _pieces(self, found: list[Sum], data: bytes) -> list[Piece]:
         """Sound neighbours as one piece, damage and what has no checksum by itself."""
-        base = at = begin = self._at
+        base = at = begin = self.at
         view = memoryview(data)
         before, count = self._count, 0 if self._count is not None else None
         pieces: list[Piece] = []

@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from zlib import crc32
 
+from penstock.checksum import crc32
 from penstock.clock import Clock
 from penstock.delay import view
 from penstock.delay.chain import Chain, Place
