@@ -39,6 +39,9 @@ from penstock.errors import (
     OwnedElsewhere,
     PartitionLost,
     PenstockError,
+    PipelineChanged,
+    PipelineFailed,
+    PipelineRunning,
     ProducerFenced,
     ReadOnly,
     TakenElsewhere,
@@ -48,6 +51,7 @@ from penstock.errors import (
     UnknownCodec,
     UnknownConsumer,
     UnknownFormat,
+    UnknownPipeline,
     UnknownTopic,
     UsageError,
     WriteTimeout,
@@ -63,7 +67,7 @@ if sys.platform == "win32":
 if TYPE_CHECKING:
     from penstock.consume.reader import Reader
     from penstock.message import Batch, Message, Receipt, Receipts
-    from penstock.store import Store, Topic, Transaction
+    from penstock.store import Pipeline, Store, Topic, Transaction
     from penstock.topic.scan import Scan
     from penstock.topic.writer import Writer
 
@@ -93,6 +97,10 @@ __all__ = [
     "OwnedElsewhere",
     "PartitionLost",
     "PenstockError",
+    "Pipeline",
+    "PipelineChanged",
+    "PipelineFailed",
+    "PipelineRunning",
     "ProducerFenced",
     "ReadOnly",
     "Reader",
@@ -109,6 +117,7 @@ __all__ = [
     "UnknownCodec",
     "UnknownConsumer",
     "UnknownFormat",
+    "UnknownPipeline",
     "UnknownTopic",
     "UsageError",
     "WriteTimeout",
@@ -124,6 +133,7 @@ __all__ = [
 _LAZY = {
     "Batch": "penstock.message",
     "Message": "penstock.message",
+    "Pipeline": "penstock.store",
     "Reader": "penstock.consume.reader",
     "Receipt": "penstock.message",
     "Receipts": "penstock.message",

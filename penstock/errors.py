@@ -6,6 +6,7 @@
     │  ├─ WrongType          (also a TypeError)
     │  ├─ UnknownTopic       (also a LookupError)
     │  ├─ UnknownConsumer    (also a LookupError)
+    │  ├─ UnknownPipeline    (also a LookupError)
     │  ├─ AlreadyExists
     │  ├─ NotAStore
     │  ├─ MessageTooLarge    (also a ValueError)
@@ -17,7 +18,9 @@
     │  ├─ PartitionLost
     │  ├─ TopicReplaced
     │  ├─ TakenElsewhere
-    │  └─ AlreadyCommitted
+    │  ├─ AlreadyCommitted
+    │  ├─ PipelineRunning
+    │  └─ PipelineChanged
     ├─ Unavailable           try again
     │  ├─ LockTimeout        (also a TimeoutError)
     │  ├─ WriteTimeout       (also a TimeoutError)
@@ -31,6 +34,7 @@
     │  ├─ Undecodable        one message's value; the others can be read
     │  │  └─ UnknownCodec
     │  └─ NotDurable
+    ├─ PipelineFailed        look at the cause, mend it, run it again
     └─ Closed                open a new one
 
 A duplicate, an empty read and the end of a bounded iteration are not errors.
@@ -79,6 +83,15 @@ class UnknownTopic(UsageError, LookupError):
 
 class UnknownConsumer(UsageError, LookupError):
     """There is no consumer of that name."""
+
+
+class UnknownPipeline(UsageError, LookupError):
+    """There is no pipeline of that name in this store."""
+
+    def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
+        there = f"pipelines here: {', '.join(known)}" if known else "this store has no pipelines yet"
+        super().__init__(f"no pipeline {name!r}", hint=there)
+        self.name = name
 
 
 class AlreadyExists(UsageError):
@@ -136,6 +149,25 @@ class TakenElsewhere(ConflictError):
 
 class AlreadyCommitted(ConflictError):
     """A transaction of that name was committed before; this one was not."""
+
+
+class PipelineRunning(ConflictError):
+    """Another process runs the pipeline of that name; `pid` is it, as far as it is known."""
+
+    def __init__(self, name: str, pid: int | None = None) -> None:
+        who = f" by process {pid}" if pid is not None else ""
+        super().__init__(
+            f"pipeline {name!r} is being run{who}",
+            hint=f"penstock pipeline stop {name}; or choose another name",
+        )
+        self.pid = pid
+
+
+class PipelineChanged(ConflictError):
+    """A pipeline is not what it was when it was made, so what it kept means nothing now."""
+
+    def __init__(self, message: str, name: str) -> None:
+        super().__init__(message, hint=f"choose another name, or begin anew: penstock pipeline drop {name}")
 
 
 class Unavailable(PenstockError):
@@ -246,6 +278,10 @@ class UnknownCodec(Undecodable):
 
 class NotDurable(DataError):
     """The disk refused to make data durable; what was not acknowledged is not in the log."""
+
+
+class PipelineFailed(PenstockError):
+    """A pipeline ended with an error of its own code, its data or its engine; it goes on where it stopped."""
 
 
 class Closed(PenstockError):

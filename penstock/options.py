@@ -216,6 +216,11 @@ def consumer_name(name: object) -> str:
     return _plain_name("consumer", name)
 
 
+def pipeline_name(name: object) -> str:
+    """A pipeline's name: it is also a folder."""
+    return _plain_name("pipeline", name)
+
+
 def _plain_name(what: str, name: object) -> str:
     if not isinstance(name, str):
         raise WrongType(f"a {what} name is a str, not {type(name).__name__}")

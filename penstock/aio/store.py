@@ -163,6 +163,27 @@ class Store:
         """Names of all consumers."""
         return await self._threads.run(self._store.consumers)
 
+    # Pipelines.
+
+    async def pipelines(self) -> list[sync.Pipeline]:
+        """All pipelines, by name, with how their latest run goes or went."""
+        return await self._threads.run(self._store.pipelines)
+
+    async def pipeline(self, name: str) -> sync.Pipeline:
+        """The pipeline of that name; raises `UnknownPipeline`."""
+        return await self._threads.run(self._store.pipeline, name)
+
+    async def stop_pipeline(self, name: str, *, timeout: float = 60.0) -> bool:
+        """Ask a running pipeline to end behind its present batch, and wait; False when time ran out."""
+        return await self._threads.run(self._store.stop_pipeline, name, timeout=timeout)
+
+    async def drop_pipeline(self, name: str) -> None:
+        """Forget a pipeline and its checkpoint; raises `PipelineRunning` while it runs.
+
+        Its consumer and what it wrote stay. Under the same name it begins anew.
+        """
+        await self._threads.run(self._store.drop_pipeline, name)
+
     # The store itself.
 
     async def flush_housekeeping(self, timeout: float = 60.0) -> bool:

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import __version__
-from penstock.cli import consumer, failures, output, topic
+from penstock.cli import consumer, failures, output, pipeline, topic
 from penstock.cli.arguments import StoreOption, flag
 from penstock.cli.failures import Exit
 from penstock.cli.read import read
@@ -28,7 +28,7 @@ Try: [bold]penstock write orders paid --key customer-7[/], then [bold]penstock r
 The store is a folder, ./penstock-data unless you say otherwise; any number of programs may use it.
 """
 
-_ORDER = ("write", "read", "topic", "consumer", "status", "vacuum", "verify")
+_ORDER = ("write", "read", "topic", "consumer", "pipeline", "status", "vacuum", "verify")
 
 
 class _Verbs(TyperGroup):
@@ -53,6 +53,7 @@ app.command(rich_help_panel="Messages")(write)
 app.command(rich_help_panel="Messages")(read)
 app.add_typer(topic.app, name="topic", rich_help_panel="Topics and consumers")
 app.add_typer(consumer.app, name="consumer", rich_help_panel="Topics and consumers")
+app.add_typer(pipeline.app, name="pipeline", rich_help_panel="Pipelines")
 app.command(rich_help_panel="Health")(status)
 app.command(rich_help_panel="Health")(vacuum)
 app.command(rich_help_panel="Health")(verify)

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_DRIVER_JAVA = "spark.driver.extraJavaOptions"
+_EXECUTOR_JAVA = "spark.executor.extraJavaOptions"
+#: Arrow for Java else checks bounds and owners at each access of each row: a tenth of a scan's time. What it
+#: reads was made by Arrow's own code in the Python worker.
+_ARROW_JAVA = "-Darrow.enable_unsafe_memory_access=true"
 
 #: Measured: a scan takes 2.0 s through Unix sockets, 3.1 s through TCP.
 _ALWAYS = {
@@ -68,7 +72,8 @@ def _settings(master: str, conf: Mapping[str, object]) -> dict[str, str]:
     chosen = {name: _text(value) for name, value in conf.items()}
     settings = {**_ALWAYS, **(_LOCAL if master.startswith("local") else {}), **chosen, "spark.master": master}
     quiet = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
-    settings[_JAVA_OPTIONS] = f"{quiet} {settings.get(_JAVA_OPTIONS, '')}".strip()
+    settings[_DRIVER_JAVA] = f"{quiet} {_ARROW_JAVA} {settings.get(_DRIVER_JAVA, '')}".strip()
+    settings[_EXECUTOR_JAVA] = f"{_ARROW_JAVA} {settings.get(_EXECUTOR_JAVA, '')}".strip()
     return settings
 
 

@@ -31,9 +31,9 @@ from penstock.files import Files
 from penstock.locks import STATE_RANK, FileLock, pause_at_fork
 from penstock.state.readonly import ReadOnlyConnection, refusal
 
-#: 2 added bindings and transactions; a store of format 1 gets them when it is first opened for writing.
-FORMAT = 2
-_READABLE = (1, 2)
+#: 2 added bindings and transactions, 3 pipelines; an older store gets them when first opened for writing.
+FORMAT = 3
+_READABLE = (1, 2, 3)
 #: "PnSk": tells a store's database from any other.
 _APPLICATION_ID = 0x506E536B
 
@@ -86,6 +86,20 @@ CREATE TABLE staged (                    -- what a transaction has still to brin
 ) WITHOUT ROWID;
 CREATE INDEX staged_by_partition ON staged (topic_id, partition, base);
 """
+_SINCE_3 = """
+CREATE TABLE pipelines (
+    name TEXT PRIMARY KEY,
+    kind TEXT NOT NULL,                  -- archive, rollup, …; run for the user's own
+    consumer TEXT,                       -- its positions show how far it is
+    identity TEXT NOT NULL,              -- JSON: what a restart must agree with
+    options TEXT NOT NULL,               -- JSON: what the latest run was started with
+    run TEXT NOT NULL,                   -- JSON of RunFacts: its latest run
+    stop INTEGER NOT NULL DEFAULT 0,     -- someone asked the run to end
+    created INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
+#: What each format added to the one before.
+_ADDED = {2: _SINCE_2, 3: _SINCE_3}
 
 
 class Database:
@@ -108,8 +122,8 @@ class Database:
                 self._connection = _connect(path)
                 if create and not self._one("PRAGMA application_id")[0]:
                     self._create()
-                elif self._one("PRAGMA user_version")[0] == 1:
-                    self._run(f"{_SINCE_2} PRAGMA user_version = {FORMAT};")
+                else:
+                    self._upgrade(self._one("PRAGMA user_version")[0])
         _require_format(path, self._one("PRAGMA application_id")[0], self._one("PRAGMA user_version")[0])
         pause_at_fork(self)
 
@@ -131,6 +145,10 @@ class Database:
         """The first row, or None."""
         rows = self.rows(sql, arguments)
         return rows[0] if rows else None
+
+    def has_table(self, name: str) -> bool:
+        """Whether the format of this store has a table; only a read-only one may lack any."""
+        return self.row("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)) is not None
 
     def quick(self, sql: str, arguments: Sequence[Any]) -> int:
         """One statement as a transaction of its own, not waiting for the disk; returns the rows changed."""
@@ -251,9 +269,16 @@ class Database:
 
     def _create(self) -> None:
         self._run(
-            f"{_SCHEMA} {_SINCE_2} INSERT INTO meta VALUES ('store_id', '{secrets.token_hex(16)}');"
+            f"{_SCHEMA} {' '.join(_ADDED.values())}"
+            f"INSERT INTO meta VALUES ('store_id', '{secrets.token_hex(16)}');"
             f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {FORMAT};"
         )
+
+    def _upgrade(self, version: int) -> None:
+        """Add what a store of an older format lacks; a newer or foreign one is refused later."""
+        missing = [script for number, script in _ADDED.items() if number > version]
+        if version in _READABLE and missing:
+            self._run(f"{' '.join(missing)} PRAGMA user_version = {FORMAT};")
 
     def _run(self, script: str) -> None:
         """Several statements, all or none, on disk when it returns. The lock is held."""

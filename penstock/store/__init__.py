@@ -1,7 +1,8 @@
 """The store and its topics: what users open and hold."""
 
+from penstock.store.pipelines import Pipeline, PipelineRun
 from penstock.store.store import Store, open_store
 from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
 
-__all__ = ["Store", "Topic", "Transaction", "open_store"]
+__all__ = ["Pipeline", "PipelineRun", "Store", "Topic", "Transaction", "open_store"]

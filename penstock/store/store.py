@@ -32,10 +32,13 @@ from penstock.locks import FORKED, forget_in_child
 from penstock.options import Duration, Place, TopicOptions, identifier, topic_changes, topic_name
 from penstock.state.consumers import Consumers
 from penstock.state.database import Database, refuse_read_only, refuse_stranger
+from penstock.state.pipelines import Pipelines
 from penstock.state.topics import TopicRecord, Topics
 from penstock.state.transactions import Transactions
+from penstock.store import pipelines
 from penstock.store.folders import TopicFolders
 from penstock.store.ownership import Ownership
+from penstock.store.pipelines import Pipeline
 from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
 from penstock.topic.housekeeper import Housekeeper
@@ -118,6 +121,7 @@ class Store:
         self._records = Topics(self._database)
         self._consumers = Consumers(self._database)
         self._transactions = Transactions(self._database)
+        self._pipelines = Pipelines(self._database)
         self._folders = TopicFolders(os.path.join(path, "topics"), files)
         forget_in_child(self)
         if not read_only and self._folders.look_abandoned(self._records.names()):
@@ -247,6 +251,31 @@ class Store:
         """Names of all consumers."""
         self._require_open()
         return self._consumers.names()
+
+    # Pipelines.
+
+    def pipelines(self) -> list[Pipeline]:
+        """All pipelines, by name, with how their latest run goes or went."""
+        self._require_open()
+        return pipelines.listed(self)
+
+    def pipeline(self, name: str) -> Pipeline:
+        """The pipeline of that name; raises `UnknownPipeline`."""
+        self._require_open()
+        return pipelines.shown(self, name)
+
+    def stop_pipeline(self, name: str, *, timeout: float = 60.0) -> bool:
+        """Ask a running pipeline to end behind its present batch, and wait; False when time ran out."""
+        self._require_open()
+        return pipelines.stop(self, name, timeout)
+
+    def drop_pipeline(self, name: str) -> None:
+        """Forget a pipeline and its checkpoint; raises `PipelineRunning` while it runs.
+
+        Its consumer and what it wrote stay. Under the same name it begins anew.
+        """
+        self._require_open()
+        pipelines.drop(self, name)
 
     # The store itself.
 

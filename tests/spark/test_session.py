@@ -96,7 +96,7 @@ def test_settings_of_the_caller_come_last():
     settings = _settings("local[2]", {"spark.ui.enabled": True, "spark.driver.extraJavaOptions": "-Xss4m"})
     assert settings["spark.ui.enabled"] == "true"
     assert settings["spark.master"] == "local[2]"
-    assert settings["spark.driver.extraJavaOptions"].endswith("log4j2.properties -Xss4m")
+    assert settings["spark.driver.extraJavaOptions"].endswith("true -Xss4m")
     assert settings["spark.python.unix.domain.socket.enabled"] == "true"
     assert "spark.driver.host" not in _settings("spark://host:7077", {})
 

@@ -1,0 +1,54 @@
+"""`penstock pipeline list | show | stop | drop`."""
+
+import pytest
+
+import penstock
+from penstock.cli.failures import Exit
+from penstock.store.pipelines import claim
+from tests.e2e.command import Command
+
+
+@pytest.fixture
+def cli(tmp_path):
+    command = Command(tmp_path)
+    with penstock.open(command.store) as store:
+        topic = store.create_topic("orders")
+        topic.write_many(["x"] * 10)
+        topic.add_consumer("hourly", start=4)
+        with claim(
+            store, "hourly", kind="rollup", identity={"source": "orders"}, consumer="hourly",
+            options={"window": "1h"},
+        ) as run:  # fmt: skip
+            run.report(rows=1500, last_batch=3)
+    return command
+
+
+def test_list_shows_each_with_its_state_and_lag(cli):
+    header, line = cli.ok("pipeline", "list").lines
+    assert header.split()[:5] == ["pipeline", "kind", "state", "behind", "rows"]
+    assert line.split()[:5] == ["hourly", "rollup", "ended", "6", "1,500"]
+    (only,) = cli.quick_json("pipeline", "list")["pipelines"]
+    assert (only["name"], only["state"], only["lag"], only["run"]["rows"]) == ("hourly", "ended", 6, 1500)
+
+
+def test_show_tells_everything_about_one(cli):
+    shown = cli.ok("pipeline", "show", "hourly").out
+    for part in ("rollup, ended", "orders", "1h", "6 messages", "last batch"):
+        assert part in shown
+    assert cli.quick_json("pipeline", "show", "hourly")["options"] == {"window": "1h"}
+
+
+def test_stop_waits_for_a_run_and_tells_when_it_goes_on(cli):
+    assert cli.quick_json("pipeline", "stop", "hourly") == {"pipeline": "hourly", "stopped": True}
+    with penstock.open(cli.store) as store:
+        with claim(store, "hourly", kind="rollup", identity={"source": "orders"}) as run:
+            assert cli.quick("pipeline", "stop", "hourly", "--timeout", "10ms").code == Exit.TRY_AGAIN
+            run.report(rows=0)
+            assert run.stopping
+
+
+def test_drop_asks_first(cli):
+    assert cli.quick("pipeline", "drop", "hourly").code == 1
+    assert cli.quick_json("pipeline", "drop", "hourly", "--yes") == {"pipeline": "hourly"}
+    assert cli.quick("pipeline", "list").out == "no pipelines yet\n"
+    assert cli.quick("pipeline", "show", "hourly").code == Exit.USAGE
