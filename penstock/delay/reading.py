@@ -93,7 +93,10 @@ class FileReader:
         return pieces
 
     def corrupt(self, piece: Piece) -> Corrupt:
-        return Corrupt(self.path, piece.begin, f"{piece.end - piece.begin} damaged bytes of waiting messages")
+        length = piece.end - piece.begin
+        error = Corrupt(self.path, piece.begin, f"{length} damaged bytes of waiting messages")
+        error.hint = "its neighbours are handed out; the bytes are kept beside the file when it is read"
+        return error
 
     def _next_entries(self, stop: int | None) -> list[Sum]:
         """Sound entries of blocks that follow, enough for one read."""

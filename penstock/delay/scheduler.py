@@ -256,6 +256,7 @@ class Scheduler:
         except FileNotFoundError:
             path = names.data_path(ledger.folder, state.name)
             self.damage.append(Corrupt(path, state.offset, "a missing file of waiting messages"))
+            self.damage[-1].hint = "what waited in it is gone, unless there is a copy of the file"
             logger.error("%s", self.damage[-1], extra={"path": path})
             ledger.change([Draft(Kind.DELETE, state.name)], sync=True, allowed=self._post.check)
             return None
