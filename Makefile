@@ -31,8 +31,9 @@ $(PEERS): $(READY)
 demo: setup  ## writers, readers, a kill -9 and a Spark query over one folder
 	$(BIN)/python examples/demo.py
 
+# Two workers: tests wait for disks and processes more than they compute.
 test: setup  ## every test but the slow ones
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -m 'not slow' --numprocesses 2 --dist loadgroup
 
 test-all: setup  ## every test
 	$(BIN)/python -m pytest

@@ -9,6 +9,9 @@
     │  ├─ UnknownPipeline    (also a LookupError)
     │  ├─ AlreadyExists
     │  ├─ NotAStore
+    │  ├─ NotATable
+    │  ├─ NotAnArchive
+    │  ├─ ForeignArchive
     │  ├─ MessageTooLarge    (also a ValueError)
     │  ├─ ReadOnly
     │  └─ MissingExtra       (also an ImportError)
@@ -100,6 +103,18 @@ class AlreadyExists(UsageError):
 
 class NotAStore(UsageError):
     """The folder is not a Penstock store."""
+
+
+class NotATable(UsageError):
+    """There is no Delta table at that place."""
+
+
+class NotAnArchive(UsageError):
+    """The Delta table was not made by an archive, or not by one of the kind that is needed."""
+
+
+class ForeignArchive(UsageError):
+    """The table is the archive of another topic, or of a topic in another store."""
 
 
 class MessageTooLarge(UsageError, ValueError):

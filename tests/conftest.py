@@ -19,6 +19,13 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several workers a file stays with one of them, and all of Spark's tests: they share a session.
+
+    Those come first, since they take longest.
+    """
     for item in items:
-        if item.path.is_relative_to(SPARK_TESTS):
+        is_spark = item.path.is_relative_to(SPARK_TESTS)
+        if is_spark:
             item.add_marker(pytest.mark.spark)
+        item.add_marker(pytest.mark.xdist_group("spark" if is_spark else str(item.path)))
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)

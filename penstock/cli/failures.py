@@ -57,7 +57,7 @@ _HINTS: tuple[tuple[type[PenstockError], str], ...] = (
     (OwnedElsewhere, "reading without --consumer works meanwhile; for the rest, close it there first"),
     (PartitionLost, "run it again: it goes on at the position that is stored now"),
     (TopicReplaced, "run it again to use the topic that has the name now"),
-    (OffsetTrimmed, "`earliest` is the first message left; `read --on-gap skip` goes on behind the gap"),
+    (OffsetTrimmed, "`earliest` is the first message left; --on-gap skip goes on behind the gap"),
     (OffsetAhead, "`latest` is the end"),
     (Corrupt, "--on-gap skip reads what lies behind it; `penstock verify` lists all damage"),
     (UnknownConsumer, "`penstock consumer list` shows those there are"),

@@ -11,6 +11,7 @@ from penstock import Pipeline
 from penstock.cli import output, units
 from penstock.cli.arguments import JsonOption, StoreOption, YesOption, open_to_read, open_to_write
 from penstock.cli.failures import Exit
+from penstock.cli.pipelines.archive import archive
 from penstock.clock import Clock
 from penstock.options import seconds
 
@@ -131,3 +132,5 @@ _COLUMNS: tuple[output.Column[Pipeline], ...] = (
     ("last report", lambda each: units.age(each.run.updated, Clock.now_ns()), False),
     ("error", lambda each: each.run.error or "", False),
 )
+
+app.command()(archive)

@@ -42,9 +42,14 @@ _ARROW = {
 }
 
 
+#: Not Spark's to see: what is left of the times below their microseconds, for the lake.
+NANOS = ("timestamp_nanos", "written_at_nanos")
+_KINDS = {name: _ARROW[kind] for name, kind in TYPES.items()} | dict.fromkeys(NANOS, pa.int16())
+
+
 def arrow_schema(columns: Mapping[str, bool]) -> pa.Schema:
     """What Spark expects a batch to look like; given are names and whether they may be null."""
-    return pa.schema([pa.field(name, _ARROW[TYPES[name]], nullable) for name, nullable in columns.items()])
+    return pa.schema([pa.field(name, _KINDS[name], nullable) for name, nullable in columns.items()])
 
 
 class Table:
@@ -114,6 +119,12 @@ class _OfFrame(_Columns):
     def written_at(self) -> pa.Array:
         return self._time(WRITTEN, "written", self._head.written_at)
 
+    def timestamp_nanos(self) -> pa.Array:
+        return self._below(TIMES, "times", self._head.created)
+
+    def written_at_nanos(self) -> pa.Array:
+        return self._below(WRITTEN, "written", self._head.written_at)
+
     def key(self) -> pa.Array:
         if not self._flags & KEYS:
             return self._nulls("key")
@@ -133,9 +144,13 @@ class _OfFrame(_Columns):
         return tables._headers(self._frame, self._body)[self._first : self._stop]
 
     def producer_id(self) -> pa.Array:
+        if not self._flags & (PRODUCER | PRODUCERS):
+            return self._nulls("producer_id")
         return pa.array([(who.id or None) if who else None for who in self._producers], pa.string())
 
     def group(self) -> pa.Array:
+        if not self._flags & (PRODUCER | PRODUCERS):
+            return self._nulls("group")
         return pa.array([who.group if who else None for who in self._producers], pa.string())
 
     def seqno(self) -> pa.Array:
@@ -159,9 +174,17 @@ class _OfFrame(_Columns):
     def _time(self, flag: int, column: str, same_for_all: int) -> pa.Array:
         if not self._flags & flag:
             return pa.repeat(pa.scalar(same_for_all // 1000, pa.int64()), self._count).view(_TIME)
+        return floored(self._stored_times(column))
+
+    def _below(self, flag: int, column: str, same_for_all: int) -> pa.Array:
+        if not self._flags & flag:
+            return _repeated(same_for_all % 1000, pa.int16(), self._count)
+        return below(self._stored_times(column))
+
+    def _stored_times(self, column: str) -> pa.Array:
         at = getattr(self._frame.layout, column) + 8 * self._first
         stored = self._body.slice(at, 8 * self._count)
-        return floored(pa.Array.from_buffers(pa.int64(), self._count, [None, stored]))
+        return pa.Array.from_buffers(pa.int64(), self._count, [None, stored])
 
 
 class _OfSingles(_Columns):
@@ -176,6 +199,12 @@ class _OfSingles(_Columns):
 
     def written_at(self) -> pa.Array:
         return floored(pa.array(self._singles.written, pa.int64()))
+
+    def timestamp_nanos(self) -> pa.Array:
+        return pa.array([at % 1000 for at in self._singles.created], pa.int16())
+
+    def written_at_nanos(self) -> pa.Array:
+        return pa.array([at % 1000 for at in self._singles.written], pa.int16())
 
     def key(self) -> pa.Array:
         return pa.array(self._singles.keys, pa.binary())
@@ -212,3 +241,9 @@ def floored(nanoseconds: pa.Array) -> pa.Array:
         too_late = pc.greater(pc.multiply(microseconds, 1000), nanoseconds)
         microseconds = pc.subtract(microseconds, too_late.cast(pa.int64()))
     return microseconds.view(_TIME)
+
+
+def below(nanoseconds: pa.Array) -> pa.Array:
+    """The 0 to 999 nanoseconds between a time and its microsecond as `floored` gives it."""
+    micros = floored(nanoseconds).view(pa.int64())
+    return pc.subtract(nanoseconds, pc.multiply(micros, 1000)).cast(pa.int16())

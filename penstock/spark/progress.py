@@ -6,21 +6,18 @@ consumer for itself: two would move one position to and fro.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock.errors import AlreadyExists, PartitionLost
-from penstock.locks import flock_holder
 from penstock.spark.admission import Positions
+from penstock.spark.claims import Claimed, claim
 from penstock.state.consumers import ConsumerOptions
 from penstock.topic.partitions import Partitions
 
 #: A query that was stopped a moment ago needs a moment to let go.
 _WAIT_S = 5.0
-_PAUSE_S = 0.05
 
 
 class Progress:
@@ -99,24 +96,13 @@ class Progress:
                 self._stored[topic_id, stored.partition] = stored.position
 
     def _lock(self, partitions: Partitions) -> int:
-        folder = os.path.join(partitions.folder, "queries")
-        os.makedirs(folder, exist_ok=True)
-        fd = os.open(os.path.join(folder, self._consumer), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        deadline = time.monotonic() + self._wait_s
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return fd
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    pid = flock_holder(fd)
-                    os.close(fd)
-                    raise self._taken(partitions.name, pid) from None
-                time.sleep(_PAUSE_S)
+        try:
+            return claim(os.path.join(partitions.folder, "queries", self._consumer), self._wait_s)
+        except Claimed as taken:
+            raise self._taken(partitions.name, taken) from None
 
-    def _taken(self, topic: str, pid: int | None) -> PartitionLost:
-        who = f" (process {pid})" if pid is not None else ""
+    def _taken(self, topic: str, taken: Claimed) -> PartitionLost:
         return PartitionLost(
-            f"consumer {self._consumer!r} of {topic!r} is used by another running query{who}",
+            f"consumer {self._consumer!r} of {topic!r} is used by another running query{taken}",
             hint="stop it, or give this one a consumer of its own",
         )

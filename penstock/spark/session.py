@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,7 +59,7 @@ def session(master: str | None = None, **conf: object) -> SparkSession:
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with _environment(_for_launch(os.environ)):
+    with _environment(_for_launch(os.environ)), _own_handler():
         return builder.getOrCreate()
 
 
@@ -99,6 +101,16 @@ def _environment(changes: Mapping[str, str | None]) -> Iterator[None]:
         yield
     finally:
         _set(before)
+
+
+@contextmanager
+def _own_handler() -> Iterator[None]:
+    """Spark takes Ctrl-C for itself when it starts; whoever has a handler of their own keeps it."""
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and handler not in (None, signal.default_int_handler):
+        signal.signal(signal.SIGINT, handler)
 
 
 def _set(values: Mapping[str, str | None]) -> None:

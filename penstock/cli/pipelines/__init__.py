@@ -1,0 +1,1 @@
+"""The ready pipelines as commands, one file each; what they do is in `penstock/spark/pipelines`."""

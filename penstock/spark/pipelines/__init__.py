@@ -1,0 +1,1 @@
+"""Ready pipelines over topics, one file each."""

@@ -1,0 +1,57 @@
+"""An archive in a process of its own that kills itself: `python -m tests.lake.dying '{"store": …}'`."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+from penstock.lake import compaction, storage, table
+from penstock.spark import jobs, query
+from penstock.spark.pipelines import archive as module
+from tests.lake.conftest import spread_here
+
+#: Where it may die: what is called there, and whether it dies before or after that.
+POINTS: dict[str, tuple[object, str, bool]] = {
+    "table made": (table, "_create", False),
+    "planning": (query.StreamQuery, "planned", True),
+    "writing": (storage.Storage, "create", False),
+    "written": (table.Archive, "append", True),
+    "committed": (table.Archive, "_commit", False),
+    "consumer moved": (query.StreamQuery, "done", False),
+    "merging": (compaction, "merge", True),
+    "merged": (table.Archive, "replace", True),
+    "replaced": (table.Archive, "replace", False),
+}
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dying(inner: Callable, times: int, *, before: bool) -> Callable:
+    """The same function, until it is called for the last time."""
+
+    def call(*arguments, **named):
+        nonlocal times
+        times -= 1
+        if before and not times:
+            die()
+        result = inner(*arguments, **named)
+        if not times:
+            die()
+        return result
+
+    return call
+
+
+def main(store: str, into: str, point: str, times: int) -> None:
+    jobs.spread = spread_here
+    module._ROUND_BYTES = 2048
+    place, name, before = POINTS[point]
+    setattr(place, name, dying(getattr(place, name), times, before=before))
+    module.archive(store, "orders", into, spark=object())
+
+
+if __name__ == "__main__":
+    main(**json.loads(sys.argv[1]))

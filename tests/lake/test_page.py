@@ -1,0 +1,22 @@
+"""The Python of docs/lake.md runs, block after block, and prints what the page says."""
+
+import re
+from pathlib import Path
+
+from penstock.spark import jobs
+from tests.lake.conftest import spread_here
+
+PAGE = Path(__file__).parents[2] / "docs" / "lake.md"
+BLOCK = re.compile(r"```python\n(.*?)```\n```text\n(.*?)```", re.DOTALL)
+
+
+def test_blocks_print_what_the_page_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(jobs, "spread", spread_here)
+    monkeypatch.setattr("penstock.spark.pipelines.archive.session", lambda master: object())
+    monkeypatch.chdir(tmp_path)
+    blocks = BLOCK.findall(PAGE.read_text())
+    assert len(blocks) == 2
+    names: dict[str, object] = {}
+    for code, output in blocks:
+        exec(code, names)
+        assert capsys.readouterr().out == output
