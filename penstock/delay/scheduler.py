@@ -38,7 +38,7 @@ SETTLE_S = 1.0
 #: How often files are looked at that nobody writes to any more.
 _AGE_S = 60.0
 
-_home = attrgetter("_home")
+_due, _home = attrgetter("due"), attrgetter("_home")
 
 
 class Scheduler:
@@ -166,6 +166,7 @@ class Scheduler:
         self._settle(SETTLE_S)
         while self._heap and self._heap[0][0] <= now:
             self._ripened.append(heapq.heappop(self._heap)[2])
+        self._ripened.sort(key=_due)  # what was left over may be due later than what came since
         return [*(lane.queue for lane in self._lanes), self._ripened]
 
     def _is_ours(self) -> bool:

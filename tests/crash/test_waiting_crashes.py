@@ -75,7 +75,7 @@ def _finish_first(self):
 )
 def test_canary_a_missing_safeguard_is_noticed(scratch, monkeypatch, owner, name, broken, symptom):
     monkeypatch.setattr(owner, name, broken)
-    for seed in range(6):
+    for seed in range(12):
         folder = os.path.join(scratch, str(seed))
         os.mkdir(folder)
         if any(symptom in found for found in explored(folder, seed, every=2)):

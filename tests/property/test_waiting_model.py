@@ -25,6 +25,7 @@ class WaitingMessages(RuleBasedStateMachine):
         self.numbers = count()
         self.due, self.wait = {}, {}
         self.out, self.maybe = {}, set()
+        self.stored_again = set()  # an earlier copy of these may still lie there
         self.waiting = self.opened()
 
     def opened(self):
@@ -84,6 +85,7 @@ class WaitingMessages(RuleBasedStateMachine):
     def again(self, data, wait):
         number = data.draw(st.sampled_from(sorted(self.out)))
         self.out.pop(number).again(wait / 1000)
+        self.stored_again.add(number)
         self.due[number], self.wait[number] = self.now() + wait, wait
 
     @rule()
@@ -104,7 +106,7 @@ class WaitingMessages(RuleBasedStateMachine):
         """The process is gone without a word; what it finished behind something unfinished may come again."""
         self.waiting._closed = "killed"
         self.waiting._let_go()
-        self.maybe.update(set(range(self.next_number())) - set(self.due))
+        self.maybe.update((set(range(self.next_number())) - set(self.due)) | self.stored_again)
         self.start_anew()
 
     def start_anew(self):
