@@ -14,7 +14,20 @@ ROOT = Path(__file__).parents[2]
 
 # Bottom to top. The files of the lowest layer are small and may import each other.
 LAYERS = (
-    {"arrow", "clock", "codecs", "errors", "files", "headers", "keys", "locks", "message", "options", "wake"},
+    {
+        "arrow",
+        "checksum",
+        "clock",
+        "codecs",
+        "errors",
+        "files",
+        "headers",
+        "keys",
+        "locks",
+        "message",
+        "options",
+        "wake",
+    },
     {"log", "delay", "lake"},
     {"state"},
     {"topic"},
