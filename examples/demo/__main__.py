@@ -251,7 +251,7 @@ class Demo:
             "FROM (SELECT decode(value)::JSON o FROM lake) WHERE o->>'n' IS NOT NULL"
         )
         rows = connection.sql(
-            "SELECT shop, count(*), count(DISTINCT n), sum(cents) / 100 FROM orders GROUP BY shop ORDER BY shop"
+            "SELECT shop, count(*), count(DISTINCT n), sum(cents) / 100 FROM orders GROUP BY 1 ORDER BY 1"
         ).fetchall()
         self._screen.say(f"DuckDB asks the lake, {len(lake.files)} files of Parquet:")
         self._screen.table(
