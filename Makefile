@@ -28,8 +28,8 @@ $(PEERS): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS),bench]'
 	@touch $@
 
-demo: setup  ## writers, readers, a kill -9 and a Spark query over one folder
-	$(BIN)/python examples/demo.py
+demo: setup  ## live orders, a roll-up and a lake by Spark, two kill -9, and the ledger
+	$(BIN)/python examples/demo
 
 # Two workers: tests wait for disks and processes more than they compute.
 test: setup  ## every test but the slow ones

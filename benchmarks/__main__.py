@@ -35,6 +35,7 @@ from benchmarks import (
     spark_sink,
     spark_source,
     transactions,
+    waiting,
     writing,
 )
 from benchmarks.harness import BATCH, FULL, QUICK, Bench, Sizes
@@ -59,6 +60,7 @@ SUBJECTS: dict[str, tuple[str, Subject]] = {
     "open": ("a store with many segments", lambda bench, _: opening.run(bench)),
     "spark-sink": ("Spark writes to a topic", lambda bench, _: spark_sink.run(bench)),
     "pipelines": ("replay and compact", lambda bench, _: pipelines.run(bench)),
+    "waiting": ("messages that wait: store, take, ten million of them", lambda bench, _: waiting.run(bench)),
     "archive": ("a topic into a Delta table", lambda bench, _: spark_lake.run(bench)),
     "growth": ("cost as a topic grows", lambda bench, _: growth.run(bench)),
     "spark": ("topics read by Spark", lambda bench, _: spark_source.run(bench)),

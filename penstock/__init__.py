@@ -47,6 +47,7 @@ from penstock.errors import (
     PipelineRunning,
     ProducerFenced,
     ReadOnly,
+    TakenElsewhere,
     TopicReplaced,
     Unavailable,
     Undecodable,
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from penstock.consume.reader import Reader
     from penstock.faces.events import Events
     from penstock.message import Batch, Message, Receipt, Receipts
+    from penstock.spark.own.pipeline import pipeline
     from penstock.store import Pipeline, Store, Topic, Transaction
     from penstock.topic.scan import Scan
     from penstock.topic.writer import Writer
@@ -115,6 +117,7 @@ __all__ = [
     "Receipts",
     "Scan",
     "Store",
+    "TakenElsewhere",
     "Topic",
     "TopicReplaced",
     "Transaction",
@@ -131,6 +134,7 @@ __all__ = [
     "WrongType",
     "__version__",
     "open",
+    "pipeline",
     "register_codec",
 ]
 
@@ -149,6 +153,7 @@ _LAZY = {
     "Topic": "penstock.store",
     "Transaction": "penstock.store",
     "Writer": "penstock.topic.writer",
+    "pipeline": "penstock.spark.own.pipeline",
 }
 
 

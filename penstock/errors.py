@@ -20,6 +20,7 @@
     │  ├─ ProducerFenced
     │  ├─ PartitionLost
     │  ├─ TopicReplaced
+    │  ├─ TakenElsewhere
     │  ├─ AlreadyCommitted
     │  ├─ PipelineRunning
     │  └─ PipelineChanged
@@ -155,6 +156,10 @@ class PartitionLost(ConflictError):
 
 class TopicReplaced(ConflictError):
     """The topic was dropped, perhaps created anew: offsets held for the old one mean nothing now."""
+
+
+class TakenElsewhere(ConflictError):
+    """Another process hands out these waiting messages now; what was taken here comes again there."""
 
 
 class AlreadyCommitted(ConflictError):

@@ -13,13 +13,15 @@ import sys
 from collections.abc import Callable
 from functools import cache
 
-from penstock.errors import InvalidOption
+from penstock.errors import DiskFull, InvalidOption, NotDurable, PenstockError, ReadOnly
 
 #: File systems whose locks or mappings do not keep our promises between processes.
 _REFUSED_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "fuse")
 #: FUSE drivers known to be local disks.
 _LOCAL_FUSE = ("fuse.ext4", "fuseblk")
 
+#: Below this share of free disk writes are refused; below the other one they are logged as a warning.
+DISK_REFUSE, DISK_WARN = 0.02, 0.10
 
 #: How many parts one call takes (IOV_MAX).
 _PARTS_MOST = 1024
@@ -190,3 +192,15 @@ def refuse_network_file_system(path: str, mounts: str = "/proc/self/mountinfo") 
             f"{path} lies on a network file system ({kind}), where file locks do not hold",
             hint="put the store on a local disk; read_only=True may read it here",
         )
+
+
+def refusal(path: str, error: OSError) -> PenstockError:
+    """What the system's error means for whoever wanted to write below `path`."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return DiskFull(
+            f"{path}: {error.strerror or error}; nothing of this write stays",
+            hint="free space, lower the retention and vacuum, then try again",
+        )
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return ReadOnly(f"{path} cannot be written: {error.strerror}")
+    return NotDurable(f"{path}: the write failed and was cut back: {error}")

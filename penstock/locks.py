@@ -7,6 +7,7 @@ a few times, then a sleep of 30 µs growing to 1 ms, so that Ctrl-C and time-out
 Lock order, everywhere (a thread holding a later one never waits for an earlier one):
 
     append locks, by (topic id, partition)  →  tail locks  →  state.lock
+    →  rungs of waiting messages, by delay  →  their states
 
 Fork: the mutexes of all locks are taken, in that order, before `fork()` and released after it in
 the parent, so that the child never sees one half taken. The child then closes the descriptors
@@ -39,7 +40,7 @@ PATIENCE_S = 30.0
 
 #: (rank, topic id, partition): sorts in the lock order above.
 Order = tuple[int, int, int]
-APPEND_RANK, TAIL_RANK, STATE_RANK, OTHER_RANK = range(4)
+APPEND_RANK, TAIL_RANK, STATE_RANK, RUNG_RANK, FILE_STATES_RANK, OTHER_RANK = range(6)
 
 FORKED = "was opened before fork(): a child process opens the store again"
 
@@ -226,6 +227,16 @@ def flock_holder(fd: int) -> int | None:
     except (OSError, IndexError, ValueError):
         pass
     return None
+
+
+def process(pid: int) -> tuple[str, int]:
+    """State letter and start time (in ticks) of a process; ("", 0) when the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return fields[0].decode(), int(fields[19])
+    except (OSError, IndexError, ValueError):
+        return "", 0
 
 
 _locks: weakref.WeakSet[FileLock] = weakref.WeakSet()

@@ -67,7 +67,7 @@ class Message(msgspec.Struct, Generic[V], frozen=True, gc=False):
 
     @property
     def stored(self) -> bytes | None:
-        """The value's bytes as they lie in the log, packed by `codec`."""
+        """The value's bytes as they lie in the log, packed by `codec`; of an archive, unpacked."""
         return self.value  # type: ignore[return-value]  # a plain Message holds bytes, others are `Unopened`
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -89,6 +89,8 @@ class Unopened(Message[Any], frozen=True, gc=True):
     stored: bytes | None = None
     #: Makes the value from its bytes, where it is not the bytes themselves.
     decode: Callable[[bytes], Any] | None = None
+    #: Whether `stored` is packed by `codec`; in a message of an archive it is not.
+    is_packed: bool = True
 
     @property  # type: ignore[misc]
     def value(self) -> Any:
@@ -117,9 +119,14 @@ class Unopened(Message[Any], frozen=True, gc=True):
             return NotImplemented
         if any(getattr(self, name) != getattr(other, name) for name in _BESIDES):
             return False
-        if isinstance(other, Unopened) and (self.stored, self.decode) == (other.stored, other.decode):
+        if isinstance(other, Unopened) and self._origin == other._origin:
             return True  # the same bytes make the same value, also where it cannot be made here
         return bool(self.value == other.value)
+
+    @property
+    def _origin(self) -> tuple[Any, ...]:
+        """What the value is made of."""
+        return self.stored, self.decode, self.is_packed
 
     def __repr__(self) -> str:
         try:
@@ -149,10 +156,8 @@ _BESIDES = tuple(name for name in _PLAIN_FIELDS if name != "value")
 
 def value_bytes(message: Message[Any]) -> bytes | None:
     """The bytes that a message's value is made of, unpacked; None for a tombstone."""
-    if not isinstance(message, Unopened):
+    if not isinstance(message, Unopened) or not message.is_packed or message.stored is None:
         return message.stored
-    if message.stored is None:
-        return None
     return codecs.decoded(
         message.codec, message.stored,
         topic=message.topic, partition=message.partition, offset=message.offset,
@@ -166,7 +171,7 @@ def typed(message: Message[Any], decode: Callable[[bytes], Any]) -> Message[Any]
     return Unopened(
         message.topic, message.partition, message.offset, message.key, shown, message.timestamp,
         message.written_at, message.headers, message.producer_id, message.group, message.seqno,
-        message.codec, message.attempt, stored, decode,
+        message.codec, message.attempt, stored, decode, isinstance(message, Unopened) and message.is_packed,
     )  # fmt: skip
 
 

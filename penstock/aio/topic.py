@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
@@ -151,15 +152,19 @@ class Topic(Generic[V]):
     async def scan(
         self, *, partition: int | None = None, start: Place = "earliest", stop: Place = "latest",
         key: Key = None, prefix: Prefix | None = None, columns: Sequence[str] | None = None,
+        history: str | os.PathLike[str] | None = None, storage_options: Mapping[str, str] | None = None,
     ) -> Scan[V]:  # fmt: skip
         """A lazy pass from `start` to `stop`, in constant memory; takes part in Arrow, DuckDB, Polars.
 
         `columns` names those that its Arrow batches shall have: fewer are quicker. `key` and `prefix` are
-        as for `read`.
+        as for `read`. With `history`, the topic's archive (a folder, or s3:// with `storage_options`), what
+        the log has no longer is read from there: "earliest" is then the archive's first message. Needs the
+        `arrow` extra; raises `NotATable`, `NotAnArchive` or `ForeignArchive` when it is not this topic's
+        archive.
         """
         scan = await self._threads.run(
             self._topic.scan, partition=partition, start=start, stop=stop, key=key, prefix=prefix,
-            columns=columns,
+            columns=columns, history=history, storage_options=storage_options,
         )  # fmt: skip
         return Scan(scan, self._threads)
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from penstock.errors import Closed, Unavailable
 from penstock.files import Files
-from penstock.locks import FORKED, ByteLock, forget_in_child
+from penstock.locks import FORKED, ByteLock, forget_in_child, process
 from penstock.options import PARTITIONS_MAX
 
 #: Most members a consumer may have.
@@ -228,16 +228,6 @@ class LeaseFile:
         return MemberRecord(
             number, pid, bool(flags & _KICKED), bool(flags & _FIXED), joined, started, wanted, name
         )
-
-
-def process(pid: int) -> tuple[str, int]:
-    """State letter and start time (in ticks) of a process; ("", 0) when the system does not tell."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        return fields[0].decode(), int(fields[19])
-    except (OSError, IndexError, ValueError):
-        return "", 0
 
 
 def _byte(partition: int, past: int) -> int:

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from penstock.clock import NANOSECONDS
 from penstock.consume.balance import Moves, moves, quota
-from penstock.consume.leases import LeaseFile, MemberRecord, Table, process
+from penstock.consume.leases import LeaseFile, MemberRecord, Table
 from penstock.errors import PartitionLost, UnknownConsumer
+from penstock.locks import process
 from penstock.state.consumers import Position
 from penstock.topic.partitions import Partitions
 from penstock.wake import Hearer, watch

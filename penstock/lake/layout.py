@@ -5,10 +5,12 @@
     timestamp     microseconds, the producer's; timestamp_nanos are the 0 to 999 nanoseconds below
     written_at    the same for the log's own time
     key · value   value is decoded from its codec; null is a tombstone, b"" is empty
-    headers · producer_id · group · seqno · codec
+    headers       their values are bytes; headers_text says of each whether it was written as text
+    producer_id · group · seqno · codec
 
 Delta has no nanoseconds: microseconds are floored, also before 1970, and what is left goes beside them.
-A table of kind "json" has the columns of its schema, `_error` and `_raw` in place of `value`.
+A table of kind "json" has the columns of its schema, `_error` and `_raw` in place of `value`, and no
+`headers_text`: messages cannot be made of it again.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import pyarrow.compute as pc
 Kind = Literal["raw", "json"]
 
 DATE = "date"
+HEADERS_TEXT = "headers_text"
 TIME = pa.timestamp("us", tz="UTC")
 _FIELDS = (
     pa.field(DATE, pa.date32(), nullable=False),
@@ -35,6 +38,7 @@ _FIELDS = (
     pa.field("key", pa.binary()),
     pa.field("value", pa.binary()),
     pa.field("headers", pa.map_(pa.string(), pa.binary())),
+    pa.field(HEADERS_TEXT, pa.list_(pa.bool_())),
     pa.field("producer_id", pa.string()),
     pa.field("group", pa.string()),
     pa.field("seqno", pa.int64()),
@@ -42,6 +46,7 @@ _FIELDS = (
 )
 #: Of a value that is no JSON of the schema: why, and the value itself.
 ERROR, RAW = "_error", "_raw"
+_ONLY_RAW = ("value", HEADERS_TEXT)
 _REST = (pa.field(ERROR, pa.string()), pa.field(RAW, pa.binary()))
 
 #: All columns of a raw table, in order.
@@ -69,7 +74,7 @@ class LakeFile(NamedTuple):
 
 def json_schema(fields: Sequence[pa.Field]) -> pa.Schema:
     """All columns of a table of kind "json" whose values have these fields."""
-    return pa.schema([*(each for each in _FIELDS if each.name != "value"), *fields, *_REST])
+    return pa.schema([*(each for each in _FIELDS if each.name not in _ONLY_RAW), *fields, *_REST])
 
 
 def in_files(schema: pa.Schema) -> pa.Schema:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from penstock.errors import PenstockError
+from penstock.files import refusal
 from penstock.log import frame, records
 from penstock.log.encode import Draft, control
 from penstock.log.folder import Folder
@@ -25,7 +26,6 @@ from penstock.log.producers import Claim, Fenced, Known, Pair, Producers, signed
 from penstock.log.records import AppendRecord
 from penstock.log.segment import ActiveSegment
 from penstock.log.staged import ADOPT_BYTES, Ledger, Piece
-from penstock.log.tip import refusal
 from penstock.options import TopicOptions
 
 logger = logging.getLogger("penstock.log")

@@ -13,10 +13,10 @@ from itertools import chain
 from struct import Struct
 from typing import NamedTuple
 
+from penstock.checksum import crc32
 from penstock.errors import MessageTooLarge
 from penstock.headers import Headers
 from penstock.log import columns, compression
-from penstock.log.checksum import crc32
 from penstock.log.columns import Buffer, Lengths, padded
 from penstock.log.frame import (
     CODECS,

@@ -26,10 +26,10 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
+from penstock.checksum import crc32
 from penstock.clock import NANOSECONDS
 from penstock.errors import Corrupt, UnknownFormat
 from penstock.log import index
-from penstock.log.checksum import crc32
 from penstock.log.folder import PRODUCERS, Folder
 
 _HEADER = Struct("<8sIHHQQQ")

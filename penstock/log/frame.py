@@ -27,10 +27,10 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import codecs
+from penstock.checksum import crc32
 from penstock.errors import UnknownFormat
 from penstock.headers import NO_HEADERS, Headers
 from penstock.log import columns, compression
-from penstock.log.checksum import crc32
 from penstock.log.columns import Buffer, round_up
 from penstock.options import FRAME_BYTES_MAX
 

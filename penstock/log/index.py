@@ -20,9 +20,9 @@ from array import array
 from bisect import bisect_left, bisect_right
 from struct import Struct
 
+from penstock.checksum import crc32
 from penstock.files import Files
 from penstock.log import frame
-from penstock.log.checksum import crc32
 from penstock.log.columns import Buffer
 from penstock.log.folder import INDEX, TIME_INDEX, Folder
 from penstock.log.recovery import Survey, survey

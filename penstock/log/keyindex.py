@@ -37,9 +37,9 @@ from itertools import accumulate
 from struct import Struct
 from typing import NamedTuple
 
+from penstock.checksum import crc32
 from penstock.errors import Corrupt
 from penstock.keys import Match
-from penstock.log.checksum import crc32
 from penstock.log.folder import KEY_INDEX, Folder
 from penstock.log.segment import SegmentHead
 

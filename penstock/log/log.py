@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from penstock.clock import Clock
 from penstock.errors import NotDurable, TopicReplaced
-from penstock.files import Files
+from penstock.files import Files, refusal
 from penstock.log import index, keyed, repack, trim
 from penstock.log.append import Appended, Appender
 from penstock.log.cursor import Cursor
@@ -28,7 +28,6 @@ from penstock.log.producers import Claim, Fenced, Pair, Producers, tidy_checkpoi
 from penstock.log.segment import read_head
 from penstock.log.staged import Ledger, NoLedger
 from penstock.log.sync import Syncer
-from penstock.log.tip import refusal
 from penstock.log.view import Bounds, View
 from penstock.options import LATEST, Spot, TopicOptions
 

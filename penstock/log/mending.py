@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from penstock.errors import Corrupt, NotDurable, PenstockError
+from penstock.files import refusal
 from penstock.log import frame, records
 from penstock.log.folder import Folder
 from penstock.log.records import AppendRecord, DurableRecord, ShownRecord
@@ -30,7 +31,7 @@ from penstock.log.staged import (
     has_become_segment,
     remove_file,
 )
-from penstock.log.tip import Tip, refusal
+from penstock.log.tip import Tip
 from penstock.options import MIB, TopicOptions
 
 logger = logging.getLogger("penstock.log")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from penstock.log.checksum import crc32
+from penstock.checksum import crc32
 
 RECORD_BYTES = 64
 APPEND_AT = 0

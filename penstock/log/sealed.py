@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 
+from penstock.checksum import crc32
 from penstock.errors import Corrupt
 from penstock.log import frame, index
-from penstock.log.checksum import crc32
 from penstock.log.folder import Folder
 from penstock.log.frame import HEADER, Frame, Head
 from penstock.log.index import BLOCK_BYTES, Index

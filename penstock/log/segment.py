@@ -29,9 +29,9 @@ import secrets
 from struct import Struct
 from typing import NamedTuple
 
+from penstock.checksum import crc32
 from penstock.errors import TopicReplaced, UnknownFormat
 from penstock.files import Files
-from penstock.log.checksum import crc32
 from penstock.log.columns import Buffer
 from penstock.log.folder import Folder
 

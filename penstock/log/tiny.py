@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from penstock.log.checksum import crc32
+from penstock.checksum import crc32
 from penstock.log.frame import HEADER_BYTES, KEYS, RAW
 from penstock.message import Message
 from penstock.options import KIB

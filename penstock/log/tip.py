@@ -10,7 +10,8 @@ import logging
 import os
 
 from penstock.clock import NANOSECONDS
-from penstock.errors import Corrupt, DiskFull, NotDurable, PenstockError, ReadOnly
+from penstock.errors import Corrupt, NotDurable
+from penstock.files import DISK_REFUSE, DISK_WARN, refusal
 from penstock.log import records, segment
 from penstock.log.folder import Folder
 from penstock.log.records import AppendRecord, DurableRecord, ShownRecord
@@ -24,8 +25,6 @@ RESERVE = 2**20
 #: The clock may be set back by less than this without anyone noticing; further back begins a new segment.
 STEP_BACK_NS = 3600 * NANOSECONDS
 _ALLOCATE_LEAST, _ALLOCATE_MOST = 64 * KIB, 8 * MIB
-#: Below this share of free disk writes are refused; below the other one they are logged as a warning.
-DISK_REFUSE, DISK_WARN = 0.02, 0.10
 
 
 class Tip:
@@ -185,15 +184,3 @@ def segment_bytes(options: TopicOptions) -> int:
     if options.max_bytes is None:
         return options.segment_bytes
     return min(options.segment_bytes, max(options.max_bytes // 4, 64 * KIB))
-
-
-def refusal(path: str, error: OSError) -> PenstockError:
-    """What the system's error means for whoever wanted to write to a partition."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return DiskFull(
-            f"{path}: {error.strerror or error}; nothing of this write stays",
-            hint="free space, lower the retention and vacuum, then try again",
-        )
-    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return ReadOnly(f"{path} cannot be written: {error.strerror}")
-    return NotDurable(f"{path}: the write failed and was cut back: {error}")

@@ -13,11 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from penstock.lake.cut import NOTHING, Held, first_offset, shared
+
 #: Topic and partition.
 Part = tuple[str, int]
 Positions = Mapping[Part, int]
 #: For a partition added later: which of its topic's partitions must have been read how far.
 Gates = Mapping[Part, Mapping[int, int]]
+#: What an archive has of each partition.
+Holdings = Mapping[Part, Held]
 
 _Thing = TypeVar("_Thing", bound=Hashable)
 
@@ -68,13 +72,21 @@ def available(begin: Positions, extents: Mapping[Part, Extent], gates: Gates) ->
     return [each for each in readings if each.stop > begin.get(each.part, 0)]
 
 
-def losses(begin: Positions, extents: Mapping[Part, Extent]) -> list[Loss]:
-    """What retention took from under the positions."""
+def losses(begin: Positions, extents: Mapping[Part, Extent], archived: Holdings) -> list[Loss]:
+    """What retention took from under the positions, and is in no archive either."""
     return [
-        Loss(*part, begin.get(part, 0), extent.start)
+        Loss(*part, *span)
         for part, extent in sorted(extents.items())
-        if begin.get(part, 0) < extent.start
+        for span in shared(begin.get(part, 0), extent.start, archived.get(part, NOTHING), extent.start).lost
     ]
+
+
+def joined(extents: Mapping[Part, Extent], archived: Holdings) -> dict[Part, Extent]:
+    """The extents of logs and archive as one."""
+    return {
+        part: Extent(first_offset(archived.get(part, NOTHING), extent.start), extent.end)
+        for part, extent in extents.items()
+    }
 
 
 def limited_rows(readings: Sequence[Reading], limit: int | None, turn: int) -> list[Reading]:

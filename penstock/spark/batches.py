@@ -13,6 +13,7 @@ from functools import partial
 import pyarrow as pa
 
 from penstock.errors import DataError
+from penstock.lake.cut import Stretch
 from penstock.options import MIB
 from penstock.spark.columns import Table
 from penstock.spark.planning import Slice
@@ -35,19 +36,41 @@ def read(
     `columns` are their names, in order, and whether the schema says that they may be null. A value that
     cannot be decoded raises, or is null.
     """
-    table = Table(columns, topic=planned.topic, partition=planned.partition)
-    make = partial(_lenient, table) if null_undecodable else table.batch
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
-    for part in parts(planned):
-        waiting.append(make(part))
-        rows += waiting[-1].num_rows
-        size += part.bytes
+    for batch, weight in _made(planned, columns, null_undecodable=null_undecodable):
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += weight
         if rows >= ROWS_LEAST or size >= _BYTES_ENOUGH:
             yield from _divided(_together(waiting))
             waiting, rows, size = [], 0, 0
     if waiting:
         yield _together(waiting)
+
+
+def _made(
+    planned: Slice, columns: Mapping[str, bool], *, null_undecodable: bool
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Record batches as they come, from the log or from an archive, and about how many bytes they are."""
+    table = Table(columns, topic=planned.topic, partition=planned.partition)
+    make = partial(_lenient, table) if null_undecodable else table.batch
+    for part in parts(planned):
+        if isinstance(part, Stretch):
+            yield from ((batch, batch.nbytes) for batch in _archived(planned, part, table))
+        else:
+            yield make(part), part.bytes
+
+
+def _archived(planned: Slice, part: Stretch, table: Table) -> Iterator[pa.RecordBatch]:
+    """Messages that lie in a file of an archive."""
+    from penstock.lake import reading  # whoever reads no archive need not load it
+
+    assert planned.table is not None
+    rows = reading.read(
+        planned.table, part.file, start=part.base, stop=part.stop, columns=table.archived_columns
+    )
+    return map(table.archived, rows)
 
 
 def _lenient(table: Table, part: FramePart | Singles) -> pa.RecordBatch:

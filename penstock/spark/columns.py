@@ -42,9 +42,14 @@ _ARROW = {
 }
 
 
-#: Not Spark's to see: what is left of the times below their microseconds, for the lake.
-NANOS = ("timestamp_nanos", "written_at_nanos")
-_KINDS = {name: _ARROW[kind] for name, kind in TYPES.items()} | dict.fromkeys(NANOS, pa.int16())
+#: Not Spark's to see, for the lake: what is left of the times below their microseconds, and which
+#: headers are text.
+_FOR_LAKE = {
+    "timestamp_nanos": pa.int16(),
+    "written_at_nanos": pa.int16(),
+    "headers_text": pa.list_(pa.bool_()),
+}
+_KINDS = {name: _ARROW[kind] for name, kind in TYPES.items()} | _FOR_LAKE
 
 
 def arrow_schema(columns: Mapping[str, bool]) -> pa.Schema:
@@ -76,6 +81,19 @@ class Table:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
+    @property
+    def archived_columns(self) -> list[str]:
+        """The columns of an archive that `archived` needs."""
+        return list(dict.fromkeys(("offset", *(name for name in self._schema.names if name != "topic"))))
+
+    def archived(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The same from messages of an archive, whose columns have the names and types of ours."""
+        arrays = [
+            _repeated(self._topic, pa.string(), batch.num_rows) if name == "topic" else batch.column(name)
+            for name in self._schema.names
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
 
 class _Columns:
     """What all kinds have in common: a method for each column, called like it."""
@@ -96,7 +114,7 @@ class _Columns:
         return tables._counting(self._offset, self._count)
 
     def _nulls(self, name: str) -> pa.Array:
-        return _repeated(None, _ARROW[TYPES[name]], self._count)
+        return _repeated(None, _KINDS[name], self._count)
 
 
 class _OfFrame(_Columns):
@@ -142,6 +160,17 @@ class _OfFrame(_Columns):
         if not self._flags & HEADERS:
             return self._nulls("headers")
         return tables._headers(self._frame, self._body)[self._first : self._stop]
+
+    def headers_text(self) -> pa.Array:
+        if not self._flags & HEADERS:
+            return self._nulls("headers_text")
+        headers = tables._headers(self._frame, self._body)
+        nulls, bounds = headers.buffers()[:2]
+        bits = self._body.slice(self._frame.layout.header_is_text)
+        is_text = pa.Array.from_buffers(pa.bool_(), len(headers.keys), [None, bits])
+        kind = _KINDS["headers_text"]
+        whole = pa.Array.from_buffers(kind, len(headers), [nulls, bounds], children=[is_text])
+        return whole[self._first : self._stop]
 
     def producer_id(self) -> pa.Array:
         if not self._flags & (PRODUCER | PRODUCERS):
@@ -214,6 +243,9 @@ class _OfSingles(_Columns):
 
     def headers(self) -> pa.Array:
         return self._nulls("headers")
+
+    def headers_text(self) -> pa.Array:
+        return self._nulls("headers_text")
 
     def producer_id(self) -> pa.Array:
         return self._nulls("producer_id")

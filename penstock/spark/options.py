@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
 
 from penstock.errors import InvalidOption
@@ -19,14 +19,19 @@ from penstock.options import EARLIEST, LATEST, consumer_name, size, topic_name
 from penstock.spark import schema
 from penstock.spark.places import Places, parse_places
 
+if TYPE_CHECKING:
+    from penstock.lake.storage import Storage
+
 _NAMES = (
     "topic", "subscribe", "subscribePattern", "startingOffsets", "endingOffsets", "startingTimestamp",
     "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "maxOffsetsPerTrigger",
     "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "columns", "includeHeaders", "consumer",
-    "important", "onDecodeError", "pushFilters", "view",
+    "important", "onDecodeError", "pushFilters", "view", "history",
 )  # fmt: skip
 #: What Spark adds by itself.
 _SPARKS = ("path",)
+#: Options that begin so are told to whoever opens the table: `history.AWS_REGION`.
+_FOR_HISTORY = "history."
 _CHOICES = ("topic", "subscribe", "subscribePattern")
 _ONLY_STREAMS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "consumer", "important")
 _ONLY_BATCHES = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushFilters", "view")
@@ -77,6 +82,8 @@ class ReadOptions:
     push_filters: bool
     #: Facts about the topics instead of their messages.
     view: str | None
+    #: The archive in which messages lie that the log has no longer. Holds secrets, which its text does not.
+    history: Storage | None
     #: Names of all options that were given, lower-case.
     given: frozenset[str]
 
@@ -105,6 +112,7 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
         on_decode_error=_decode_error(given),
         push_filters=_flag(given, "pushFilters", default=False),
         view=view,
+        history=_history(given, topics),
         given=frozenset(given),
     )
 
@@ -136,7 +144,7 @@ def store_path(path: str) -> str:
 def _refuse_unknown(given: Mapping[str, str]) -> None:
     known = {name.lower(): name for name in (*_NAMES, *_SPARKS)}
     for name in given:
-        if name not in known:
+        if name not in known and not name.startswith(_FOR_HISTORY):
             near = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {known[near[0]]}?" if near else f"options: {', '.join(_NAMES)}"
             raise InvalidOption(f"unknown option {name!r}", hint=hint)
@@ -180,6 +188,28 @@ def _view(given: Mapping[str, str]) -> str | None:
     if view is not None and view not in VIEWS:
         raise InvalidOption(f"view={view!r} is not known", hint=f"views: {', '.join(VIEWS)}")
     return view
+
+
+def _history(given: Mapping[str, str], topics: TopicChoice) -> Storage | None:
+    options = {
+        name.removeprefix(_FOR_HISTORY): value
+        for name, value in given.items()
+        if name.startswith(_FOR_HISTORY)
+    }
+    if "history" not in given:
+        if options:
+            raise InvalidOption(
+                f"{_FOR_HISTORY}{min(options)} without history", hint='.option("history", "s3://…")'
+            )
+        return None
+    if "view" in given or len(topics.names) != 1:
+        raise InvalidOption(
+            "history is for reading one topic: a table is the archive of one",
+            hint="read each topic with its own table, and put them together by union",
+        )
+    from penstock.lake.storage import storage
+
+    return storage(given["history"], options)
 
 
 def _important(given: Mapping[str, str]) -> bool | None:

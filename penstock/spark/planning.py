@@ -6,16 +6,24 @@
 
 A slice is a range of offsets and the segments it lies in; it is all that an executor is told. Cuts may
 fall anywhere: wherever they do, the slices together hold each offset of the range once, in order.
+
+What the log has no longer may lie in the files of an archive: then there are slices of those, too, divided
+in the same way. No slice is of both.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heapreplace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from penstock.lake.cut import Stretch
 from penstock.options import MIB
+
+if TYPE_CHECKING:
+    from penstock.lake.storage import Storage
 
 #: A task costs tens of milliseconds whatever it reads, so it should have this much to do …
 TASK_BYTES_LEAST = 64 * MIB
@@ -46,15 +54,23 @@ class Slice(NamedTuple):
     partition: int
     start: int
     stop: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Piece | Stretch, ...]
     #: What retention removed for good meanwhile is passed over; else it is an error.
     may_skip: bool = False
+    #: Where the files of an archive lie.
+    table: Storage | None = None
+    #: Of a slice of the log: the same offsets in the archive, as far as it has them, without gaps. They are
+    #: used when retention removes segments before they are read.
+    spare: tuple[Stretch, ...] = ()
+
+
+_Piece = TypeVar("_Piece", bound=Piece | Stretch)
 
 
 class _Run(NamedTuple):
     """Offsets within one piece, and how many bytes they are likely to be."""
 
-    piece: Piece
+    piece: Piece | Stretch
     start: int
     stop: int
     bytes: int
@@ -65,19 +81,41 @@ def divided(wholes: Sequence[Slice], least: int = 0) -> list[Slice]:
     runs = [list(_runs(whole)) for whole in wholes]
     target = task_bytes(sum(run.bytes for each in runs for run in each))
     slices = [
-        whole._replace(start=packed[0].start, stop=packed[-1].stop, pieces=tuple(run.piece for run in packed))
+        part(whole, packed[0].start, packed[-1].stop)
         for whole, each in zip(wholes, runs, strict=True)
         for packed in _packed(each, target)
     ]
     return _multiplied(slices, least)
 
 
-def range_bytes(pieces: Sequence[Piece], start: int, stop: int) -> int:
+def part(whole: Slice, start: int, stop: int) -> Slice:
+    """The offsets of a slice from `start` up to `stop`, told of no more files than that needs."""
+    return whole._replace(
+        start=start, stop=stop,
+        pieces=_within(whole.pieces, start, stop), spare=_within(whole.spare, start, stop),
+    )  # fmt: skip
+
+
+def instead(planned: Slice, start: int, stop: int) -> tuple[Stretch, ...]:
+    """Where an archive has a range that the log has lost meanwhile; nowhere unless it has all of it."""
+    spare = _within(planned.spare, start, stop)
+    if not spare or spare[0].base > start or spare[-1].stop < stop:
+        return ()
+    return tuple(each._replace(base=max(each.base, start), stop=min(each.stop, stop)) for each in spare)
+
+
+def clipped(pieces: Sequence[Piece], start: int) -> tuple[Piece, ...]:
+    """Segments as if they held offsets from `start` on only: to be weighed, not to be read."""
+    runs = _runs_in(pieces, start, pieces[-1].stop) if pieces else ()
+    return tuple(Piece(run.start, run.stop, run.bytes) for run in runs)
+
+
+def range_bytes(pieces: Sequence[Piece | Stretch], start: int, stop: int) -> int:
     """How many bytes a range of offsets is likely to be."""
     return sum(run.bytes for run in _runs_in(pieces, start, stop))
 
 
-def reach(pieces: Sequence[Piece], start: int, stop: int, budget: int) -> int:
+def reach(pieces: Sequence[Piece | Stretch], start: int, stop: int, budget: int) -> int:
     """How far one comes from `start` towards `stop` with so many bytes, about; one message at least."""
     at = start
     for run in _runs_in(pieces, start, stop):
@@ -99,8 +137,8 @@ def _runs(whole: Slice) -> Iterator[_Run]:
     return _runs_in(whole.pieces, whole.start, whole.stop)
 
 
-def _runs_in(pieces: Sequence[Piece], start: int, stop: int) -> Iterator[_Run]:
-    """The part of each segment that lies in the range."""
+def _runs_in(pieces: Sequence[Piece | Stretch], start: int, stop: int) -> Iterator[_Run]:
+    """The part of each segment or file that lies in the range."""
     for piece in pieces:
         first, last = max(piece.base, start), min(piece.stop, stop)
         if first < last:
@@ -145,5 +183,12 @@ def _multiplied(slices: list[Slice], least: int) -> list[Slice]:
 def _equal_parts(whole: Slice, count: int) -> Iterator[Slice]:
     cuts = [whole.start + (whole.stop - whole.start) * i // count for i in range(count + 1)]
     for start, stop in pairwise(cuts):
-        inside = tuple(piece for piece in whole.pieces if piece.base < stop and start < piece.stop)
-        yield whole._replace(start=start, stop=stop, pieces=inside)
+        yield part(whole, start, stop)
+
+
+def _within(pieces: tuple[_Piece, ...], start: int, stop: int) -> tuple[_Piece, ...]:
+    """Those in which offsets of the range may lie; they are in order."""
+    if start >= stop:
+        return ()
+    first = bisect_right(pieces, start, key=lambda each: each.stop)
+    return pieces[first : bisect_left(pieces, stop, key=lambda each: each.base)]

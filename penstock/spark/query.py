@@ -15,10 +15,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from penstock.errors import PartitionLost, TopicReplaced
+from penstock.lake.cut import Held, Stretch
 from penstock.spark import admission, checkpoint
 from penstock.spark.admission import Extent, Part, Positions, Reading
+from penstock.spark.history import Lookback
 from penstock.spark.options import ReadOptions
-from penstock.spark.planning import Piece, Slice, divided, range_bytes, reach
+from penstock.spark.planning import Piece, Slice, clipped, divided, range_bytes, reach
 from penstock.spark.progress import Progress
 from penstock.spark.survey import (
     check_places,
@@ -43,6 +45,7 @@ class StreamQuery:
         self._store: Store | None = None
         self._store_id = ""
         self._topics: dict[str, Partitions] = {}
+        self._past: Lookback | None = None
         self._gates: dict[str, tuple[int, dict[int, dict[int, int]]]] = {}
         self._target: dict[Part, int] | None = None
         self._helped_at = time.monotonic()
@@ -57,7 +60,7 @@ class StreamQuery:
             begin = {
                 (topic, log.partition): place(
                     log, log.bounds(), self._options.starting.of(topic, log.partition), topic,
-                    fail_on_data_loss=self._options.fail_on_data_loss,
+                    self._options, self._looked_back(),
                 )
                 for topic, partitions in self._topics.items()
                 for log in partitions.logs()
@@ -70,9 +73,11 @@ class StreamQuery:
             begin = self._decode(start)
             self._keep(begin)
             extents = self._extents()
+            archived = self._archived(begin, extents)
+            refuse_losses(admission.losses(begin, extents, archived), self._options)
+            extents = admission.joined(extents, archived)
             if self._target is not None:
                 extents = admission.capped(extents, self._target)
-            refuse_losses(admission.losses(begin, extents), fail=self._options.fail_on_data_loss)
             readings = admission.available(begin, extents, self._all_gates())
             turn = sum(begin.values())
             readings = admission.limited_rows(readings, max_rows, turn)
@@ -95,8 +100,8 @@ class StreamQuery:
         """The tasks of a batch. Also for one that is run again: then retention may have been at it."""
         with self._looking():
             readings = admission.between(self._decode(start), self._decode(end))
-            wholes = [self._whole(reading) for reading in readings]
-        return divided([whole for whole in wholes if whole is not None], self._options.min_partitions)
+            wholes = [whole for reading in readings for whole in self._wholes(reading)]
+        return divided(wholes, self._options.min_partitions)
 
     def done(self, end: Any) -> None:
         """Everything before `end` was processed."""
@@ -172,27 +177,42 @@ class StreamQuery:
         return found
 
     def _within_bytes(self, readings: list[Reading], limit: int, turn: int) -> list[Reading]:
-        pieces: dict[Part, tuple[Piece, ...]] = {
-            each.part: segments(self._topics[each.part[0]].log(each.part[1]))[1] for each in readings
-        }
+        pieces = {each.part: self._pieces(each) for each in readings}
         return admission.limited_bytes(
             readings, limit, turn,
             lambda each: range_bytes(pieces[each.part], each.start, each.stop),
             lambda each, budget: reach(pieces[each.part], each.start, each.stop, budget),
         )  # fmt: skip
 
-    def _whole(self, reading: Reading) -> Slice | None:
+    def _pieces(self, reading: Reading) -> tuple[Piece | Stretch, ...]:
+        """What a range lies in, to be weighed."""
+        topic, number = reading.part
+        bounds, pieces = segments(self._topics[topic].log(number))
+        archived = self._looked_back().known(number).stretches(reading.start, bounds.start)
+        return (*archived, *clipped(pieces, bounds.start))
+
+    def _wholes(self, reading: Reading) -> list[Slice]:
         topic, number = reading.part
         partitions = self._topics[topic]
         log = partitions.log(number)
-        bounds, pieces = segments(log)
-        extent = {reading.part: Extent(bounds.start, bounds.end)}
-        lost = admission.losses({reading.part: reading.start}, extent)
-        refuse_losses(lost, fail=self._options.fail_on_data_loss)
-        start = max(reading.start, bounds.start)
-        if start >= reading.stop:
-            return None
-        return planned(log, partitions, self._options, pieces, start, reading.stop)
+        return planned(
+            log, segments(log), partitions, self._options, self._looked_back(), reading.start, reading.stop
+        )
+
+    def _looked_back(self) -> Lookback:
+        """What the archive has, if there is one; it is checked when it is first asked for."""
+        if self._past is None:
+            self._past = Lookback(self._options.history, self._store_id, self._topics)
+        return self._past
+
+    def _archived(self, begin: Positions, extents: Mapping[Part, Extent]) -> dict[Part, Held]:
+        """What the archive has of the partitions whose logs do not reach back to where the query stands."""
+        past = self._looked_back()
+        return {
+            part: past.held(part[1], extent.start)
+            for part, extent in extents.items()
+            if begin.get(part, 0) < extent.start
+        }
 
     def _keep(self, positions: Positions) -> None:
         if self._progress is None:

@@ -66,6 +66,7 @@ def _follow(run: PipelineRun, query: StreamingQuery, on_batch: Callable[[Any], N
         time.sleep(_LOOK_S)
         told.tell(query.recentProgress)
     deadline = time.monotonic() + _LAST_BATCH_S
+    told.tell(query.recentProgress)  # else a batch that ended just now would pass for the present one
     begun = told.last
     while query.isActive and query.status["isTriggerActive"] and told.last == begun:
         if time.monotonic() > deadline:

@@ -16,13 +16,14 @@ from typing import NamedTuple
 from penstock.clock import Clock
 from penstock.errors import Corrupt, NotAStore, OffsetTrimmed, PenstockError, TopicReplaced
 from penstock.files import Files
+from penstock.lake.cut import Stretch
 from penstock.log import frame, index
 from penstock.log.folder import DATA, DELETED, Folder
 from penstock.log.frame import Frame
 from penstock.log.index import Index
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
 from penstock.options import MIB
-from penstock.spark.planning import Piece, Slice
+from penstock.spark.planning import Piece, Slice, instead
 from penstock.spark.singles import Singles, is_plain, take_singles
 
 logger = logging.getLogger("penstock.spark")
@@ -43,8 +44,8 @@ class FramePart(NamedTuple):
         return self.frame.weight
 
 
-def parts(planned: Slice) -> Iterator[FramePart | Singles]:
-    """Everything of a slice, in order, each byte of it checked.
+def parts(planned: Slice) -> Iterator[FramePart | Singles | Stretch]:
+    """Everything of a slice, in order, each byte of it checked; what an archive has instead is only named.
 
     Raises `Corrupt` where bytes are damaged, `OffsetTrimmed` when retention has removed them for good,
     `TopicReplaced` when the topic was dropped, `NotAStore` when this machine does not see the folder.
@@ -52,9 +53,16 @@ def parts(planned: Slice) -> Iterator[FramePart | Singles]:
     folder = _PlannedFolder(planned)
     try:
         for piece in planned.pieces:
+            if isinstance(piece, Stretch):
+                yield _of_slice(planned, piece)
+                continue
             try:
                 segment = _Segment(folder, planned, piece)
             except OffsetTrimmed as error:
+                archived = instead(planned, max(planned.start, piece.base), min(planned.stop, piece.stop))
+                if archived:
+                    yield from archived
+                    continue
                 if not planned.may_skip:
                     raise
                 logger.warning("passed over: %s", error)
@@ -62,6 +70,10 @@ def parts(planned: Slice) -> Iterator[FramePart | Singles]:
             yield from segment.parts()
     finally:
         folder.close()
+
+
+def _of_slice(planned: Slice, piece: Stretch) -> Stretch:
+    return piece._replace(base=max(planned.start, piece.base), stop=min(planned.stop, piece.stop))
 
 
 class _PlannedFolder(Folder):
@@ -199,7 +211,11 @@ def _missing(planned: Slice, piece: Piece) -> PenstockError:
         f"{planned.partition} while the query was running",
         partition=planned.partition, offset=max(planned.start, piece.base), first=piece.stop,
     )  # fmt: skip
-    error.hint = "run the query again; it then begins at what is left"
+    error.hint = (
+        "run the query again; it then begins at what is left"
+        if planned.table is None
+        else "run the query again; it then takes from the table what was archived meanwhile"
+    )
     return error
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.checksum import crc32
 from penstock.errors import InvalidOption, UnknownTopic
-from penstock.log.checksum import crc32
 from penstock.topic.plan import TopicPlan
 from penstock.topic.routing import MIX, PARTITIONERS
 

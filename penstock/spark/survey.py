@@ -1,4 +1,4 @@
-"""What the driver finds out before a query runs: the topics, their bounds, and the segments to read.
+"""What the driver finds out before a query runs: the topics, their bounds, and what is to be read.
 
 Only the driver opens a store, and a batch read closes it again at once.
 """
@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from penstock.errors import InvalidOption, NotAStore, OffsetAhead, OffsetTrimmed, OutOfRange, UnknownTopic
+from penstock.lake.cut import Stretch, first_offset, shared
 from penstock.log.folder import file_bytes
 from penstock.log.log import Log
 from penstock.log.segment import read_head
 from penstock.log.view import Bounds
 from penstock.options import Spot
 from penstock.spark.admission import Loss
-from penstock.spark.filters import Wanted
+from penstock.spark.filters import Span, Wanted
+from penstock.spark.history import Lookback
 from penstock.spark.options import ReadOptions
 from penstock.spark.places import Places
 from penstock.spark.planning import Piece, Slice
@@ -26,15 +29,16 @@ logger = logging.getLogger("penstock.spark")
 
 
 def check_topics(options: ReadOptions) -> None:
-    """Raise `NotAStore` or `UnknownTopic` now, rather than when the query runs."""
+    """Raise `NotAStore`, `UnknownTopic` or what is wrong with the table now, not when the query runs."""
     with opened(options) as store:
-        chosen_topics(store, options)
+        Lookback(options.history, store.id, chosen_topics(store, options))
 
 
 def survey(options: ReadOptions, wanted: Wanted | None = None) -> list[Slice]:
     """Every partition with what is to be read of it; "latest" is fixed at this moment.
 
-    Raises `OutOfRange` for an offset that retention took or that is not written yet.
+    A partition whose past lies in an archive is two of them: the archive's part, then the log's. Raises
+    `OutOfRange` for an offset that retention took or that is not written yet.
     """
     with opened(options) as store:
         topics = chosen_topics(store, options)
@@ -42,13 +46,13 @@ def survey(options: ReadOptions, wanted: Wanted | None = None) -> list[Slice]:
             raise UnknownTopic(str(options.topics), tuple(topic.name for topic in store.topics()))
         for places in (options.starting, options.ending):
             check_places(places, topics)
-        wholes = [
-            _whole(log, partitions, options) for partitions in topics.values() for log in partitions.logs()
+        past = Lookback(options.history, store.id, topics)
+        return [
+            whole if wanted is None or wanted.is_everything else _narrowed(whole, log, wanted)
+            for partitions in topics.values()
+            for log in partitions.logs()
+            for whole in _asked_for(log, partitions, options, past)
         ]
-        if wanted is None or wanted.is_everything:
-            return wholes
-        logs = [log for partitions in topics.values() for log in partitions.logs()]
-        return [_narrowed(each, log, wanted) for each, log in zip(wholes, logs, strict=True)]
 
 
 def opened(options: ReadOptions, *, read_only: bool = True) -> Store:
@@ -80,8 +84,15 @@ def check_places(places: Places, topics: Mapping[str, Partitions]) -> None:
             )
 
 
-def segments(log: Log) -> tuple[Bounds, tuple[Piece, ...]]:
-    """The partition's bounds, and all segments within them."""
+class Seen(NamedTuple):
+    """A partition's bounds, and all segments within them."""
+
+    bounds: Bounds
+    pieces: tuple[Piece, ...]
+
+
+def segments(log: Log) -> Seen:
+    """The partition as it is now."""
     while True:
         bounds = log.bounds()
         bases = [base for base in log.view.segments() if base <= bounds.segment]
@@ -89,30 +100,41 @@ def segments(log: Log) -> tuple[Bounds, tuple[Piece, ...]]:
         # A vacuum moves the start before it removes a segment: an unmoved start means none is missing.
         if log.bounds().start == bounds.start:
             stops = [*bases[1:], bounds.end]
-            return bounds, tuple(map(Piece, bases, stops, sizes))
+            return Seen(bounds, tuple(map(Piece, bases, stops, sizes)))
 
 
 def planned(
-    log: Log, partitions: Partitions, options: ReadOptions, pieces: tuple[Piece, ...], start: int, stop: int
-) -> Slice:
-    """A range of a partition as executors are told."""
-    return Slice(
+    log: Log, seen: Seen, partitions: Partitions, options: ReadOptions, past: Lookback, start: int, stop: int
+) -> list[Slice]:
+    """A range of a partition as executors are told: what the archive has of it, then what the log has."""
+    bounds, pieces = seen
+    held = past.held(log.partition, bounds.start) if start < bounds.start else past.known(log.partition)
+    shares = shared(start, stop, held, bounds.start)
+    lost = [Loss(partitions.name, log.partition, *each) for each in shares.lost]
+    refuse_losses(lost, options)
+    live = Slice(
         options.store, log.folder.path, partitions.name, partitions.record.id, log.partition,
-        start, stop, pieces, not options.fail_on_data_loss,
+        *shares.live, pieces, not options.fail_on_data_loss, past.table, held.stretches(*shares.live),
     )  # fmt: skip
+    start, stop = shares.archived
+    archived = live._replace(start=start, stop=stop, pieces=held.stretches(start, stop), spare=())
+    return [each for each in (archived, live) if each.start < each.stop]
 
 
-def place(log: Log, bounds: Bounds, spot: Spot, topic: str, *, fail_on_data_loss: bool = True) -> int:
+def place(log: Log, bounds: Bounds, spot: Spot, topic: str, options: ReadOptions, past: Lookback) -> int:
     """The offset that a place means; raises `OutOfRange` for one that is gone or not there yet."""
+    held = past.held(log.partition, bounds.start)
+    first = first_offset(held, bounds.start)
     if spot.kind == "earliest":
-        return bounds.start
+        return first
     if spot.kind == "latest":
         return bounds.end
     if spot.kind == "time":
-        return min(max(log.offset_at(spot.value), bounds.start), bounds.end)
-    if spot.value < bounds.start:
-        refuse_losses([Loss(topic, log.partition, spot.value, bounds.start)], fail=fail_on_data_loss)
-        return bounds.start
+        found = past.written_since(held, spot.value, bounds.start)
+        return min(max(log.offset_at(spot.value), bounds.start), bounds.end) if found is None else found
+    if spot.value < first:
+        refuse_losses([Loss(topic, log.partition, spot.value, first)], options)
+        return first
     if spot.value > bounds.end:
         error: OutOfRange = OffsetAhead(
             f"offset {spot.value} of {topic!r} partition {log.partition} is beyond the end ({bounds.end})",
@@ -123,35 +145,35 @@ def place(log: Log, bounds: Bounds, spot: Spot, topic: str, *, fail_on_data_loss
     return spot.value
 
 
-def refuse_losses(losses: Sequence[Loss], *, fail: bool) -> None:
+def refuse_losses(losses: Sequence[Loss], options: ReadOptions) -> None:
     """Raise `OffsetTrimmed` for what retention took before it was read, or say that it is passed over."""
+    archive = "" if options.history is None else f", and the table {options.history.uri} does not have it"
     for loss in losses:
-        if not fail:
-            logger.warning("passed over what retention removed: %s", loss)
+        if not options.fail_on_data_loss:
+            logger.warning("passed over what retention removed%s: %s", archive, loss)
             continue
         error = OffsetTrimmed(
-            f"retention removed what was still to be read: {loss}; the first one left is {loss.stop}",
+            f"retention removed what was still to be read{archive}: {loss}; "
+            f"the first one left is {loss.stop}",
             partition=loss.partition, offset=loss.first, first=loss.stop,
         )  # fmt: skip
         error.hint = 'failOnDataLoss="false" goes on with what is left; an important consumer is waited for'
         raise error
 
 
-def _whole(log: Log, partitions: Partitions, options: ReadOptions) -> Slice:
-    bounds, pieces = segments(log)
+def _asked_for(log: Log, partitions: Partitions, options: ReadOptions, past: Lookback) -> list[Slice]:
+    """What the options ask for of a partition."""
+    seen = segments(log)
     start, stop = (
-        place(
-            log, bounds, places.of(partitions.name, log.partition), partitions.name,
-            fail_on_data_loss=options.fail_on_data_loss,
-        )
+        place(log, seen.bounds, places.of(partitions.name, log.partition), partitions.name, options, past)
         for places in (options.starting, options.ending)
-    )  # fmt: skip
+    )
     if start > stop:
         raise InvalidOption(
             f"partition {log.partition} of {partitions.name!r} would begin at {start} and end at {stop}",
             hint="the start must not lie behind the end",
         )
-    return planned(log, partitions, options, pieces, start, stop)
+    return planned(log, seen, partitions, options, past, start, stop)
 
 
 def _narrowed(whole: Slice, log: Log, wanted: Wanted) -> Slice:
@@ -160,6 +182,10 @@ def _narrowed(whole: Slice, log: Log, wanted: Wanted) -> Slice:
         return whole._replace(stop=whole.start)
     start, stop = max(whole.start, wanted.offsets.first), min(whole.stop, wanted.offsets.stop)
     written = wanted.written
+    archived = [piece for piece in whole.pieces if isinstance(piece, Stretch)]
+    if archived:
+        inside = tuple(piece for piece in archived if _may_hold(piece, written))
+        return whole._replace(start=start, stop=max(start, stop), pieces=inside)
     if written.is_bounded_below and start < stop:
         start = max(start, log.offset_at(written.first))
     if written.is_bounded_above and start < stop:
@@ -167,7 +193,13 @@ def _narrowed(whole: Slice, log: Log, wanted: Wanted) -> Slice:
     return whole._replace(start=min(start, whole.stop), stop=max(stop, min(start, whole.stop)))
 
 
-def _written_before(log: Log, pieces: Sequence[Piece], moment: int) -> int:
+def _may_hold(piece: Stretch, written: Span) -> bool:
+    """Whether messages of a file may have been written within that time."""
+    first, last = piece.file.written  # in microseconds, floored
+    return first * 1000 < written.stop and (last + 1) * 1000 > written.first
+
+
+def _written_before(log: Log, pieces: Sequence[Piece | Stretch], moment: int) -> int:
     """An offset from which on everything was written at `moment` or later.
 
     Within a segment times never decrease; between two they may, when the clock was set back. So this

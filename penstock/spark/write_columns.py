@@ -7,7 +7,7 @@
     topic       string                       unless the option `topic` says it for all rows
     timestamp   timestamp                    null: the time of writing
 
-Without a column `value` the whole row becomes the value, as JSON.
+Without a column `value` the whole row becomes the value, as JSON; but for `topic`, where that says it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HINTS = {
     "timestamp": "cast it: col('timestamp').cast('timestamp')",
 }
 #: What a message that was read has, and one that is written is given: left out without a word.
-_GIVEN_BY_THE_LOG = ("offset", "written_at", "producer_id", "group", "seqno", "codec")
+GIVEN_BY_THE_LOG = ("offset", "written_at", "producer_id", "group", "seqno", "codec")
 
 
 class Column(NamedTuple):
@@ -72,13 +72,13 @@ def shape(columns: Sequence[Column], *, topic_given: bool, key_column: str | Non
     for name, place in places.items():
         if name in _TYPES:
             _check_type(columns[place], name)
-        elif name not in _GIVEN_BY_THE_LOG:
+        elif name not in GIVEN_BY_THE_LOG:
             raise InvalidOption(
                 f"a message has no {columns[place].name!r}",
                 hint=f"columns: {', '.join(_TYPES)}; without `value` the whole row is stored as JSON",
             )
-    if not topic_given and "topic" not in places:
-        raise InvalidOption("which topic?", hint='.option("topic", "orders"), or a column `topic`')
+    if not topic_given:
+        _check_topic(columns, places)
     found = {name: places[name] for name in _TYPES if name in places}
     if topic_given:
         found.pop("topic", None)
@@ -99,16 +99,23 @@ def _row_as_json(
     columns: Sequence[Column], places: Mapping[str, int], *, topic_given: bool, key_column: str | None
 ) -> Shape:
     if not topic_given:
-        raise InvalidOption("which topic?", hint='.option("topic", "orders")')
+        _check_topic(columns, places)
+    topic = None if topic_given else places["topic"]
     if key_column is None:
-        return Shape(None)
+        return Shape(None, topic=topic)
     place = places.get(key_column.lower())
     if place is None:
         raise InvalidOption(
             f"keyColumn={key_column!r} is not a column", hint=f"columns: {', '.join(c.name for c in columns)}"
         )
     _check_type(columns[place], "key")
-    return Shape(None, key=place)
+    return Shape(None, key=place, topic=topic)
+
+
+def _check_topic(columns: Sequence[Column], places: Mapping[str, int]) -> None:
+    if "topic" not in places:
+        raise InvalidOption("which topic?", hint='.option("topic", "orders"), or a column `topic`')
+    _check_type(columns[places["topic"]], "topic")
 
 
 def _check_type(column: Column, role: str) -> None:

@@ -26,7 +26,11 @@ class Rows(NamedTuple):
 
 def rows(batch: pa.RecordBatch, shape: Shape) -> Rows:
     """The messages of a batch; raises for what no topic can store."""
-    made = {"value": _json(batch) if shape.value is None else _binary(batch.column(shape.value))}
+    made = {
+        "value": _json(_without(batch, shape.topic))
+        if shape.value is None
+        else _binary(batch.column(shape.value))
+    }
     if shape.key is not None:
         made["key"] = _key(batch.column(shape.key))
     if shape.headers is not None:
@@ -52,6 +56,10 @@ def check_values(values: pa.Array, limit: int, topic: str) -> None:
 
 def _binary(column: pa.Array) -> pa.Array:
     return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
+
+
+def _without(batch: pa.RecordBatch, place: int | None) -> pa.RecordBatch:
+    return batch if place is None else batch.drop_columns([batch.schema.names[place]])
 
 
 def _json(batch: pa.RecordBatch) -> pa.Array:

@@ -34,6 +34,11 @@ class Topics:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @property
+    def store_id(self) -> str:
+        """Of the store that these are the topics of."""
+        return self._database.store_id
+
     def names(self) -> list[str]:
         return [row[0] for row in self._database.rows("SELECT name FROM topics ORDER BY name")]
 

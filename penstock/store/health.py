@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from penstock.errors import PenstockError
-from penstock.log.tip import DISK_REFUSE, DISK_WARN
+from penstock.files import DISK_REFUSE, DISK_WARN
 from penstock.store.consumers import ConsumerStats
 from penstock.store.store import Store
 from penstock.store.topic import Topic

@@ -71,6 +71,8 @@ class PipelineRun:
 
     def __init__(self, store: Store, record: PipelineRecord, folder: str, lock: int) -> None:
         self.name = record.name
+        #: When the pipeline was made; one that was dropped and made anew is another.
+        self.created = record.created
         #: For whatever the pipeline keeps: `<store>/pipelines/<name>`.
         self.folder = folder
         #: Where a Spark query of it has its checkpoint.
@@ -182,6 +184,13 @@ def claim(
     except BaseException:
         os.close(lock)
         raise
+
+
+def refuse_running(store: Store, name: str) -> None:
+    """Raise `PipelineRunning` when some process has the pipeline now; for those who claim it later."""
+    if is_running(store, name):
+        record = store._pipelines.get(name)
+        raise PipelineRunning(name, None if record is None else record.run.pid)
 
 
 def listed(store: Store) -> list[Pipeline]:

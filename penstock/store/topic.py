@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Literal, NamedTuple
@@ -43,6 +44,7 @@ from penstock.topic.keyed import latest, require_index, rows_between, wanted
 from penstock.topic.outgoing import Value
 from penstock.topic.packing import allowed_codec, packing, refuse_codec
 from penstock.topic.partitions import NOBODY, Landed, Outgoing, Partitions
+from penstock.topic.past import past_of
 from penstock.topic.producer_writer import ProducerWriter
 from penstock.topic.retention import VacuumReport, vacuum
 from penstock.topic.routing import Partitioner
@@ -244,16 +246,25 @@ class Topic(Generic[V]):
     def scan(
         self, *, partition: int | None = None, start: Place = "earliest", stop: Place = "latest",
         key: Key = None, prefix: Prefix | None = None, columns: Sequence[str] | None = None,
+        history: str | os.PathLike[str] | None = None, storage_options: Mapping[str, str] | None = None,
     ) -> Scan[V]:  # fmt: skip
         """A lazy pass from `start` to `stop`, in constant memory; takes part in Arrow, DuckDB, Polars.
 
         `columns` names those that its Arrow batches shall have: fewer are quicker. `key` and `prefix` are
-        as for `read`.
+        as for `read`. With `history`, the topic's archive (a folder, or s3:// with `storage_options`), what
+        the log has no longer is read from there: "earliest" is then the archive's first message. Needs the
+        `arrow` extra; raises `NotATable`, `NotAnArchive` or `ForeignArchive` when it is not this topic's
+        archive.
         """
         if partition is not None:
             self._partitions.check(partition)
         asked = wanted(self._partitions, key, prefix)
-        return Scan(self._partitions, partition, start, stop, columns, self._decode, asked)
+        if asked is not None and history is not None:
+            raise InvalidOption(
+                "an archive has no index of keys", hint="leave out key and prefix, or history"
+            )
+        past = past_of(self._partitions, history, storage_options)
+        return Scan(self._partitions, partition, start, stop, columns, self._decode, asked, past)
 
     def reader(
         self, *, consumer: str | None = None, start: Place = "earliest",

@@ -20,7 +20,7 @@ from penstock.log.frame import RAW, Producer
 from penstock.log.log import Log
 from penstock.log.producers import Claim, Pair
 from penstock.message import Headers, Stored
-from penstock.options import KIB, MIB, PARTITIONS_MAX, Place, TopicOptions, spot, whole
+from penstock.options import KIB, MIB, PARTITIONS_MAX, Place, Spot, TopicOptions, spot, whole
 from penstock.state.consumers import Consumers
 from penstock.state.topics import TopicRecord, Topics
 from penstock.state.transactions import Transactions
@@ -175,7 +175,9 @@ class Partitions:
         if partition is not None:
             self.log(whole("partition", partition, 0, PARTITIONS_MAX))
 
-    def begin(self, partition: int, place: Place, now_ns: int) -> int:
+    def begin(
+        self, partition: int, place: Place, now_ns: int, resolve: Callable[[Log, Spot], int] = Log.resolve
+    ) -> int:
         """The offset at which reading from `place` begins in a partition.
 
         Raises `OffsetAhead` beyond the end: nobody could tell waiting there from waiting for nothing.
@@ -184,7 +186,7 @@ class Partitions:
             for number in place:
                 self.check(number)
         log = self.log(partition)
-        offset = log.resolve(spot(place, partition, now_ns))
+        offset = resolve(log, spot(place, partition, now_ns))
         end = log.bounds().end
         if offset > end:
             raise OffsetAhead(

@@ -1,4 +1,4 @@
-"""Writes the golden folder. Run by hand, only when the format version changes:
+"""Writes the golden folders. Run by hand, only when the format version changes:
 
 python -m tests.compat.make_golden
 """
@@ -11,10 +11,12 @@ from penstock.log import encode, frame, segment
 from penstock.log.frame import Producer
 from penstock.log.log import Log
 from penstock.options import TopicOptions
+from tests.compat import delay_bytes
 
 GOLDEN = Path(__file__).parent / "golden" / "partition"
 #: The same of a topic with index="key".
 KEYED = Path(__file__).parent / "golden" / "keyed"
+GOLDEN_DELAY = Path(__file__).parent / "golden" / "delay"
 
 
 class FixedFiles(Files):
@@ -64,6 +66,15 @@ def main() -> None:
         log.tidy()
         log.close()
         (folder / "vacuum").unlink(missing_ok=True)
+    make_delay(GOLDEN_DELAY)
+
+
+def make_delay(folder: Path) -> None:
+    """Waiting messages, by hand."""
+    for name, data in delay_bytes.FILES.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
 
 
 if __name__ == "__main__":

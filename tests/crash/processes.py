@@ -15,11 +15,11 @@ ROOT = Path(__file__).parents[2]
 class Worker:
     """A process, and what it said before it ended."""
 
-    def __init__(self, job: str, *arguments: str, out: str) -> None:
+    def __init__(self, job: str, *arguments: str, out: str, jobs: str = "tests.crash.workers") -> None:
         self._out = out
         with open(out, "ab") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.crash.workers", job, *arguments],
+                [sys.executable, "-m", jobs, job, *arguments],
                 cwd=ROOT,
                 stdout=file,
                 stderr=subprocess.PIPE,

@@ -8,7 +8,7 @@ import pytest
 
 import penstock
 from penstock.errors import DiskFull
-from penstock.log.tip import DISK_REFUSE
+from penstock.files import DISK_REFUSE
 from tests.crash.hostile import HostileFiles, nth
 from tests.crash.tracing import FIRST_BOOT, BootFiles
 

@@ -9,6 +9,7 @@ import pytest
 import penstock
 from penstock.spark import jobs
 from penstock.spark.pipelines.archive import archive
+from tests.lake.past import Kept, Made, make, opened
 
 
 def spread_here(spark, function, work):
@@ -37,3 +38,15 @@ def run(store: penstock.Store, table: Path, monkeypatch: pytest.MonkeyPatch) -> 
         return archive(store.path, topic, into, spark=object(), **options)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return make(tmp_path_factory.mktemp("past"))
+
+
+@pytest.fixture
+def past(made: Made, tmp_path: Path) -> Iterator[Kept]:
+    """A small topic whose archives are there for every position."""
+    with opened(made, tmp_path) as kept:
+        yield kept

@@ -33,6 +33,7 @@ def batch(offsets: Sequence[int], *, partition: int = 0, written: Sequence[int] 
         "headers": pa.array(
             [[("n", b"%d" % at)] if at % 2 else None for at in offsets], pa.map_(pa.string(), pa.binary())
         ),
+        "headers_text": pa.array([[True] if at % 2 else None for at in offsets], pa.list_(pa.bool_())),
         "producer_id": pa.array([None] * count, pa.string()),
         "group": pa.array([None] * count, pa.string()),
         "seqno": pa.array(offsets, pa.int64()),

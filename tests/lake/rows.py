@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 
 import penstock
+from penstock import arrow
 from penstock.lake import layout, reading
 from penstock.lake.layout import RAW_SCHEMA
 from penstock.lake.storage import storage
 from penstock.lake.table import open_archive
 
 _TIMES = ("timestamp", "written_at")
-_COLUMNS = tuple(name for name in RAW_SCHEMA.names if name != "date" and not name.endswith("_nanos"))
+_COLUMNS = tuple(name for name in RAW_SCHEMA.names if name in arrow.schema().names)
 
 
 def of_log(topic: penstock.Topic) -> list[dict]:

@@ -108,7 +108,18 @@ def test_a_vacuumed_file_is_told(tmp_path):
     place = storage(tmp_path)
     (file,) = write([batch([0])], target(place))
     place.delete([file.path])
-    with pytest.raises(penstock.Unavailable, match="look again"):
+    with pytest.raises(penstock.NotATable, match=r"\S+ does not see the table .*it was deleted"):
+        next(read(place, file))
+    (tmp_path / "_delta_log").mkdir()
+    with pytest.raises(penstock.Unavailable, match="run it again"):
+        next(read(place, file))
+
+
+def test_a_damaged_file_is_told(tmp_path):
+    place = storage(tmp_path)
+    (file,) = write([batch([0])], target(place))
+    (tmp_path / file.path).write_bytes(b"PAR1 and nothing else PAR1")
+    with pytest.raises(penstock.DataError, match=rf"{file.path} of the table .* is damaged"):
         next(read(place, file))
 
 

@@ -15,7 +15,7 @@ def test_blocks_print_what_the_page_says(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("penstock.spark.pipelines.archive.session", lambda master: object())
     monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall(PAGE.read_text())
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     names: dict[str, object] = {}
     for code, output in blocks:
         exec(code, names)

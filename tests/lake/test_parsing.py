@@ -108,7 +108,7 @@ def test_two_neighbours_never_share_a_row():
 def test_other_columns_stay_as_they_were():
     given = batch(range(10))
     found = Parser(in_files(json_schema(FIELDS))).divided(given)
-    kept = [name for name in in_files(RAW_SCHEMA).names if name != "value"]
+    kept = [name for name in in_files(RAW_SCHEMA).names if name not in ("value", "headers_text")]
     assert found.select(kept) == given.select(kept)
     assert found.schema == in_files(json_schema(FIELDS))
 

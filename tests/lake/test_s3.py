@@ -1,6 +1,7 @@
 """Archives in S3: the same table, the same promises."""
 
 import os
+import pickle
 
 import polars
 import pytest
@@ -9,6 +10,7 @@ from deltalake import DeltaTable
 import penstock
 from penstock.lake.storage import storage
 from penstock.lake.table import Span, open_archive
+from tests.lake.past import slices, streamed, table_of, write_all_kinds
 from tests.lake.rows import of_log, of_table
 from tests.s3 import s3_server
 
@@ -44,6 +46,27 @@ def test_a_stale_committer_is_refused_in_s3_too(store, run, s3):
     with pytest.raises(penstock.ConflictError):
         theirs.append([], {0: Span(10, 20)})
     assert open_archive(place).next_offset(0) == 20
+
+
+def test_history_in_s3_is_one_with_the_log(store, run, s3, caplog):
+    """The secrets travel with the slices, and are in no text."""
+    topic = store.create_topic("orders", partitions=3)
+    write_all_kinds(topic, 1)
+    before = list(topic.scan().messages())
+    into = s3.table("orders")
+    run(into=into, storage_options=s3.options)
+    rows = table_of(slices(store))
+    for trimmed in (5, 12):
+        topic._partitions.log(1).trim(trimmed)
+        options = {"history": into} | {f"history.{name}": value for name, value in s3.options.items()}
+        for plan in (slices, streamed):
+            planned = plan(store, **options)
+            assert table_of(pickle.loads(pickle.dumps(planned))).equals(rows)
+            assert "penstock-secret" not in repr(planned)
+        assert list(topic.scan(history=into, storage_options=s3.options).messages()) == before
+    with pytest.raises(penstock.Unavailable) as told:
+        slices(store, **options | {"history.AWS_SECRET_ACCESS_KEY": "hush-hush"})
+    assert "hush" not in str(told.value) + caplog.text
 
 
 def test_wrong_keys_are_told_without_the_secret(store, run, s3):

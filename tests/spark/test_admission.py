@@ -35,7 +35,7 @@ def test_position_beyond_the_end_waits():
 
 def test_what_retention_took_is_named_and_passed_over():
     extents = {A: Extent(7, 10), B: Extent(5, 5), C: Extent(2, 3)}
-    assert losses({A: 4, B: 5}, extents) == [Loss(*A, 4, 7), Loss(*C, 0, 2)]
+    assert losses({A: 4, B: 5}, extents, {}) == [Loss(*A, 4, 7), Loss(*C, 0, 2)]
     assert available({A: 4, B: 3}, extents, {}) == [Reading(A, 7, 10), Reading(B, 5, 5), Reading(C, 2, 3)]
     assert str(Loss(*A, 4, 7)) == "'orders' partition 0, offsets 4 to 6"
 

@@ -9,12 +9,13 @@ import pytest
 
 import penstock
 from penstock.spark import batches
+from tests.lake import past
 from tests.spark.test_slices import ALL, fill, plan
 
 PROGRAM = dedent(
     """
     import sys
-    sys.modules["msgspec"] = None  # whoever imports it fails
+    sys.modules["msgspec"] = sys.modules["deltalake"] = None  # whoever imports them fails
     import pickle
     import pyspark_penstock
     with open(sys.argv[1], "rb") as file:
@@ -27,6 +28,17 @@ PROGRAM = dedent(
 )
 
 
+def read_elsewhere(slices, folder) -> list[str]:
+    """What an executor that has nothing but pyarrow says: how many rows, and what it should not load."""
+    (folder / "plan").write_bytes(pickle.dumps((slices, ALL)))
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(folder / "plan")],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
 def test_only_the_standard_library_and_pyarrow_are_imported(store, tmp_path):
     """Also for frames of every shape; `msgspec`, the only dependency of the base install, is not needed."""
     pytest.importorskip("pyspark")
@@ -34,13 +46,16 @@ def test_only_the_standard_library_and_pyarrow_are_imported(store, tmp_path):
     fill(topic, 100)
     topic.write_many([b"x"] * 500, headers=[{"a": "b"}] * 500)
     store.flush_housekeeping()
-    (tmp_path / "plan").write_bytes(pickle.dumps((plan(store), ALL)))
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path / "plan")],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["600", "[]"]
+    assert read_elsewhere(plan(store), tmp_path) == ["600", "[]"]
+
+
+def test_files_of_an_archive_are_read_with_pyarrow_alone(tmp_path):
+    pytest.importorskip("pyspark")
+    made = past.make(tmp_path)
+    with past.opened(made, tmp_path / "copy") as kept:
+        kept.trim(7)
+        planned = past.slices(kept.store, history=str(kept.growing))
+    assert read_elsewhere(planned, tmp_path) == ["36", "[]"]
 
 
 def test_executor_that_does_not_see_the_folder_names_its_host_and_the_path(store, tmp_path):

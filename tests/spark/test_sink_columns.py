@@ -66,7 +66,8 @@ def test_topic_must_come_from_somewhere():
     with pytest.raises(InvalidOption, match="which topic"):
         shape_of("value binary", topic_given=False)
     with pytest.raises(InvalidOption, match="which topic"):
-        shape_of("id bigint; topic string", topic_given=False)
+        shape_of("id bigint", topic_given=False)
+    assert shape_of("id bigint; topic string", topic_given=False) == Shape(None, topic=1)
     with pytest.raises(InvalidOption, match="'topic' is int, not string"):
         shape_of("value binary; topic int", topic_given=False)
 

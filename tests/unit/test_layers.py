@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 LAYERS = (
     {
         "arrow",
+        "checksum",
         "clock",
         "codecs",
         "errors",

@@ -20,7 +20,7 @@ from penstock.lake.layout import RAW_SCHEMA, Kind, LakeFile, in_files
 from penstock.lake.storage import Storage
 from penstock.lake.writing import Target
 from penstock.spark import batches
-from penstock.spark.planning import Slice
+from penstock.spark.planning import Slice, part
 
 logger = logging.getLogger("penstock.spark")
 
@@ -75,13 +75,8 @@ def _readable(planned: Slice) -> Iterator[pa.RecordBatch]:
             raise
         logger.warning("passed over: %s", error)
         damaged = max(error.first, behind)
-        yield from _readable(_part(planned, behind, damaged))
-        yield from _readable(_part(planned, max(error.stop, damaged + 1), planned.stop))
-
-
-def _part(planned: Slice, start: int, stop: int) -> Slice:
-    inside = tuple(each for each in planned.pieces if each.base < stop and start < each.stop)
-    return planned._replace(start=start, stop=stop, pieces=inside if start < stop else ())
+        yield from _readable(part(planned, behind, damaged))
+        yield from _readable(part(planned, max(error.stop, damaged + 1), planned.stop))
 
 
 def _shaped(rows: Iterator[pa.RecordBatch], work: Filling) -> Iterator[pa.RecordBatch]:

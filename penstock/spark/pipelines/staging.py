@@ -19,6 +19,7 @@ from penstock.log.shelf import Staged
 from penstock.spark.jobs import Failed
 from penstock.spark.planning import Slice
 from penstock.spark.segments import FramePart, parts
+from penstock.spark.singles import Singles
 from penstock.spark.task import unseen
 from penstock.topic.copying import Copying
 from penstock.topic.marks import Marks
@@ -71,11 +72,11 @@ def stage(job: Job) -> Done:
 
 
 def _runs(planned: Slice) -> Iterator[tuple[int, Run]]:
-    """Everything of a slice, each run with its first offset."""
+    """Everything of a slice of the log, each run with its first offset; no archive is planned here."""
     for part in parts(planned):
         if isinstance(part, FramePart):
             yield part.frame.head.base + part.first, FrameRun(part.frame, part.first, part.stop)
-        else:
+        elif isinstance(part, Singles):
             yield part.first, LooseRun(part.keys, part.values, part.created, part.written)
 
 

@@ -1,0 +1,1 @@
+"""Files of waiting messages: a chain for each delay, and who hands out what is due. Knows no topic."""

@@ -1,0 +1,254 @@
+"""Waiting messages as bytes: `u64 due | 16-byte id | uvarint topic | uvarint attempts | uvarint data`.
+
+`due` is when the record is due in its file, which decides its place there. Where the message waits on after
+that (a wait between two rungs), the data begins with the milliseconds that are left, as a uvarint; mostly
+that is one 0.
+
+Batches are encoded and decoded as columns where they are alike: a thousand records of one topic and one
+length cost a tenth of a thousand single ones.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import lru_cache
+from itertools import accumulate, repeat
+from typing import Any, NamedTuple, TypeVar
+
+from penstock.delay import uvarint
+from penstock.delay.ladder import checked_wait
+from penstock.errors import InvalidOption, MessageTooLarge, WrongType
+from penstock.options import KIB, MIB
+
+_DUE = struct.Struct("<Q")
+_HEAD = struct.Struct("<Q16s")
+ID_BYTES = 16
+TOPIC_BYTES_MAX = 4 * KIB
+DATA_BYTES_MAX = 16 * MIB
+ATTEMPTS_MAX = 2**63 - 1
+#: So much is covered by one checksum, unless a single record is longer.
+BLOCK_BYTES = 256 * KIB
+
+R = TypeVar("R")
+#: Called with (due, rest, id, topic, attempts, data, byte); `due` is the final one, `rest` what of it is
+#: waited for after the record was due in its file.
+Make = Callable[[int, int, bytes, str, int, bytes, int], R]
+
+
+class Entry(NamedTuple):
+    """A message to be stored: due in so many milliseconds from now."""
+
+    wait_ms: int
+    #: 16 bytes that tell messages apart; a UUID mostly. Nobody looks at them here.
+    id: bytes
+    #: Whom it is for; any text.
+    topic: str
+    #: How often it was tried.
+    attempts: int
+    data: bytes
+
+
+class Record(NamedTuple):
+    """A waiting message, as it is seen without taking it."""
+
+    #: When it is to be handed out, in milliseconds since 1970.
+    due: int
+    id: bytes
+    topic: str
+    attempts: int
+    data: bytes
+
+
+class Block(NamedTuple):
+    """Records under one checksum, each without its due time, which is known when they are written."""
+
+    tails: list[bytes]
+    #: The bytes of all of it.
+    size: int
+
+    def at(self, due: int) -> bytes:
+        """The block as it is written when all its records are due at one time."""
+        begin = _DUE.pack(due)
+        return begin + begin.join(self.tails)
+
+    def begins(self) -> Iterator[int]:
+        """Where each record begins, from the beginning of the block."""
+        return accumulate((_DUE.size + len(tail) for tail in self.tails[:-1]), initial=0)
+
+
+class Columns(NamedTuple):
+    """Entries, column by column: what is alike is seen, and done, at once."""
+
+    waits: tuple[int, ...]
+    ids: tuple[bytes, ...]
+    topics: tuple[str, ...]
+    attempts: tuple[int, ...]
+    datas: tuple[bytes, ...]
+    lengths: tuple[int, ...]
+
+
+def columns(entries: Iterable[Entry]) -> Columns | None:
+    """None when there are no entries."""
+    rows = list(entries)
+    if not rows:
+        return None
+    waits, ids, topics, attempts, datas = zip(*rows, strict=True)
+    return Columns(waits, ids, topics, attempts, datas, tuple(map(len, datas)))
+
+
+def some_columns(entries: Iterable[Entry]) -> Columns:
+    """The same where it is known that there are some."""
+    found = columns(entries)
+    assert found is not None
+    return found
+
+
+def check(entries: Columns) -> None:
+    """Refuse what cannot be stored; nothing was stored then."""
+    for wait in _distinct(entries.waits):
+        checked_wait("wait", wait)
+    if set(map(type, entries.ids)) != {bytes} or set(map(len, entries.ids)) != {ID_BYTES}:
+        raise InvalidOption("an id is not 16 bytes", hint="uuid.uuid4().bytes makes one")
+    for topic in _distinct(entries.topics):
+        if not isinstance(topic, str):
+            raise WrongType(f"a topic is a str, not {type(topic).__name__}")
+        if len(_utf8(topic)) > TOPIC_BYTES_MAX:
+            raise InvalidOption(f"a topic of {len(_utf8(topic))} bytes: {TOPIC_BYTES_MAX} are allowed")
+    for number in _distinct(entries.attempts):
+        if type(number) is not int or not 0 <= number <= ATTEMPTS_MAX:
+            raise InvalidOption(f"attempts={number!r} is not a count")
+    if set(map(type, entries.datas)) != {bytes}:
+        raise WrongType("data takes bytes")
+    if max(entries.lengths) > DATA_BYTES_MAX:
+        raise MessageTooLarge(f"data of {max(entries.lengths)} bytes: {DATA_BYTES_MAX} are allowed")
+
+
+def blocks(entries: Columns, rung_ms: int) -> list[Block]:
+    """Checked entries as blocks of one rung; what they wait beyond it is their rest."""
+    waits, ids, topics, attempts, datas, lengths = entries
+    middles: Iterable[bytes]
+    if len(_distinct(waits)) == len(_distinct(topics)) == len(_distinct(attempts)) == 1:
+        rest = waits[0] - rung_ms
+        by_length = {length: _middle(topics[0], attempts[0], length, rest) for length in _distinct(lengths)}
+        middles = map(by_length.__getitem__, lengths)
+    else:
+        kinds = tuple(zip(topics, attempts, lengths, (wait - rung_ms for wait in waits), strict=True))
+        by_kind = {kind: _middle(*kind) for kind in set(kinds)}
+        middles = map(by_kind.__getitem__, kinds)
+    return list(_split(list(map(b"".join, zip(ids, middles, datas, strict=True)))))
+
+
+def _middle(topic: str, attempts: int, length: int, rest: int) -> bytes:
+    name, left = _utf8(topic), uvarint.encode(rest)
+    return b"".join((
+        uvarint.encode(len(name)), name, uvarint.encode(attempts), uvarint.encode(len(left) + length), left,
+    ))  # fmt: skip
+
+
+def _split(tails: list[bytes]) -> Iterator[Block]:
+    """Runs that are as long as a block may be."""
+    total = sum(map(len, tails)) + _DUE.size * len(tails)
+    if total <= BLOCK_BYTES:
+        yield Block(tails, total)
+        return
+    begin = total = 0
+    for place, tail in enumerate(tails):
+        size = _DUE.size + len(tail)
+        if total and total + size > BLOCK_BYTES:
+            yield Block(tails[begin:place], total)
+            begin, total = place, 0
+        total += size
+    yield Block(tails[begin:], total)
+
+
+def decode(data: bytes, at: int, count: int | None, make: Make[R]) -> list[R]:
+    """The records of whole, checked blocks that lie from byte `at` of their file on.
+
+    `count` is how many there are, when that is known. ValueError: the bytes are not just whole records.
+    """
+    try:
+        if count is not None and count > 1 and (alike := _decode_alike(data, at, count, make)) is not None:
+            return alike
+        return _decode_each(data, at, make)
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise ValueError("not a sequence of records") from error
+
+
+def _decode_alike(data: bytes, at: int, count: int, make: Make[R]) -> list[R] | None:
+    """The same for records that differ only in due time, id and data, and not in length."""
+    topic, attempts, behind = _parse_kind(data, _HEAD.size)
+    begin, stop, rest = _parse_data(data, behind)
+    if stop * count != len(data):
+        return None
+    fields = _alike(begin - _HEAD.size, stop - begin, count).unpack(data)
+    dues: Iterable[Any]
+    dues, ids, middles, datas = fields[0::4], fields[1::4], fields[2::4], fields[3::4]
+    if middles.count(middles[0]) != count:
+        return None
+    if rest:
+        dues = [due + rest for due in dues]
+    places = range(at, at + len(data), stop)
+    return list(map(make, dues, repeat(rest), ids, repeat(topic), repeat(attempts), datas, places))
+
+
+@lru_cache(maxsize=8)
+def _alike(middle: int, length: int, count: int) -> struct.Struct:
+    """So many records of one shape as one struct: half the time of one after another."""
+    return struct.Struct("<" + f"Q16s{middle}s{length}s" * count)
+
+
+def _decode_each(data: bytes, at: int, make: Make[R]) -> list[R]:
+    found: list[R] = []
+    add, unpack, starts, head = found.append, _HEAD.unpack_from, data.startswith, _HEAD.size
+    place, stop = 0, len(data)
+    before, topic, attempts = b"", "", 0
+    while place < stop:
+        due, record_id = unpack(data, place)
+        begin = place + head
+        if not before or not starts(before, begin):  # mostly topic and attempts are those of the one before
+            topic, attempts, behind = _parse_kind(data, begin)
+            before = data[begin:behind]
+        begin += len(before)
+        length, high = data[begin], data[begin + 1]
+        if length >= 0x80 > high and not data[begin + 2]:  # by hand what is most frequent: no rest, some size
+            end = begin + 2 + (length & 0x7F | high << 7)
+            begin += 3
+            rest = 0
+        else:
+            begin, end, rest = _parse_data(data, begin)
+        if end > stop:
+            raise ValueError("a record goes beyond the end")
+        add(make(due + rest, rest, record_id, topic, attempts, data[begin:end], at + place))
+        place = end
+    return found
+
+
+def _parse_kind(data: bytes, at: int) -> tuple[str, int, int]:
+    """(topic, attempts, byte behind them) of the record whose id ends at a byte."""
+    length, at = uvarint.decode(data, at)
+    stop = at + length
+    attempts, behind = uvarint.decode(data, stop)
+    return data[at:stop].decode(), attempts, behind
+
+
+def _parse_data(data: bytes, at: int) -> tuple[int, int, int]:
+    """(first byte of the data, byte behind it, rest) of the record whose data's length begins at a byte."""
+    length, at = uvarint.decode(data, at)
+    stop = at + length
+    rest, at = uvarint.decode(data, at)
+    if at > stop:
+        raise ValueError("a record without its rest")
+    return at, stop, rest
+
+
+def _distinct(values: tuple[R, ...]) -> Collection[R]:
+    """Each value once; mostly all are the same, which is found faster than by hashing them."""
+    return values[:1] if values.count(values[0]) == len(values) else set(values)
+
+
+def _utf8(topic: str) -> bytes:
+    try:
+        return topic.encode()
+    except UnicodeEncodeError:
+        raise InvalidOption("a topic holds a lone surrogate and cannot be stored as UTF-8") from None

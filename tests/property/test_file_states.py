@@ -1,0 +1,138 @@
+"""States of files of waiting messages: any snapshot with any torn log is the state at some point."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.delay import records, uvarint
+from penstock.delay.states import (
+    READING,
+    WRITING,
+    Change,
+    FileState,
+    Kind,
+    StateId,
+    decode_changes,
+    decode_snapshot,
+    encode_change,
+    encode_snapshot,
+    fold,
+)
+
+numbers = st.integers(0, 2**63)
+
+
+@st.composite
+def histories(draw):
+    """Changes as they happen; ids grow, the clock does not always."""
+    last, changes, known, made = StateId(draw(numbers) >> 8, 0), [], {}, 0
+    for _ in range(draw(st.integers(0, 25))):
+        last = last.following(draw(numbers) >> 8)
+        kinds = list(Kind) if known else [Kind.CREATE]
+        kind = draw(st.sampled_from(kinds))
+        name = (
+            f"30@2022042817-{made + 1:012d}.data"
+            if kind is Kind.CREATE
+            else draw(st.sampled_from(sorted(known)))
+        )
+        if kind is Kind.CREATE:
+            made += 1
+            change = Change(kind, last, name, draw(numbers) >> 2, draw(numbers) >> 2)
+            known[name] = True
+        elif kind in (Kind.STOP_WRITING, Kind.SHIFT):
+            change = Change(kind, last, name, draw(st.integers(0, 2**40)))
+        else:
+            change = Change(kind, last, name)
+            if kind is Kind.DELETE:
+                del known[name]
+        changes.append(change)
+    return changes
+
+
+def naive(changes):
+    """The same by hand."""
+    files = {}
+    for kind, state_id, name, first, second in changes:
+        if kind is Kind.CREATE:
+            files[name] = [state_id, WRITING, 0, 0, first + second]
+            continue
+        if kind is Kind.DELETE:
+            del files[name]
+            continue
+        files[name][0] = state_id
+        if kind is Kind.STOP_WRITING:
+            files[name][1] &= READING
+            files[name][3] = first
+        elif kind is Kind.OPEN_FOR_READING:
+            files[name][1] |= READING
+        else:
+            files[name][2] += first
+    return {name: FileState(name, *fields) for name, fields in files.items()}
+
+
+@given(histories(), st.data())
+def test_a_snapshot_and_what_is_left_of_the_log_are_the_state_at_some_point(changes, data):
+    """S003-15, S003-16: whatever the snapshot has seen, and wherever the log is torn."""
+    cut = data.draw(st.integers(0, len(changes)))
+    snapshot = encode_snapshot(fold({}, changes[:cut]).values())
+    entries = [encode_change(change) for change in changes[cut:]]
+    log = b"".join(entries)
+    torn = data.draw(st.integers(0, len(log)))
+    garbage = data.draw(st.binary(max_size=30))
+    seen = changes[cut - 1].id if cut else StateId(0, 0)
+    found = list(decode_changes(log[:torn] + garbage if torn < len(log) else log, seen))
+    whole = next((n for n in range(len(entries), -1, -1) if sum(map(len, entries[:n])) <= torn), 0)
+    assert len(found) >= whole
+    kept = [change for change, _ in found][:whole]
+    assert fold(decode_snapshot(snapshot), kept) == naive(changes[: cut + whole])
+
+
+@given(histories())
+def test_changes_and_snapshots_come_back_as_they_were(changes):
+    data = b"".join(map(encode_change, changes))
+    assert [change for change, _ in decode_changes(data, StateId(0, 0))] == changes
+    states = fold({}, changes)
+    assert decode_snapshot(encode_snapshot(states.values())) == states
+
+
+@given(histories(), st.data())
+def test_a_flipped_bit_in_the_log_is_never_taken_for_a_change(changes, data):
+    log = bytearray(b"".join(map(encode_change, changes)))
+    if log:
+        log[data.draw(st.integers(0, len(log) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        found = [change for change, _ in decode_changes(bytes(log), StateId(0, 0))]
+        assert found == changes[: len(found)]
+        assert len(found) < len(changes)
+
+
+@given(st.integers(0, 2**64))
+def test_uvarints_come_back(number):
+    data = b"x" + uvarint.encode(number) + b"y"
+    assert uvarint.decode(data, 1) == (number, len(data) - 1)
+
+
+entry = st.builds(
+    records.Entry,
+    st.sampled_from([1000, 1001, 4999]),
+    st.binary(min_size=16, max_size=16),
+    st.sampled_from(["", "orders", "ö" * 100]),
+    st.sampled_from([0, 1, 127, 128, 2**40]),
+    st.one_of(st.just(bytes(200)), st.binary(max_size=300)),
+)
+
+
+@given(st.lists(entry, min_size=1, max_size=30))
+def test_records_come_back_as_they_were_however_alike(entries):
+    """S003-06."""
+    found, at = [], 0
+    for block in records.blocks(records.columns(entries), 1000):
+        data = block.at(77)
+        assert len(data) == block.size
+        places = [at + begin for begin in block.begins()]
+        decoded = records.decode(data, at, len(block.tails), lambda *row: row)
+        assert decoded == records.decode(data, at, None, lambda *row: row)
+        assert [row[-1] for row in decoded] == places
+        found += decoded
+        at += len(data)
+    assert [row[:-1] for row in found] == [
+        (77 + e.wait_ms - 1000, e.wait_ms - 1000, e.id, e.topic, e.attempts, e.data) for e in entries
+    ]
