@@ -47,6 +47,7 @@ def push_once(store: Store, events: Events, push: Push, *, key: str, who: str, b
     digest = hashlib.sha256(body).hexdigest()
     notes = store.create_topic(f"{events.topic}.pushes", exists_ok=True, **_OPTIONS)
     with _turn(store.path):
+        _settle(notes)
         found = notes.latest(name)
         if found is not None:
             note = msgspec.json.decode(found.value or b"", type=_Note)
@@ -75,6 +76,7 @@ def _signed(push: Push, name: bytes) -> Sequence[Mapping[str, bytes]]:
 def _found_again(store: Store, events: Events, push: Push, name: bytes, noted_at: int) -> int:
     """The id of the first event; whoever pushed it died before it could note it."""
     topic = store.topic(events.topic)
+    _settle(topic)
     log = topic._partitions.log(0)
     # The transaction's parts are stored one after the other; a minute is more than that takes.
     start = log.offset_at(noted_at - 60 * 10**9)
@@ -82,6 +84,13 @@ def _found_again(store: Store, events: Events, push: Push, name: bytes, noted_at
         if message.headers.get(HEADER) == name:
             return int(message.offset) + 1
     raise AlreadyCommitted("these events were pushed before and have expired", hint="go on")
+
+
+def _settle(topic: Topic) -> None:
+    """See what a process had committed when it died: its parts come in one after the other."""
+    log = topic._partitions.log(0)
+    log.finish_transactions()
+    log.sync_all()
 
 
 @contextmanager
