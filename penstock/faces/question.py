@@ -83,7 +83,7 @@ class Question:
             except OffsetTrimmed as trimmed:
                 self._miss("retention", self._next, trimmed.first)
                 continue
-            except Closed:
+            except (Closed, OSError):  # its files may be closed while one looks
                 self._partitions.require_open()  # knows why: store closed, or topic dropped
                 raise
             if messages:
