@@ -46,6 +46,9 @@ class Stream(Protocol):
     def lost(self) -> None:
         """The connection has ended."""
 
+    def ended(self, error: PenstockError) -> None:
+        """Something went wrong: say so in a way that fits, and end."""
+
     def let_go(self) -> None:
         """The server ends: say goodbye."""
 
@@ -172,7 +175,10 @@ class Connection(asyncio.Protocol):
             self._turn()
 
     def refuse(self, error: PenstockError) -> None:
-        """Answer the present request with an error."""
+        """Answer the present request with an error; a stream that has begun is told in its own way."""
+        if self._parser is None and self.stream is not None:
+            self.stream.ended(error)
+            return
         self.reply(status_of(error), error_body(error), error_headers(error))
 
     def become(self, stream: Stream, head: bytes, first_time: int) -> None:

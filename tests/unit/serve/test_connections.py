@@ -10,7 +10,7 @@ pytest.importorskip("httptools")
 
 from penstock.serve import limits
 from penstock.serve.http import Connection
-from penstock.serve.replies import Request
+from penstock.serve.replies import Refusal, Request
 from penstock.serve.wheel import Wheel
 
 
@@ -145,6 +145,23 @@ def test_who_does_not_read_answers_gets_no_more_of_them():
     assert (host.asked, transport.paused) == ([], True)
     connection.resume_writing()
     assert (statuses(transport), transport.paused) == ([200] * 5, False)
+
+
+class Streaming:
+    def __init__(self):
+        self.errors = []
+
+    def ended(self, error):
+        self.errors.append(error)
+
+
+def test_what_fails_when_a_stream_has_begun_is_not_told_by_http():
+    connection, transport = connected(Host(later=True))
+    connection.data_received(b"GET /a HTTP/1.1\r\n\r\n")
+    stream, error = Streaming(), Refusal(503, "the topic was dropped")
+    connection.become(stream, b"101", 2000)
+    connection.refuse(error)
+    assert (stream.errors, transport.sent) == ([error], b"101")
 
 
 def test_too_many_connections_are_told_so():
