@@ -2,7 +2,7 @@
 # Everything is installed into .venv; nothing else on the machine is touched.
 
 PYTHON ?= python3
-EXTRAS := arrow,cli,codecs,spark,dev
+EXTRAS := arrow,cli,codecs,server,spark,dev
 BIN    := .venv/bin
 READY  := .venv/.ready
 PEERS  := .venv/.peers

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any, Literal
 
 #: Units of which less is better; of all others (rates) more is.
-COSTS = ("s", "ms", "µs", "MB")
+COSTS = ("s", "ms", "µs", "KB", "MB")
 Samples = tuple[float, ...]
 Status = Literal["ok", "short", "info", "skipped", "failed"]
 

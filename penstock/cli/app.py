@@ -10,11 +10,12 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import __version__
-from penstock.cli import consumer, failures, output, pipeline, topic
+from penstock.cli import consumer, events, failures, output, pipeline, topic
 from penstock.cli.arguments import StoreOption, flag
 from penstock.cli.failures import Exit
 from penstock.cli.read import read
 from penstock.cli.run import run as run_pipeline
+from penstock.cli.serve import serve
 from penstock.cli.status import status
 from penstock.cli.vacuum import vacuum
 from penstock.cli.verify import verify
@@ -29,7 +30,9 @@ Try: [bold]penstock write orders paid --key customer-7[/], then [bold]penstock r
 The store is a folder, ./penstock-data unless you say otherwise; any number of programs may use it.
 """
 
-_ORDER = ("write", "read", "topic", "consumer", "pipeline", "run", "status", "vacuum", "verify")
+_ORDER = (
+    "write", "read", "topic", "consumer", "pipeline", "run", "events", "serve", "status", "vacuum", "verify",
+)  # fmt: skip
 
 
 class _Verbs(TyperGroup):
@@ -56,6 +59,8 @@ app.add_typer(topic.app, name="topic", rich_help_panel="Topics and consumers")
 app.add_typer(consumer.app, name="consumer", rich_help_panel="Topics and consumers")
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel="Pipelines")
 app.command("run", rich_help_panel="Pipelines")(run_pipeline)
+app.add_typer(events.app, name="events", rich_help_panel="Live events")
+app.command(rich_help_panel="Live events")(serve)
 app.command(rich_help_panel="Health")(status)
 app.command(rich_help_panel="Health")(vacuum)
 app.command(rich_help_panel="Health")(verify)

@@ -14,7 +14,7 @@ The log is the only memory: nobody has a queue, and a wake-up that is lost delay
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -29,8 +29,8 @@ from penstock.wake import Bell
 
 #: How long a subscriber waits unless it says otherwise: mobile networks bear that (S002-24).
 WAIT_S = 25.0
-#: Stores values under keys, side by side, all or none; returns the first offset.
-Append = Callable[[Sequence[bytes], Sequence[bytes]], int]
+#: Stores values under keys, with headers if there are any, side by side, all or none; the first offset.
+Append = Callable[[Sequence[bytes], Sequence[bytes], Sequence[Mapping[str, bytes] | None] | None], int]
 
 
 class Events:
@@ -61,8 +61,7 @@ class Events:
     def push_many(self, events: Iterable[tuple[Key, Any]]) -> Pushed:
         """Store several events, all or none, with ids one after the other."""
         pairs = stored_pairs(events)
-        first = self._append([data for _, data in pairs], [key for key, _ in pairs]) + 1
-        return Pushed(self.epoch, first, first + len(pairs) - 1)
+        return self._push([key for key, _ in pairs], [data for _, data in pairs])
 
     def subscribe(
         self, keys: str | Sequence[Key] = (), cursor: str | None = None, timeout: Duration = WAIT_S, *,
@@ -93,6 +92,14 @@ class Events:
 
     def __repr__(self) -> str:
         return f"<Events {self.topic}>"
+
+    def _push(
+        self, keys: Sequence[bytes], values: Sequence[bytes],
+        headers: Sequence[Mapping[str, bytes] | None] | None = None,
+    ) -> Pushed:  # fmt: skip
+        """Store events whose keys and data are as they are stored."""
+        first = self._append(values, keys, headers) + 1
+        return Pushed(self.epoch, first, first + len(values) - 1)
 
     def _question(
         self, keys: str | Sequence[Key], cursor: str | None, prefixes: Sequence[Prefix], rewind: int | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from penstock.errors import Closed, Corrupt, InvalidOption, OffsetTrimmed
 from penstock.faces.answers import Answer, EventGap, heard
@@ -16,6 +16,14 @@ from penstock.message import Message
 from penstock.options import spot, whole
 from penstock.topic.partitions import Partitions
 from penstock.wake import LOOK_AGAIN_S, Watch, watch
+
+
+class Found(NamedTuple):
+    """What a look found: messages up to the offset `behind`, or a gap that ends there."""
+
+    messages: list[Message]
+    behind: int
+    gap: EventGap | None = None
 
 
 class Question:
@@ -49,27 +57,44 @@ class Question:
             self._next = max(log.resolve(place), bounds.start)
         return self
 
+    @property
+    def next(self) -> int:
+        """The first offset that was not looked at."""
+        return self._next
+
+    def at(self, offset: int) -> Question:
+        """Look from an offset that was reached before."""
+        self._next = offset
+        return self
+
     def look(self) -> Answer | None:
         """The answer, if there is one now."""
+        found = self.search()
+        return None if found is None else self._answer(*found)
+
+    def search(self, stop: int | None = None) -> Found | None:
+        """What there is to say now, of offsets before `stop`; None when one has to wait."""
         while self._gap is None:
             log = self._partitions.log(0)
             try:
                 end = log.view.readable_from(self._next).end
+                end = end if stop is None else min(end, max(stop, self._next))
                 messages, damage = self._up_to_damage(log, end)
             except OffsetTrimmed as trimmed:
                 self._miss("retention", self._next, trimmed.first)
                 continue
-            except Closed:
+            except (Closed, OSError):  # its files may be closed while one looks
                 self._partitions.require_open()  # knows why: store closed, or topic dropped
                 raise
             if messages:
                 is_all = damage is None and len(messages) < self._limit
-                return self._answer(messages, end if is_all else messages[-1].offset + 1)
+                self._next = end if is_all else messages[-1].offset + 1
+                return Found(messages, self._next)
             if damage is None:
                 self._next = max(self._next, end)
-                return None if self._waits else self.give_up()
+                return None if self._waits else Found([], self._next)
             self._miss_damaged(damage)
-        return self._answer([], self._next, self._gap)
+        return Found([], self._next, self._gap)
 
     def give_up(self) -> Answer:
         """The empty answer; its cursor stands behind all that was looked at (B002-05)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from penstock.errors import InvalidOption, UnknownTopic
 from penstock.faces.events import Events
@@ -31,13 +31,16 @@ def open_events(
             hint='alter(index="key") gives it one; partitions cannot be taken away',
         )
 
-    def append(values: Sequence[bytes], keys: Sequence[bytes]) -> int:
+    def append(
+        values: Sequence[bytes], keys: Sequence[bytes], headers: Sequence[Mapping[str, bytes] | None] | None
+    ) -> int:
         """One frame is there or not; more of them need a transaction."""
         size = sum(map(len, values)) + sum(map(len, keys)) + _BESIDES_BYTES * len(values)
+        size += sum(8 + len(n) + len(v) for each in headers or () for n, v in (each or {}).items())
         if len(values) <= FRAME_MESSAGES and (size <= FRAME_BYTES - 64 * KIB or len(values) == 1):
-            return topic.write_many(values, keys=keys)[0].offset
+            return topic.write_many(values, keys=keys, headers=headers)[0].offset
         with begin() as tx:
-            tx.write_many(topic, values, keys=keys)
+            tx.write_many(topic, values, keys=keys, headers=headers)
         return tx.stored[topic.name][0].first
 
     return Events(topic._partitions, append)

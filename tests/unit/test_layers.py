@@ -27,6 +27,7 @@ LAYERS = (
         "message",
         "options",
         "wake",
+        "wsframes",
     },
     {"log", "delay", "lake"},
     {"state"},

@@ -1,0 +1,81 @@
+"""`penstock serve`: live events for browsers and programs, over HTTP."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli import output
+from penstock.cli.arguments import StoreOption
+from penstock.errors import InvalidOption
+from penstock.options import topic_name
+
+
+def serve(
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 7367,
+    host: Annotated[
+        str, typer.Option("--host", help="Where to listen; beyond this machine only with tokens.")
+    ] = "127.0.0.1",
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", min=1, max=256, metavar="N", help="Processes; else cores less one."),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC", help="Serve this; repeatable, the first by default."),
+    ] = None,
+    token_secret: Annotated[
+        str | None,
+        typer.Option(
+            "--token-secret", envvar="PENSTOCK_TOKEN_SECRET", metavar="TEXT", show_envvar=True,
+            help="Clients need a JWT signed with this (HS256).",
+        ),
+    ] = None,
+    jwt_key: Annotated[
+        Path | None,
+        typer.Option("--jwt-key", metavar="FILE", help="Clients need a JWT for this public key (RS256)."),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option("--allow-origin", metavar="ORIGIN", help="Pages from there may connect; repeatable."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", metavar="NAME", help="Answer to this name; repeatable."),
+    ] = None,
+    store: StoreOption = "",
+) -> None:  # fmt: skip
+    """Serve live events: push and subscribe over HTTP, SSE and WebSocket.
+
+    Ctrl-C and SIGTERM let go of all clients, which come back with their cursor, and end.
+    """
+    from penstock.serve.workers import Supervisor, require_server_extra
+
+    require_server_extra()
+    from penstock.serve.server import ServeOptions
+
+    options = ServeOptions(
+        store=store,
+        host=host,
+        port=port,
+        workers=workers or max((os.cpu_count() or 1) - 1, 1),
+        topics=tuple(topic_name(each) for each in topic or ()),
+        secret=token_secret,
+        public_key=None if jwt_key is None else _read(jwt_key),
+        origins=tuple(allow_origin or ()),
+        hosts=tuple(allow_host or ()),
+    )
+    supervisor = Supervisor(options)
+    supervisor.run(lambda address: output.put_text(f"serving {store} at {address}"))
+    if supervisor.was_interrupted:
+        raise KeyboardInterrupt
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidOption(f"{path}: {error}", hint="--jwt-key takes a PEM file") from None

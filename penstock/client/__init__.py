@@ -1,0 +1,1 @@
+"""Penstock over the network."""

@@ -1,0 +1,262 @@
+"""The routes of live events: what each URL does.
+
+POST /v1/events                push
+GET  /v1/events                long poll; with `Accept: text/event-stream` SSE; with an upgrade WebSocket
+GET  /v1/events/presence       how many listen
+GET  /health
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+import msgspec
+
+from penstock.aio.events import Events as AsyncEvents
+from penstock.errors import InvalidOption, PenstockError, TopicReplaced
+from penstock.faces.answers import Pushed
+from penstock.keys import Match, match, spoken_key, spoken_prefix
+from penstock.options import seconds, whole
+from penstock.serve import limits, presence
+from penstock.serve.access import Access, Grant
+from penstock.serve.http import Connection
+from penstock.serve.hub import Feed, Hub, Start
+from penstock.serve.idempotency import push_once
+from penstock.serve.longpoll import LongPoll
+from penstock.serve.origins import Origins
+from penstock.serve.pushing import Push, read_push
+from penstock.serve.replies import Refusal, Request
+from penstock.serve.sse import HEAD as SSE_HEAD
+from penstock.serve.sse import SseStream
+from penstock.serve.websocket import WebSocketStream, handshake
+
+logger = logging.getLogger("penstock.serve")
+
+_WAIT_S = 25.0
+_ASKED = ("key", "prefix", "cursor", "timeout", "rewind", "since", "limit", "topic", "token")
+
+
+class Topics(Protocol):
+    """What routes need to know of the store."""
+
+    hub: Hub
+    default: str
+
+    async def events(self, topic: str, *, anew: bool = False) -> AsyncEvents: ...
+    def require(self, topic: str) -> None: ...
+    async def in_thread(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
+    @property
+    def store(self) -> Any: ...
+
+
+class Routes:
+    """Answers requests."""
+
+    def __init__(
+        self, topics: Topics, access: Access, origins: Origins, *, own: str = "", folder: str | None = None
+    ) -> None:
+        self._topics = topics
+        self._access = access
+        self._origins = origins
+        #: Where the workers' sockets lie, and which one is ours.
+        self._own, self._folder = own, folder
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pushes = 0
+        self._push_bytes = 0
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._tasks)
+
+    def answer(self, connection: Connection, request: Request, *, is_inside: bool = False) -> None:
+        """Answer now, or later; `is_inside` for requests of other workers, which were checked there."""
+        try:
+            if logger.isEnabledFor(logging.DEBUG):
+                logger.debug("%s", request.shown())
+            connection.extra_headers = b"" if is_inside else self._origins.check(request)
+            self._route(connection, request, is_inside)
+        except PenstockError as error:
+            self._refuse(connection, error)
+        except Exception as error:  # noqa: BLE001 - the server's boundary: one request must not end the others
+            self._refuse(connection, error)
+
+    def _route(self, connection: Connection, request: Request, is_inside: bool) -> None:
+        if request.method == "OPTIONS":
+            connection.reply(200, b"", self._origins.preflight())
+        elif request.path == "/v1/events":
+            if request.method == "POST":
+                self._push(connection, request)
+            elif request.method == "GET":
+                self._subscribe(connection, request)
+            else:
+                raise Refusal(405, f"{request.method} makes no sense here", "GET or POST")
+        elif request.path == presence.PATH and request.method == "GET":
+            self._presence(connection, request, is_inside)
+        elif request.path == "/health" and request.method == "GET":
+            connection.reply(200, b'{"status":"ok"}')
+        else:
+            raise Refusal(404, f"there is nothing at {request.path[:60]!r}", "/v1/events")
+
+    # Pushing.
+
+    def _push(self, connection: Connection, request: Request) -> None:
+        request.refuse_unknown("topic", "token")
+        topic = self._topic(request)
+        push = read_push(request, self._required(request), topic)
+        if self._pushes >= limits.PUSHES_WAITING_MOST or self._push_bytes > limits.PUSH_BYTES_WAITING_MOST:
+            raise Refusal(429, "too much waits for the disk", "push again in a second", retry_s=1)
+        self._start(connection, self._store(connection, request, topic, push))
+
+    async def _store(self, connection: Connection, request: Request, topic: str, push: Push) -> None:
+        size = push.size
+        self._pushes += 1
+        self._push_bytes += size
+        try:
+            pushed = await self._stored(request, topic, push)
+        finally:
+            self._pushes -= 1
+            self._push_bytes -= size
+        self._topics.hub.ring(topic)
+        connection.reply(200, msgspec.json.encode(pushed))
+
+    async def _stored(self, request: Request, topic: str, push: Push) -> Pushed:
+        try:
+            return await self._stored_in(await self._topics.events(topic), request, push)
+        except TopicReplaced:  # by another process: what has the name now gets it
+            return await self._stored_in(await self._topics.events(topic, anew=True), request, push)
+
+    async def _stored_in(self, events: AsyncEvents, request: Request, push: Push) -> Pushed:
+        key = request.headers.get("idempotency-key")
+        if key is not None:
+            pushed: Pushed = await self._topics.in_thread(
+                push_once, self._topics.store, events._blocking, push, key=key, who=self._who(request),
+                body=request.body,
+            )  # fmt: skip
+            return pushed
+        if len(push.keys) == 1 and push.headers is None:  # shares its sync with others that come now
+            offset = (await events._topic.write(push.values[0], key=push.keys[0])).offset
+            return Pushed(events.epoch, offset + 1, offset + 1)
+        return await self._topics.in_thread(events._blocking._push, *push)  # type: ignore[no-any-return]
+
+    def _who(self, request: Request) -> str:
+        """Whose idempotency keys these are: those of different users never meet."""
+        return "\0".join(sorted(self._required(request).names))
+
+    # Subscribing.
+
+    def _subscribe(self, connection: Connection, request: Request) -> None:
+        request.refuse_unknown(*_ASKED)
+        topic = self._topic(request)
+        is_websocket = request.upgrade and request.headers.get("upgrade", "").lower() == "websocket"
+        grant = self._access.grant(request) if is_websocket else self._required(request)
+        asked, start = _asked(request), _start(request)
+        if grant is not None:
+            grant.require_subscribe(topic, asked)
+        if is_websocket:
+            head = handshake(request)
+            feed = self._feed(topic)
+            question = feed.begin(asked, start)  # what makes no sense is refused while HTTP can say so
+            stream = WebSocketStream(connection, feed, grant, self._access, asked, start)
+            stream.open(head, question, connection.now)
+            return
+        assert grant is not None
+        if not asked.keys and not asked.prefixes:
+            raise InvalidOption("nothing to subscribe to", hint='?key=news&key=["chat",345]&prefix=["user"]')
+        feed = self._feed(topic)
+        if "text/event-stream" in request.headers.get("accept", "").lower():
+            last = request.headers.get("last-event-id")
+            question = feed.begin(asked, start if not last else Start(last))
+            SseStream(connection, feed, grant).begin(
+                SSE_HEAD % connection.extra_headers, asked, question, connection.now
+            )
+            return
+        timeout = min(seconds("timeout", _duration(request.one("timeout"))), limits.WAIT_S_MOST)
+        limit = _number("limit", request.one("limit"))
+        limit = limits.ANSWER_EVENTS if limit is None else whole("limit", limit, 1, limits.ANSWER_EVENTS)
+        LongPoll(connection, feed, grant, asked, limit).ask(start, timeout)
+
+    def _presence(self, connection: Connection, request: Request, is_inside: bool) -> None:
+        request.refuse_unknown("key", "topic", "token")
+        topic = self._topic(request)
+        spoken = request.query.get("key", [])
+        asked = match([spoken_key(text) for text in spoken])
+        if not spoken or len(spoken) > limits.KEYS_MOST:
+            raise InvalidOption("presence of which keys?", hint="?key=news")
+        if not is_inside:
+            self._required(request).require_subscribe(topic, asked)
+        feed = self._feed(topic)
+        others = None if is_inside else self._folder
+
+        async def tell() -> None:
+            told = await presence.everywhere(feed, spoken, self._own, others)
+            connection.reply(200, msgspec.json.encode(told))
+
+        self._start(connection, tell())
+
+    # Inside.
+
+    def _topic(self, request: Request) -> str:
+        topic = request.one("topic") or self._topics.default
+        self._topics.require(topic)
+        return topic
+
+    def _feed(self, topic: str) -> Feed:
+        return self._topics.hub.feed(topic)
+
+    def _required(self, request: Request) -> Grant:
+        grant = self._access.grant(request)
+        if grant is None:
+            raise Refusal(401, "this server wants a token", "Authorization: Bearer TOKEN")
+        return grant
+
+    def _start(self, connection: Connection, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(self._done(connection, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _done(self, connection: Connection, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - as in `answer`
+            self._refuse(connection, error)
+
+    def _refuse(self, connection: Connection, error: Exception) -> None:
+        if not isinstance(error, PenstockError):
+            logger.error("a request failed", exc_info=error)
+            error = Refusal(500, "something went wrong here")
+        connection.refuse(error)
+
+
+def _asked(request: Request) -> Match:
+    keys, prefixes = request.query.get("key", []), request.query.get("prefix", [])
+    if len(keys) + len(prefixes) > limits.KEYS_MOST:
+        raise InvalidOption(f"more than {limits.KEYS_MOST} keys and prefixes")
+    return match([spoken_key(text) for text in keys], [spoken_prefix(text) for text in prefixes])
+
+
+def _start(request: Request) -> Start:
+    cursor, rewind, since = request.one("cursor"), request.one("rewind"), request.one("since")
+    if sum(given is not None for given in (cursor, rewind, since)) > 1:
+        raise InvalidOption("cursor, rewind and since each say where to begin", hint="give one of them")
+    return Start(cursor or None, _number("rewind", rewind), since)
+
+
+def _number(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdecimal() or len(text) > 18:
+        raise InvalidOption(f"{name}={text[:30]!r} is not a whole number")
+    return int(text)
+
+
+def _duration(text: str | None) -> str | float:
+    """A time-out as it stands in a URL: seconds, or with a unit."""
+    if text is None:
+        return _WAIT_S
+    try:
+        return float(text)
+    except ValueError:
+        return text

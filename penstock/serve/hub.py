@@ -1,0 +1,324 @@
+"""Delivery: one tail of the log for each topic, and who waits for which key.
+
+A feed reads its topic by position; a wake-up is only a hint. An event is encoded once and goes to those who
+wait for its key. A subscriber is either
+
+    live      it has everything up to the feed's position, and hears what the feed reads next
+    behind    it stands at an offset of its own; when it has room it is read from the log by its keys, up to
+              the feed's position, and is live again
+
+Nobody has a queue. Everything happens in the loop's thread, so between a look at the log and the registration
+of a subscriber nothing can slip through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from time import monotonic
+from typing import NamedTuple, Protocol
+
+from penstock import wake
+from penstock.errors import Closed, ConflictError, Corrupt, OffsetTrimmed, PenstockError
+from penstock.faces.cursors import cursor_text
+from penstock.faces.events import Events
+from penstock.faces.question import Found, Help, Question, Waiting
+from penstock.keys import Match
+from penstock.message import Message
+from penstock.options import KIB
+from penstock.serve import limits
+from penstock.serve.pieces import Piece
+
+logger = logging.getLogger("penstock.serve")
+
+#: How long the loop is held at a time.
+_TURN_S = 0.005
+_READ_MESSAGES = 1000
+_READ_BYTES = 256 * KIB
+
+
+class Start(NamedTuple):
+    """Where a subscriber wants to begin; from now, if nothing is said."""
+
+    cursor: str | None = None
+    rewind: int | None = None
+    since: str | datetime | None = None
+
+
+class Subscriber(Protocol):
+    """Who waits for keys. A feed looks at these fields and sets them."""
+
+    match: Match
+    #: Where it stands while it is behind; -1 while it is live.
+    next: int
+
+    def deliver(self, pieces: list[Piece], position: int) -> None:
+        """These are new, and now everything before `position` was delivered."""
+
+    def catch_up(self, feed: Feed) -> None:
+        """It is behind and has room: read on."""
+
+    def ended(self, error: PenstockError) -> None:
+        """There will be no more: the topic was dropped, or the store closed."""
+
+
+#: Those of one key: most keys have few, and a set for each would be most of a connection's memory.
+Subscribers = tuple[Subscriber, ...] | set[Subscriber]
+_TUPLE_MOST = 16
+
+
+def _with(those: Subscribers, one: Subscriber) -> Subscribers:
+    if isinstance(those, set):
+        those.add(one)
+        return those
+    if one in those:
+        return those
+    return (*those, one) if len(those) < _TUPLE_MOST else {*those, one}
+
+
+def _without(those: Subscribers, one: Subscriber) -> Subscribers:
+    if isinstance(those, set):
+        those.discard(one)
+        return those
+    return tuple(each for each in those if each is not one)
+
+
+class Feed:
+    """The tail of one topic, and its subscribers."""
+
+    def __init__(self, events: Events, on_end: Callable[[Feed], None]) -> None:
+        self.events = events
+        self.topic = events.topic
+        self.epoch = events.epoch
+        self._partitions = events._partitions
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._keys: dict[bytes, Subscribers] = {}
+        self._prefixes: dict[bytes, set[Subscriber]] = {}
+        self._lengths: tuple[int, ...] = ()
+        self._behind: deque[Subscriber] = deque()
+        self._is_rung = self._is_catching_up = False
+        self.is_ended = False
+        self._cursor = self._partitions.log(0).cursor(self._partitions.log(0).bounds().end)
+        self._help = Help(self._partitions)
+        bell = wake.Bell()
+        bell.hearer = self.ring
+        self._waiting = Waiting(self._partitions, bell.ring)
+        self._waiting.__enter__()
+
+    # Where it stands.
+
+    @property
+    def position(self) -> int:
+        """The first offset that was not read: everything before it was delivered to all who are live."""
+        return self._cursor.offset
+
+    @property
+    def cursor(self) -> str:
+        return self.cursor_at(self.position)
+
+    def cursor_at(self, offset: int) -> str:
+        return cursor_text(self.epoch, offset + 1)
+
+    @property
+    def least(self) -> int:
+        """The oldest id that is still stored."""
+        return self._partitions.log(0).bounds().start + 1
+
+    # Who subscribes.
+
+    def begin(self, asked: Match, start: Start, limit: int = limits.CATCH_UP_EVENTS) -> Question:
+        """Where a subscriber begins; the feed stands there or behind it. Raises for a cursor that is none."""
+        question = Question(self._partitions, self.epoch, asked, limit).begin(*start)
+        while self.position < question.next and not self.is_ended:
+            self._read()
+        return question
+
+    def more(self, asked: Match, offset: int, stop: int | None = None) -> Found | None:
+        """What a subscriber that is behind gets next, up to the feed's position or `stop`."""
+        question = Question(self._partitions, self.epoch, asked, limits.CATCH_UP_EVENTS).at(offset)
+        return question.search(self.position if stop is None else stop)
+
+    def register(self, subscriber: Subscriber, asked: Match) -> None:
+        for key in asked.keys:
+            self._keys[key] = _with(self._keys.get(key, ()), subscriber)
+        for prefix in asked.prefixes:
+            self._prefixes.setdefault(prefix, set()).add(subscriber)
+            self._lengths = tuple({*self._lengths, len(prefix)})
+
+    def unregister(self, subscriber: Subscriber, asked: Match) -> None:
+        for key in asked.keys:
+            left = _without(self._keys.get(key, ()), subscriber)
+            if left:
+                self._keys[key] = left
+            else:
+                self._keys.pop(key, None)
+        for prefix in asked.prefixes:
+            those = self._prefixes.get(prefix, set())
+            those.discard(subscriber)
+            if not those:
+                self._prefixes.pop(prefix, None)
+                self._lengths = tuple({len(each) for each in self._prefixes})
+
+    def listeners(self, key: bytes) -> list[Subscriber]:
+        """Who hears an event with that key; nobody twice."""
+        heard = list(self._keys.get(key, ()))
+        for length in self._lengths:
+            those = self._prefixes.get(key[:length])
+            if those is not None and len(key) >= length:
+                heard.extend(those)
+        return heard
+
+    def fall_behind(self, subscriber: Subscriber, offset: int) -> None:
+        """It has no room; `wake` it when it has."""
+        subscriber.next = offset
+
+    def wake(self, subscriber: Subscriber) -> None:
+        """Read on for a subscriber that is behind and has room, in its turn."""
+        self._behind.append(subscriber)
+        if not self._is_catching_up:
+            self._is_catching_up = True
+            self._loop.call_soon(self._catch_up)
+
+    # Reading.
+
+    def ring(self) -> None:
+        """Something was written, perhaps. From any thread."""
+        if self._is_rung:
+            return
+        self._is_rung = True
+        with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            self._loop.call_soon_threadsafe(self.look)
+
+    def look(self) -> None:
+        """Read what is new and deliver it."""
+        self._is_rung = False
+        until = monotonic() + _TURN_S
+        while not self.is_ended and self._read():
+            if monotonic() > until:
+                self.ring()  # others have their turn
+                return
+
+    def tick(self) -> Callable[[], None] | None:
+        """Once a second: look, rung or not; returns what has to be done in a thread, if anything."""
+        self.look()
+        return self._help if not self.is_ended and self._help.is_due() else None
+
+    def close(self, error: PenstockError | None = None) -> None:
+        """Tell all subscribers that there is no more."""
+        if self.is_ended:
+            return
+        self.is_ended = True
+        self._waiting.__exit__()
+        self._on_end(self)
+        for subscriber in self._all():
+            subscriber.ended(error or Closed("the server ends", hint="connect again"))
+        self._keys.clear()
+        self._prefixes.clear()
+
+    def _read(self) -> bool:
+        """Read some and deliver it; False at the end."""
+        try:
+            rows = self._cursor.read(_READ_MESSAGES, _READ_BYTES)
+        except OffsetTrimmed as trimmed:
+            return self._skip_to(trimmed.first)
+        except Corrupt as damage:
+            if damage.stop is None:
+                logger.error("%s", damage)
+                return False
+            return self._skip_to(damage.stop)
+        except (Closed, ConflictError) as error:
+            self.close(error)
+            return False
+        if not rows:
+            return False
+        # All at once: who subscribes anew because of one event must not hear the others twice.
+        self._deliver([message for each in rows for message in each.messages()])
+        return True
+
+    def _deliver(self, messages: Sequence[Message]) -> None:
+        touched: dict[Subscriber, list[Piece]] = {}
+        for message in messages:
+            if message.key is None:
+                continue
+            heard = self.listeners(message.key)
+            if not heard:
+                continue
+            piece = Piece(message)
+            for subscriber in heard:
+                if subscriber.next < 0:
+                    pieces = touched.get(subscriber)
+                    if pieces is None:
+                        touched[subscriber] = [piece]
+                    else:
+                        pieces.append(piece)
+        position = self.position
+        for subscriber, pieces in touched.items():
+            subscriber.deliver(pieces, position)
+
+    def _skip_to(self, offset: int) -> bool:
+        """What lies between cannot be read: each subscriber is told, by reading on from where it stands."""
+        missed, self._cursor.offset = self.position, offset
+        for subscriber in self._all():
+            if subscriber.next < 0:
+                self.fall_behind(subscriber, missed)
+                self.wake(subscriber)
+        return True
+
+    def _catch_up(self) -> None:
+        until = monotonic() + _TURN_S
+        while self._behind and monotonic() < until and not self.is_ended:
+            subscriber = self._behind.popleft()
+            try:
+                subscriber.catch_up(self)
+            except PenstockError as error:
+                logger.error("a subscriber could not be read on: %s", error)
+                subscriber.ended(error)
+        self._is_catching_up = bool(self._behind) and not self.is_ended
+        if self._is_catching_up:
+            self._loop.call_soon(self._catch_up)
+
+    def _all(self) -> list[Subscriber]:
+        return list({id(each): each for each in self._each()}.values())
+
+    def _each(self) -> Iterator[Subscriber]:
+        for found in self._keys.values():
+            yield from found
+        for those in self._prefixes.values():
+            yield from those
+
+
+class Hub:
+    """The feeds of one process."""
+
+    def __init__(self, find: Callable[[str], Events]) -> None:
+        self._find = find
+        self._feeds: dict[str, Feed] = {}
+
+    def feed(self, topic: str) -> Feed:
+        """The feed of a topic; raises when there is none, or it cannot hold events."""
+        feed = self._feeds.get(topic)
+        if feed is None:
+            feed = self._feeds[topic] = Feed(self._find(topic), self._forget)
+        return feed
+
+    def ring(self, topic: str) -> None:
+        """Something was written to a topic here: quicker than the hint that the file gives."""
+        feed = self._feeds.get(topic)
+        if feed is not None:
+            feed.ring()
+
+    def feeds(self) -> list[Feed]:
+        return list(self._feeds.values())
+
+    def close(self) -> None:
+        for feed in self.feeds():
+            feed.close()
+
+    def _forget(self, feed: Feed) -> None:
+        if self._feeds.get(feed.topic) is feed:
+            del self._feeds[feed.topic]

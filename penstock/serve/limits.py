@@ -1,0 +1,47 @@
+"""What one client may take. Nobody should have to tune these."""
+
+from __future__ import annotations
+
+from penstock.options import KIB, MIB
+
+#: The request line and all headers.
+HEAD_BYTES_MOST = 64 * KIB
+BODY_BYTES_MOST = 8 * MIB
+#: A request must have come in whole so long after its first byte, plus a second for each of these bytes.
+REQUEST_S = 10.0
+BODY_BYTES_A_SECOND = 64 * KIB
+#: A connection without a request is closed then.
+IDLE_S = 75.0
+#: Requests that may wait behind one that is being answered; then we read no further.
+PIPELINE_MOST = 16
+
+#: Keys and prefixes of one subscription.
+KEYS_MOST = 10_000
+#: What a client sends over a WebSocket.
+WEBSOCKET_BYTES_MOST = 1 * MIB
+#: A WebSocket without a token must send one so soon.
+TOKEN_S = 10.0
+
+#: Above so many unsent bytes a client is behind, and read again from the log when it has drained.
+HIGH_WATER_BYTES = 4 * KIB
+#: The most events are joined into one write until they have so many bytes.
+WRITE_BYTES = 12 * KIB
+#: So many events are looked up at a time for a client that is behind.
+CATCH_UP_EVENTS = 100
+#: A long poll's answer is cut behind so many bytes; the next one goes on.
+ANSWER_BYTES = 1 * MIB
+ANSWER_EVENTS = 1000
+WAIT_S_MOST = 300.0
+
+#: Visible to JavaScript, and often enough for mobile networks (S002-35).
+PING_S = 25
+#: Pushes that wait for the disk; then clients are told to come back.
+PUSHES_WAITING_MOST = 20_000
+PUSH_BYTES_WAITING_MOST = 64 * MIB
+
+#: What the kernel may hold for one client that does not read.
+SEND_BUFFER_BYTES = 64 * KIB
+#: A peer that acknowledges nothing for so long is gone.
+UNACKNOWLEDGED_S = 300
+#: How long a server that ends waits for what is under way.
+DRAIN_S = 10.0

@@ -1,0 +1,112 @@
+"""Long poll: a question that is answered at once, or when something comes, or with nothing after a while."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from penstock.errors import PenstockError
+from penstock.faces.answers import EventGap
+from penstock.keys import Match
+from penstock.serve import limits
+from penstock.serve.access import Grant
+from penstock.serve.http import Connection
+from penstock.serve.hub import Feed, Start
+from penstock.serve.pieces import Piece, answer_json
+
+
+class LongPoll:
+    """A subscriber that gets one answer."""
+
+    __slots__ = ("_connection", "_feed", "_grant", "_limit", "_timer", "match", "next")
+
+    def __init__(self, connection: Connection, feed: Feed, grant: Grant, asked: Match, limit: int) -> None:
+        self._connection = connection
+        self._feed = feed
+        self._grant = grant
+        self._limit = limit
+        self._timer: asyncio.TimerHandle | None = None
+        self.match = asked
+        self.next = -1
+
+    def ask(self, start: Start, timeout: float) -> None:
+        """Answer now, or wait."""
+        question = self._feed.begin(self.match, start, self._limit)
+        while (found := question.search(self._feed.position)) is not None:
+            seen = self._seen(map(Piece, found.messages))
+            if seen or found.gap is not None or start.cursor is None:
+                self._answer(seen, found.behind, found.gap)
+                return
+        if timeout <= 0:
+            self._answer([], self._feed.position)
+            return
+        self._connection.await_answer(self)
+        self._feed.register(self, self.match)
+        self._timer = asyncio.get_running_loop().call_later(timeout, self._give_up)
+
+    # What the feed calls.
+
+    def deliver(self, pieces: list[Piece], position: int) -> None:
+        seen = self._seen(pieces)
+        if seen:
+            self._end()
+            self._answer(seen, position)
+
+    def catch_up(self, feed: Feed) -> None:
+        found = feed.more(self.match, self.next) if self.next >= 0 else None
+        if found is None:
+            self.next = -1
+            return
+        self._end()
+        self._answer(self._seen(map(Piece, found.messages)), found.behind, found.gap)
+
+    def ended(self, error: PenstockError) -> None:
+        self._end()
+        self._connection.refuse(error)
+
+    # What the connection calls.
+
+    def received(self, data: bytes) -> None:
+        """Requests that follow are taken by the connection itself."""
+
+    def drained(self) -> None:
+        """What was answered has gone out."""
+
+    def on_time(self, now: int) -> int:
+        return now + limits.PING_S
+
+    def lost(self) -> None:
+        self._end()
+
+    def let_go(self) -> None:
+        self._give_up()
+
+    # Inside.
+
+    def _seen(self, pieces: Iterable[Piece]) -> list[Piece]:
+        return [piece for piece in pieces if self._grant.sees(piece.audience)]
+
+    def _give_up(self) -> None:
+        """The empty answer; its cursor has moved on all the same (B002-05)."""
+        self._end()
+        self._answer([], self._feed.position if self.next < 0 else self.next)
+
+    def _end(self) -> None:
+        """It waits no longer."""
+        self._feed.unregister(self, self.match)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _answer(self, pieces: Sequence[Piece], behind: int, gap: EventGap | None = None) -> None:
+        """Answer with as many events as an answer may hold; the next one goes on behind them."""
+        size = count = 0
+        for piece in pieces[: self._limit]:
+            size += len(piece.json)
+            if count and size > limits.ANSWER_BYTES:
+                break
+            count += 1
+        if count < len(pieces):
+            behind = pieces[count].offset
+        told = [piece.json for piece in pieces[:count]]
+        feed = self._feed
+        self._connection.reply(200, answer_json(told, feed.cursor_at(behind), feed.least, gap))

@@ -1,0 +1,132 @@
+"""Requests as routes see them, and answers as bytes."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+import msgspec
+
+from penstock.errors import (
+    AlreadyCommitted,
+    ConflictError,
+    InvalidOption,
+    MessageTooLarge,
+    PenstockError,
+    Unavailable,
+    UnknownTopic,
+    UsageError,
+)
+
+_NO_STORE = b"Cache-Control: no-store\r\n"
+
+
+class Refusal(PenstockError):
+    """A request that is answered with an error."""
+
+    def __init__(self, status: int, message: str, hint: str = "", *, retry_s: int | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.retry_s = retry_s
+
+
+#: The first that fits holds; what is none of these is a fault of ours.
+_STATUS: tuple[tuple[type[PenstockError], int], ...] = (
+    (MessageTooLarge, 413),
+    (UnknownTopic, 404),
+    (UsageError, 400),
+    (AlreadyCommitted, 409),
+    (ConflictError, 503),  # the topic was dropped or made anew: the next request finds the new one
+    (Unavailable, 503),
+)
+
+
+def status_of(error: PenstockError) -> int:
+    """The HTTP status that says what an error says."""
+    if isinstance(error, Refusal):
+        return error.status
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
+class Request:
+    """One request, complete."""
+
+    __slots__ = ("body", "headers", "keep_alive", "method", "path", "query", "upgrade")
+
+    def __init__(self, method: str, target: bytes, headers: dict[str, str], *, keep_alive: bool) -> None:
+        self.method = method
+        self.headers = headers
+        self.keep_alive = keep_alive
+        self.upgrade = False
+        self.body = b""
+        path, _, query = target.partition(b"?")
+        self.path = path.decode("latin-1")
+        self.query = _parsed_query(query)
+
+    def shown(self) -> str:
+        """The request as it may stand in a log: without its token."""
+        told = {name: ["hidden"] if name == "token" else values for name, values in self.query.items()}
+        return f"{self.method} {self.path}{'?' if told else ''}{urlencode(told, doseq=True)}"
+
+    def one(self, name: str) -> str | None:
+        """The value of a parameter that may be given once."""
+        values = self.query.get(name)
+        if values is None:
+            return None
+        if len(values) > 1:
+            raise InvalidOption(f"{name} is given {len(values)} times", hint="give it once")
+        return values[0]
+
+    def refuse_unknown(self, *known: str) -> None:
+        """A parameter that is spelled wrong would be passed over in silence."""
+        unknown = self.query.keys() - set(known)
+        if unknown:
+            raise InvalidOption(
+                f"unknown parameter {min(unknown)[:60]!r}", hint=f"known here: {', '.join(known)}"
+            )
+
+
+def _parsed_query(query: bytes) -> dict[str, list[str]]:
+    try:
+        return parse_qs(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=20_000)
+    except ValueError:
+        raise Refusal(400, "the query is not UTF-8 in percent-encoding") from None
+
+
+def reply(
+    status: int, body: bytes, *, headers: bytes = b"", keep_alive: bool = True,
+    kind: bytes = b"application/json",
+) -> bytes:  # fmt: skip
+    """A whole answer."""
+    return b"HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n%s%s%s\r\n%s" % (
+        status, _phrase(status), kind, len(body), _NO_STORE, headers,
+        b"" if keep_alive else b"Connection: close\r\n", body,
+    )  # fmt: skip
+
+
+def error_body(error: PenstockError) -> bytes:
+    """An error as clients are told."""
+    return msgspec.json.encode({"error": error_facts(error)})
+
+
+def error_facts(error: PenstockError) -> dict[str, Any]:
+    status = status_of(error)
+    if status == 500:
+        return {"status": 500, "message": "something went wrong here", "hint": "see the server's log"}
+    return {"status": status, "message": str(error.args[0]), "hint": error.hint}
+
+
+def error_headers(error: PenstockError) -> bytes:
+    status = status_of(error)
+    found = b""
+    if status == 401:
+        found += b"WWW-Authenticate: Bearer\r\n"
+    retry_s = getattr(error, "retry_s", None) or (1 if status in (429, 503) else None)
+    if retry_s:
+        found += b"Retry-After: %d\r\n" % retry_s
+    return found
+
+
+def _phrase(status: int) -> bytes:
+    return HTTPStatus(status).phrase.encode()

@@ -1,0 +1,271 @@
+"""One serving process: a store, a loop, a socket; from the first byte to the last answer.
+
+SIGTERM and SIGINT drain it: no more connections, waiting clients are answered and sent away with their
+cursor, pushes under way are finished; then it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from penstock import aio
+from penstock.aio.events import Events as AsyncEvents
+from penstock.errors import InvalidOption, MissingExtra, PenstockError, UnknownTopic
+from penstock.faces.events import Events
+from penstock.keys import Match
+from penstock.serve import limits
+from penstock.serve.access import Access
+from penstock.serve.events import Routes
+from penstock.serve.http import Connection
+from penstock.serve.hub import Hub
+from penstock.serve.origins import Origins, is_local
+from penstock.serve.replies import Request
+from penstock.serve.wheel import Wheel
+from penstock.store import Store
+
+logger = logging.getLogger("penstock.serve")
+
+#: Files that a process needs besides its connections.
+_OTHER_FILES = 200
+_LOOK_S = 0.05
+#: How often what has expired is let go; by the first worker, whose socket has this name.
+_CLEAN_S = 30
+FIRST = "0.sock"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """What is served, where, and to whom."""
+
+    store: str
+    host: str = "127.0.0.1"
+    #: 0 takes a free one.
+    port: int = 7367
+    workers: int = 1
+    #: Those served, the first by default; none means all topics that can hold events, `events` by default.
+    topics: tuple[str, ...] = ()
+    #: For tokens with HS256.
+    secret: str | None = None
+    #: PEM, for tokens with RS256.
+    public_key: str | None = None
+    origins: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.secret is None and self.public_key is None and not is_local(self.host):
+            raise InvalidOption(
+                f"{self.host} can be reached from elsewhere, and there is no key for tokens",
+                hint="--token-secret or --jwt-key; or --host 127.0.0.1",
+            )
+        self.access()
+
+    @property
+    def default_topic(self) -> str:
+        return self.topics[0] if self.topics else "events"
+
+    def access(self) -> Access:
+        return Access(secret=self.secret, public_key=self.public_key, topic=self.default_topic)
+
+
+class Topics:
+    """The topics of the store, as routes see them."""
+
+    def __init__(self, store: aio.Store, options: ServeOptions) -> None:
+        self._async = store
+        self._served = options.topics
+        self.default = options.default_topic
+        self.hub = Hub(self._find)
+        self._events: dict[str, AsyncEvents] = {}
+
+    @property
+    def store(self) -> Store:
+        return self._async._store
+
+    async def events(self, topic: str, *, anew: bool = False) -> AsyncEvents:
+        """The events of a topic; `anew` when it turned out that it was dropped."""
+        known = self._events.get(topic)
+        if known is None or anew:
+            await self.in_thread(self._find, topic)
+            known = self._events[topic] = await self._async.events(topic)
+        return known
+
+    async def in_thread(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return await self._async._threads.run(call, *args, **kwargs)
+
+    def require(self, topic: str) -> None:
+        """Raise unless the topic may be asked for here; whether it is there is another question."""
+        if self._served and topic not in self._served:
+            raise UnknownTopic(topic, self._served)
+
+    async def vacuum(self) -> None:
+        """Let go of what has expired in the topics that are in use (S002-27)."""
+        for topic in list(self._events):
+            try:
+                await self.in_thread(lambda name=topic: self.store.topic(name).vacuum())
+            except PenstockError as error:
+                logger.warning("%s could not be vacuumed: %s", topic, error)
+
+    async def warm_up(self) -> None:
+        """Open what is served and read the keys of what is there, so that the first client need not wait."""
+        for topic in self._served or (self.default,):
+            events = await self.events(topic)
+            partitions = events._blocking._partitions
+            log = partitions.log(0)
+            bounds = log.bounds()
+            await self.in_thread(log.keyed.oldest, Match(), bounds.start, bounds.end, 1)
+            self.hub.feed(topic)
+
+    def _find(self, topic: str) -> Events:
+        """A topic of the default names is made at first use; others must be there."""
+        if topic != self.default and topic not in self._served:
+            self.store.topic(topic)
+        return self.store.events(topic)
+
+
+class Server:
+    """What all connections of a process share."""
+
+    def __init__(self, topics: Topics, routes: Routes, *, connections_most: int, is_cleaner: bool) -> None:
+        self._topics = topics
+        self._is_cleaner = is_cleaner
+        self._routes = routes
+        self._connections: set[Connection] = set()
+        self._most = connections_most
+        self.now = int(time.monotonic())
+        self.wheel = Wheel(self.now)
+        self.is_ending = False
+
+    def answer(self, connection: Connection, request: Request) -> None:
+        self._routes.answer(connection, request)
+
+    def opened(self, connection: Connection) -> bool:
+        self._connections.add(connection)
+        return len(self._connections) <= self._most
+
+    def closed(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Turn the wheel until asked to stop; once a second look for what no hint told of."""
+        cleaned = self.now
+        while not stop.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), 1.0 - time.monotonic() % 1.0 + 0.001)
+            self.now = int(time.monotonic())
+            self.wheel.turn(self.now)
+            for feed in self._topics.hub.feeds():
+                help_out = feed.tick()
+                if help_out is not None:
+                    await self._topics.in_thread(help_out)
+            if self._is_cleaner and self.now >= cleaned + _CLEAN_S:
+                cleaned = self.now
+                await self._topics.vacuum()
+
+    async def drain(self) -> None:
+        """Send everybody away, and wait for what is under way."""
+        self.is_ending = True
+        deadline = time.monotonic() + limits.DRAIN_S
+        for connection in list(self._connections):
+            connection.drain()
+        while (self._connections or self._routes.is_busy) and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_S)
+        for connection in list(self._connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+
+
+class _Sibling:
+    """Requests of other workers, which come by a socket of our own and need no further check."""
+
+    def __init__(self, server: Server, routes: Routes) -> None:
+        self._server = server
+        self._routes = routes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+    def answer(self, connection: Connection, request: Request) -> None:
+        self._routes.answer(connection, request, is_inside=True)
+
+
+async def serve(
+    options: ServeOptions, listener: socket.socket, *, ready: Callable[[], None], stop: asyncio.Event,
+    own: str = "", folder: str | None = None, parent: int | None = None,
+) -> None:  # fmt: skip
+    """Serve until asked to stop, or `parent` (a descriptor) says that it is gone; then drain."""
+    loop = asyncio.get_running_loop()
+    if parent is not None:
+        loop.add_reader(parent, stop.set)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with AsyncExitStack() as steps:
+        store = await steps.enter_async_context(aio.open(options.store))
+        topics = Topics(store, options)
+        await topics.warm_up()
+        steps.callback(topics.hub.close)
+        origins = Origins(origins=options.origins, hosts=options.hosts, local_only=options.access().is_open)
+        routes = Routes(topics, options.access(), origins, own=own, folder=folder)
+        server = Server(topics, routes, connections_most=_connections_most(), is_cleaner=own in ("", FIRST))
+        listeners: Sequence[asyncio.Server] = [
+            await loop.create_server(lambda: Connection(server), sock=listener, backlog=4096)
+        ]
+        if folder is not None:
+            sibling: Any = _Sibling(server, routes)
+            path = os.path.join(folder, own)
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+            listeners = [*listeners, await loop.create_unix_server(lambda: Connection(sibling), path)]
+        ready()
+        await server.run(stop)
+        if parent is not None:
+            loop.remove_reader(parent)  # it stays readable: the loop would turn without end
+        for each in listeners:
+            each.close()
+        await server.drain()
+
+
+def run(options: ServeOptions, listener: socket.socket, **more: Any) -> None:
+    """A whole process's work."""
+    try:
+        import uvloop
+    except ImportError:
+        raise MissingExtra("uvloop", "server") from None
+    stop = asyncio.Event()
+    uvloop.run(serve(options, listener, stop=stop, **more))
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket that shares its port with other workers."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # Connections inherit these. A fixed buffer bounds what the kernel keeps for a client that does not read.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.SEND_BUFFER_BYTES)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limits.UNACKNOWLEDGED_S * 1000)
+    listener.setblocking(False)
+    listener.bind(address)
+    return listener
+
+
+def _connections_most() -> int:
+    """As many as the process may have files open, which is raised as far as it goes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    return max(soft - _OTHER_FILES, 16)

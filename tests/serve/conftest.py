@@ -1,0 +1,40 @@
+"""One server for the tests that do not end it; keys are their own."""
+
+from importlib.util import find_spec
+
+import pytest
+
+from tests.require import require
+from tests.serve.kit import Polling, Sse, Ws, served
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _server_extra():
+    missing = [name for name in ("uvloop", "httptools", "jwt") if find_spec(name) is None]
+    require("server", not missing, f"{', '.join(missing)} is not installed")
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    with served(tmp_path_factory.mktemp("serve") / "data", "--workers", "1") as server:
+        yield server
+
+
+@pytest.fixture(params=[Polling, Sse, Ws], ids=["longpoll", "sse", "websocket"])
+def listening(request):
+    """A way to listen; what it opens is closed."""
+    opened = []
+
+    def listen(*args, **options):
+        opened.append(request.param(*args, **options))
+        return opened[-1]
+
+    yield listen
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def key(request):
+    """A key that no other test uses."""
+    return request.node.name
