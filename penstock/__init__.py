@@ -68,6 +68,8 @@ if sys.platform == "win32":
     )
 
 if TYPE_CHECKING:
+    from penstock.consume.desk import Summary
+    from penstock.consume.policy import Retry
     from penstock.consume.reader import Reader
     from penstock.faces.events import Events
     from penstock.message import Batch, Message, Receipt, Receipts
@@ -115,8 +117,10 @@ __all__ = [
     "Reader",
     "Receipt",
     "Receipts",
+    "Retry",
     "Scan",
     "Store",
+    "Summary",
     "TakenElsewhere",
     "Topic",
     "TopicReplaced",
@@ -148,8 +152,10 @@ _LAZY = {
     "Reader": "penstock.consume.reader",
     "Receipt": "penstock.message",
     "Receipts": "penstock.message",
+    "Retry": "penstock.consume.policy",
     "Scan": "penstock.topic.scan",
     "Store": "penstock.store",
+    "Summary": "penstock.consume.desk",
     "Topic": "penstock.store",
     "Transaction": "penstock.store",
     "Writer": "penstock.topic.writer",

@@ -20,6 +20,7 @@ from penstock.aio.transaction import Transaction
 from penstock.aio.writer import Writer
 from penstock.clock import Clock
 from penstock.consume.options import Moment
+from penstock.consume.policy import Retry
 from penstock.errors import PenstockError
 from penstock.files import Files
 from penstock.options import Duration, Place
@@ -151,7 +152,7 @@ class Store:
         self, topics: str | Topic | Sequence[str | Topic], *, consumer: str | None = None,
         start: Place = "earliest", partitions: Sequence[int] | None = None, follow: bool = True,
         on_gap: Literal["raise", "skip"] = "raise", create: bool = True, read_from: Moment | None = None,
-        max_lag: Duration | None = None, handover: Duration = "30s",
+        max_lag: Duration | None = None, handover: Duration = "30s", retry: Retry | None = None,
     ) -> OpeningReader[Any]:  # fmt: skip
         """A live reader over several topics, in turn; each batch is of one topic.
 
@@ -165,7 +166,7 @@ class Store:
         return opening_reader(
             self._threads, self._store.reader, wanted, consumer=consumer, start=start, partitions=partitions,
             follow=follow, on_gap=on_gap, create=create, read_from=read_from, max_lag=max_lag,
-            handover=handover,
+            handover=handover, retry=retry,
         )  # fmt: skip
 
     async def consumers(self) -> list[str]:

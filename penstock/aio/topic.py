@@ -18,6 +18,7 @@ from penstock.aio.threads import Threads
 from penstock.aio.writer import Writer
 from penstock.consume import reader as consume
 from penstock.consume.options import Moment
+from penstock.consume.policy import Retry
 from penstock.keys import Key, Prefix, checked_key
 from penstock.message import Batch, Message, Receipt, Receipts, V
 from penstock.options import Duration, Place, Size, Sync, TopicOptions, identifier, nanoseconds, seconds
@@ -172,7 +173,7 @@ class Topic(Generic[V]):
         self, *, consumer: str | None = None, start: Place = "earliest",
         partitions: Sequence[int] | None = None, follow: bool = True,
         on_gap: Literal["raise", "skip"] = "raise", create: bool = True, read_from: Moment | None = None,
-        max_lag: Duration | None = None, handover: Duration = "30s",
+        max_lag: Duration | None = None, handover: Duration = "30s", retry: Retry | None = None,
     ) -> OpeningReader[V]:  # fmt: skip
         """A live reader over all partitions; waits for what is to come unless `follow=False`.
 
@@ -189,7 +190,7 @@ class Topic(Generic[V]):
         return opening_reader(
             self._threads, self._topic.reader, consumer=consumer, start=start, partitions=partitions,
             follow=follow, on_gap=on_gap, create=create, read_from=read_from, max_lag=max_lag,
-            handover=handover,
+            handover=handover, retry=retry,
         )  # fmt: skip
 
     # Consumers.

@@ -10,12 +10,13 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Any, Literal, TypeVar, overload
 
 from penstock.clock import Clock
 from penstock.consume.options import Moment, reader_options
+from penstock.consume.policy import Retry
 from penstock.consume.reader import Reader
 from penstock.errors import (
     AlreadyExists,
@@ -25,6 +26,7 @@ from penstock.errors import (
     PenstockError,
     ReadOnly,
     TopicReplaced,
+    UnknownTopic,
     WrongType,
 )
 from penstock.faces.events import Events
@@ -44,6 +46,7 @@ from penstock.store.ownership import Ownership
 from penstock.store.pipelines import Pipeline
 from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
+from penstock.topic.delayfolders import forget_topic
 from penstock.topic.housekeeper import Housekeeper
 from penstock.topic.partitions import Partitions
 from penstock.topic.typed import coder_of
@@ -214,6 +217,7 @@ class Store:
             self._opened.pop(record.id, None)
         partitions.close("the topic was dropped")
         self._folders.remove_put_away()
+        forget_topic(partitions)
 
     def transaction(self, *, name: str | None = None) -> Transaction:
         """Begin a transaction: what is written and committed in it becomes true together, or not at all.
@@ -242,7 +246,7 @@ class Store:
         self, topics: str | Topic | Sequence[str | Topic], *, consumer: str | None = None,
         start: Place = "earliest", partitions: Sequence[int] | None = None, follow: bool = True,
         on_gap: Literal["raise", "skip"] = "raise", create: bool = True, read_from: Moment | None = None,
-        max_lag: Duration | None = None, handover: Duration = "30s",
+        max_lag: Duration | None = None, handover: Duration = "30s", retry: Retry | None = None,
     ) -> Reader[Any]:  # fmt: skip
         """A live reader over several topics, in turn; each batch is of one topic.
 
@@ -255,7 +259,7 @@ class Store:
         opened = [topic._partitions for topic in several]
         options = reader_options(
             opened, consumer=consumer, start=start, partitions=partitions, follow=follow, on_gap=on_gap,
-            create=create, read_from=read_from, max_lag=max_lag, handover=handover,
+            create=create, read_from=read_from, max_lag=max_lag, handover=handover, retry=retry,
             decoders={topic.name: topic._decode for topic in several if topic._decode is not None},
         )  # fmt: skip
         return Reader(opened, options)
@@ -396,8 +400,18 @@ class Store:
                     self._transactions, self._files, self._clock, read_only=self.read_only,
                 )  # fmt: skip
                 partitions.on_roll = lambda number, opened=partitions: self._housekeeper.add(opened, number)  # type: ignore[misc]
+                partitions.neighbour = self._neighbour
                 self._opened[record.id] = partitions
             return partitions
+
+    def _neighbour(self, name: str, options: dict[str, Any]) -> Partitions:
+        """A topic that others need, made with these options if it is not there."""
+        try:
+            return self.topic(name)._partitions
+        except UnknownTopic:
+            with suppress(AlreadyExists):  # made by another process at the same moment
+                return self.create_topic(name, **options)._partitions
+            return self.topic(name)._partitions
 
     def _require_open(self) -> None:
         if self._closed:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Generic, Literal, NamedTuple
 
 from penstock.consume.options import Moment, reader_options
+from penstock.consume.policy import Retry
 from penstock.consume.reader import Reader
 from penstock.errors import (
     InvalidOption,
@@ -270,7 +271,7 @@ class Topic(Generic[V]):
         self, *, consumer: str | None = None, start: Place = "earliest",
         partitions: Sequence[int] | None = None, follow: bool = True,
         on_gap: Literal["raise", "skip"] = "raise", create: bool = True, read_from: Moment | None = None,
-        max_lag: Duration | None = None, handover: Duration = "30s",
+        max_lag: Duration | None = None, handover: Duration = "30s", retry: Retry | None = None,
     ) -> Reader[V]:  # fmt: skip
         """A live reader over all partitions; waits for what is to come unless `follow=False`.
 
@@ -281,14 +282,15 @@ class Topic(Generic[V]):
         `on_gap="skip"` passes over what retention or damage took, and notes it in `reader.gaps`;
         otherwise that raises. Messages written before `read_from` (a moment, or an age) or longer ago
         than `max_lag` are passed over and noted in `reader.skipped`. `handover` is how long a partition
-        that goes to another reader waits for what was delivered to be committed.
+        that goes to another reader waits for what was delivered to be committed; `retry` when messages
+        that failed come again (docs/retries.md).
         """
         if consumer is not None:
             self._require_writable()
         topics = [self._partitions]
         options = reader_options(
             topics, consumer=consumer, start=start, partitions=partitions, follow=follow, on_gap=on_gap,
-            create=create, read_from=read_from, max_lag=max_lag, handover=handover,
+            create=create, read_from=read_from, max_lag=max_lag, handover=handover, retry=retry,
             decoders={} if self._decode is None else {self.name: self._decode},
         )  # fmt: skip
         return Reader(topics, options)

@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from penstock.clock import Clock
 from penstock.errors import Closed, InvalidOption, MessageTooLarge, OffsetAhead, TopicReplaced
@@ -142,6 +142,8 @@ class Partitions:
         self.readers: weakref.WeakSet[LetsGo] = weakref.WeakSet()
         #: Called after a segment was sealed here, with the partition's number.
         self.on_roll: Callable[[int], None] = lambda partition: None
+        #: Another topic of the same store, made with these options if it is not there.
+        self.neighbour: Callable[[str, dict[str, Any]], Partitions] = _no_neighbour
 
     @property
     def options(self) -> TopicOptions:
@@ -387,6 +389,10 @@ class Partitions:
             raise TopicReplaced(f"topic {self.name!r} was dropped", hint="open it anew by its name")
         if self._closed:
             raise Closed(f"topic {self.name!r}: {self._closed}", hint="open the store again")
+
+
+def _no_neighbour(name: str, options: dict[str, Any]) -> Partitions:
+    raise AssertionError(f"a topic outside a store knows no {name}")
 
 
 def encode_all(batch: Outgoing, created: int, *, compress: bool = False) -> list[Draft]:

@@ -24,13 +24,13 @@ TWINS = [
 ]
 #: Public only for the parts of Penstock itself.
 INSIDE = {
-    "adopt", "after_fork_in_child", "bell", "ended", "enlist", "guard", "known_staging", "let_go", "poll",
-    "staging_of", "take",
+    "adopt", "after_fork_in_child", "bell", "desk", "ended", "enlist", "following", "guard", "is_stopped",
+    "known_staging", "let_go", "poll", "staging_of", "take",
 }  # fmt: skip
 #: What the async face has besides: the way back to what may block.
 BESIDES = {"blocking"}
 #: These open nothing and wait for nothing, or return what is awaited or iterated.
-AT_ONCE = {"writer", "reader", "messages", "record_batches", "transaction"}
+AT_ONCE = {"writer", "reader", "messages", "record_batches", "stop", "transaction"}
 SPECIAL = {
     "__enter__": "__aenter__",
     "__exit__": "__aexit__",
