@@ -68,6 +68,7 @@ if sys.platform == "win32":
     )
 
 if TYPE_CHECKING:
+    from penstock.consume.deadletters import DeadLetter, DeadLetters
     from penstock.consume.desk import Summary
     from penstock.consume.policy import Retry
     from penstock.consume.reader import Reader
@@ -89,6 +90,8 @@ __all__ = [
     "ConflictError",
     "Corrupt",
     "DataError",
+    "DeadLetter",
+    "DeadLetters",
     "DiskFull",
     "Events",
     "Files",
@@ -146,6 +149,8 @@ __all__ = [
 #: executors do without.
 _LAZY = {
     "Batch": "penstock.message",
+    "DeadLetter": "penstock.consume.deadletters",
+    "DeadLetters": "penstock.consume.deadletters",
     "Events": "penstock.faces.events",
     "Message": "penstock.message",
     "Pipeline": "penstock.store",

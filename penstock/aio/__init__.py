@@ -13,6 +13,7 @@ readers wait. A store and all that comes from it belong to the event loop it was
 
 from __future__ import annotations
 
+from penstock.aio.deadletters import DeadLetters
 from penstock.aio.events import Events
 from penstock.aio.opening import Opening
 from penstock.aio.reader import Reader
@@ -22,4 +23,15 @@ from penstock.aio.topic import Topic
 from penstock.aio.transaction import Transaction
 from penstock.aio.writer import Writer
 
-__all__ = ["Events", "Opening", "Reader", "Scan", "Store", "Topic", "Transaction", "Writer", "open"]
+__all__ = [
+    "DeadLetters",
+    "Events",
+    "Opening",
+    "Reader",
+    "Scan",
+    "Store",
+    "Topic",
+    "Transaction",
+    "Writer",
+    "open",
+]

@@ -1,6 +1,6 @@
 """`Reader.process` for coroutines: as many of them at a time as there are workers, in the event loop.
 
-What touches files happens in a thread, once for all that is to be settled and begun; handlers run in the loop.
+What touches files happens in a thread, once for all that is to be settled and begun.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar, overload
 
 from penstock import store as sync
+from penstock.aio.deadletters import DeadLetters
 from penstock.aio.events import Events
 from penstock.aio.group import Group
 from penstock.aio.opening import Opening
@@ -145,6 +146,10 @@ class Store:
         """
         blocking = await self._threads.run(self._store.events, topic)
         return Events(blocking, await self.topic(topic), self._threads)
+
+    async def dead_letters(self, topic: str) -> DeadLetters:
+        """Messages of a topic that consumers could not handle: list, show, replay and drop them."""
+        return DeadLetters(await self._threads.run(self._store.dead_letters, topic), self._threads)
 
     # Consumers.
 

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import __version__
-from penstock.cli import consumer, failures, output, pipeline, topic
+from penstock.cli import consumer, dead, failures, output, pipeline, topic
 from penstock.cli.arguments import StoreOption, flag
 from penstock.cli.failures import Exit
 from penstock.cli.read import read
@@ -29,7 +29,7 @@ Try: [bold]penstock write orders paid --key customer-7[/], then [bold]penstock r
 The store is a folder, ./penstock-data unless you say otherwise; any number of programs may use it.
 """
 
-_ORDER = ("write", "read", "topic", "consumer", "pipeline", "run", "status", "vacuum", "verify")
+_ORDER = ("write", "read", "topic", "consumer", "dead", "pipeline", "run", "status", "vacuum", "verify")
 
 
 class _Verbs(TyperGroup):
@@ -54,6 +54,7 @@ app.command(rich_help_panel="Messages")(write)
 app.command(rich_help_panel="Messages")(read)
 app.add_typer(topic.app, name="topic", rich_help_panel="Topics and consumers")
 app.add_typer(consumer.app, name="consumer", rich_help_panel="Topics and consumers")
+app.add_typer(dead.app, name="dead", rich_help_panel="Topics and consumers")
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel="Pipelines")
 app.command("run", rich_help_panel="Pipelines")(run_pipeline)
 app.command(rich_help_panel="Health")(status)

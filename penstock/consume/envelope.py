@@ -11,10 +11,14 @@ from typing import Any
 import msgspec
 
 from penstock import codecs
+from penstock.delay.records import DATA_BYTES_MAX
 from penstock.errors import MessageTooLarge
 from penstock.headers import NO_HEADERS
 from penstock.message import Message, Unopened
+from penstock.options import KIB
 
+#: A record has a few bytes besides its message.
+BYTES_MAX = DATA_BYTES_MAX - KIB
 #: Of an error's text so much is kept.
 _ERROR_CHARACTERS = 1000
 
@@ -42,13 +46,13 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
     def message(self, topic: str, attempt: int) -> Message[Any]:
         """The message as its consumer gets it."""
         name = codecs.name_of(self.codec)
+        is_plain = self.codec == codecs.RAW or self.value is None
         fields: tuple[Any, ...] = (
-            topic, self.partition, self.offset, self.key, self.value, self.timestamp, self.written_at,
-            self.headers or NO_HEADERS, self.producer_id, self.group, self.seqno, name, attempt,
+            topic, self.partition, self.offset, self.key, self.value if is_plain else msgspec.UNSET,
+            self.timestamp, self.written_at, self.headers or NO_HEADERS, self.producer_id, self.group,
+            self.seqno, name, attempt,
         )  # fmt: skip
-        if self.codec == codecs.RAW or self.value is None:
-            return Message(*fields)
-        return Unopened(*fields[:4], msgspec.UNSET, *fields[5:], stored=self.value)
+        return Message(*fields) if is_plain else Unopened(*(*fields, self.value))
 
     def failed(self, error: str) -> Envelope:
         """The same after one more failure."""
@@ -68,14 +72,14 @@ def enclosed(message: Message[Any], topic_id: int) -> Envelope:
     )  # fmt: skip
 
 
-def encode(envelope: Envelope, limit: int) -> bytes:
+def encoded(envelope: Envelope) -> bytes:
     """The bytes that wait; raises `MessageTooLarge` when they are more than a record may have."""
     data = _encoder.encode(envelope)
-    if len(data) > limit:
+    if len(data) > BYTES_MAX:
         raise MessageTooLarge(
             f"offset {envelope.offset} of partition {envelope.partition} is too large to wait: "
             f"{len(data)} bytes",
-            hint=f"{limit} bytes can wait, with key and headers: handle it, or reject it",
+            hint=f"{BYTES_MAX} bytes can wait, with key and headers: handle it, or reject it",
         )
     return data
 

@@ -14,19 +14,15 @@ from typing import Any, NamedTuple
 
 from penstock.consume import envelope
 from penstock.consume.envelope import Envelope
-from penstock.delay.records import DATA_BYTES_MAX
 from penstock.delay.waiting import Waiting
 from penstock.delay.window import Taken
 from penstock.errors import PartitionLost, TakenElsewhere
 from penstock.message import Message
-from penstock.options import KIB
 from penstock.topic.delayfolders import retries_folder
 from penstock.topic.partitions import Partitions
 
 #: How often one looks without being told: for a folder that another process made, or a hint that was lost.
 _LOOK_AGAIN_S = 1.0
-#: A record has a few bytes besides its message.
-_DATA_BYTES_MAX = DATA_BYTES_MAX - KIB
 _NEVER_MS = 2**63
 
 
@@ -142,7 +138,7 @@ class Retries:
 
         `attempts` is how often it was tried: it comes back as the next one.
         """
-        data = envelope.encode(enclosed, _DATA_BYTES_MAX)
+        data = envelope.encoded(enclosed)
         self._opened().store(
             id=envelope.waiting_id(self._consumer, enclosed, attempts), topic=self._key[0],
             data=data, wait=wait_s, attempts=attempts,

@@ -15,6 +15,8 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar, overload
 
 from penstock.clock import Clock
+from penstock.consume.dead import dead_name
+from penstock.consume.deadletters import DeadLetters
 from penstock.consume.options import Moment, reader_options
 from penstock.consume.policy import Retry
 from penstock.consume.reader import Reader
@@ -239,6 +241,18 @@ class Store:
             topic_name(topic), self.topic,
             lambda name: self.create_topic(name, exists_ok=True, **EVENT_OPTIONS), self.transaction,
         )  # fmt: skip
+
+    def dead_letters(self, topic: str) -> DeadLetters:
+        """Messages of a topic that consumers could not handle: list, show, replay and drop them."""
+        partitions = self.topic(topic)._partitions
+
+        def find() -> Partitions | None:
+            try:
+                return self.topic(dead_name(partitions.name))._partitions
+            except UnknownTopic:
+                return None
+
+        return DeadLetters(partitions, find)
 
     # Consumers.
 

@@ -7,6 +7,7 @@ import pytest
 
 import penstock
 import penstock.aio
+from penstock.consume.deadletters import DeadLetters
 from penstock.consume.reader import Reader
 from penstock.faces.events import Events
 from penstock.store import Store, Topic, Transaction
@@ -21,6 +22,7 @@ TWINS = [
     (Scan, penstock.aio.Scan),
     (Transaction, penstock.aio.Transaction),
     (Events, penstock.aio.Events),
+    (DeadLetters, penstock.aio.DeadLetters),
 ]
 #: Public only for the parts of Penstock itself.
 INSIDE = {
@@ -88,7 +90,8 @@ def test_each_face_has_what_the_other_has(tmp_path):
         topic = store.create_topic("orders")
         with topic.reader() as reader, topic.writer() as writer, store.transaction() as transaction:
             for blocking, mirrored in TWINS:
-                opened = (store, topic, reader, writer, topic.scan(), transaction, store.events())
+                letters = store.dead_letters("orders")
+                opened = (store, topic, reader, writer, topic.scan(), transaction, store.events(), letters)
                 (instance,) = [each for each in opened if type(each) is blocking]
                 attributes = {name for name in vars(instance) if not name.startswith("_")}
                 assert public(mirrored) - BESIDES == (public(blocking) | attributes) - INSIDE
