@@ -202,7 +202,9 @@ class Store:
     # The store itself.
 
     async def flush_housekeeping(self, timeout: float = 60.0) -> bool:
-        """Wait until indexes and repacking that this process owes are done; False when time ran out."""
+        """Append delayed messages that are due, and wait until indexes and repacking that this process owes
+        are done; False when time ran out.
+        """
         return await self._threads.run(self._store.flush_housekeeping, timeout)
 
     async def check_state(self) -> list[str]:

@@ -78,6 +78,7 @@ class Holdings:
             source.log.help()
         for topic in self.topics:
             topic.refresh()
+            topic.delayed.look()
             if self.sharing is None:
                 self._open_unshared(topic, "earliest")
         self.tend(unread, at_once=True)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.errors import InvalidOption, WrongType
-from penstock.options import Duration, seconds, whole
+from penstock.options import WAIT_MAX_S, Duration, seconds, whole
 
-#: A retry that waits longer is a mistake, not a plan.
-WAIT_MAX_S = 365 * 86400.0
 ATTEMPTS_MAX = 1_000_000
 
 
@@ -56,18 +54,6 @@ class Retry:
         except OverflowError:
             wait = limit
         return wait * (1.0 + self.jitter * chance)
-
-
-def checked_wait_s(name: str, wait: Duration) -> float:
-    """A wait that was asked for: more than nothing, and no longer than a year."""
-    if isinstance(wait, (int, float)) and not isinstance(wait, bool) and wait < 0:
-        raise InvalidOption(f"{name}={wait!r} is negative", hint="a wait is longer than nothing")
-    found = seconds(name, wait)
-    if found == 0:
-        raise InvalidOption(f"{name}={wait!r} is no wait", hint="leave it out for at once")
-    if found > WAIT_MAX_S:
-        raise InvalidOption(f"{name}={wait!r} is more than a year", hint="a year at most")
-    return found
 
 
 def checked_policy(policy: object) -> Retry:

@@ -12,11 +12,11 @@ from typing import Any
 from penstock.consume import dead
 from penstock.consume.envelope import Envelope, enclosed, error_text
 from penstock.consume.holdings import Holdings
-from penstock.consume.policy import Retry, checked_wait_s
+from penstock.consume.policy import Retry
 from penstock.consume.source import Source
 from penstock.errors import UsageError, WrongType
 from penstock.message import Message
-from penstock.options import Duration
+from penstock.options import Duration, wait_seconds
 
 #: The reason of dead letters that were tried as often as they may.
 EXHAUSTED = "attempts exhausted"
@@ -41,7 +41,7 @@ class Settling:
         policy = policy or self._policy
         wait_s = policy.wait_s(message.attempt, random.random())
         if after is not None:
-            asked_s = checked_wait_s("after", after)
+            asked_s = wait_seconds("after", after)
             wait_s = None if wait_s is None else asked_s
         if wait_s is None:
             self._bury(source, message, failed, EXHAUSTED)

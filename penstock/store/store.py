@@ -48,7 +48,8 @@ from penstock.store.ownership import Ownership
 from penstock.store.pipelines import Pipeline
 from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
-from penstock.topic.delayfolders import forget_topic
+from penstock.topic.delayed import Delayed
+from penstock.topic.delayfolders import DELAY, PUBLISH, forget_topic
 from penstock.topic.housekeeper import Housekeeper
 from penstock.topic.partitions import Partitions
 from penstock.topic.typed import coder_of
@@ -131,12 +132,19 @@ class Store:
         self._transactions = Transactions(self._database)
         self._pipelines = Pipelines(self._database)
         self._folders = TopicFolders(os.path.join(path, "topics"), files)
+        self._delayed = Delayed(
+            os.path.join(path, DELAY, PUBLISH),
+            files,
+            clock,
+            lambda topic_id: self._open(self._records.by_id(topic_id)),
+        )
         forget_in_child(self)
         if not read_only and self._folders.look_abandoned(self._records.names()):
             self._records.sweep(self._folders.put_away_all_but)
             self._folders.remove_put_away()
         if not read_only:
             self._finish_transactions()
+            self._delayed.look()
 
     @property
     def id(self) -> str:
@@ -311,7 +319,11 @@ class Store:
     # The store itself.
 
     def flush_housekeeping(self, timeout: float = 60.0) -> bool:
-        """Wait until indexes and repacking that this process owes are done; False when time ran out."""
+        """Append delayed messages that are due, and wait until indexes and repacking that this process owes
+        are done; False when time ran out.
+        """
+        if not self.read_only:
+            self._delayed.publish_due()
         return self._housekeeper.finish(timeout)
 
     def check_state(self) -> list[str]:
@@ -325,6 +337,7 @@ class Store:
         """
         if self._closed:
             return
+        self._delayed.end()
         self._housekeeper.end(_CLOSE_WAIT_S)
         self._roll_back_open()
         try:
@@ -415,6 +428,8 @@ class Store:
                 )  # fmt: skip
                 partitions.on_roll = lambda number, opened=partitions: self._housekeeper.add(opened, number)  # type: ignore[misc]
                 partitions.neighbour = self._neighbour
+                if not self.read_only:
+                    partitions.delayed = self._delayed
                 self._opened[record.id] = partitions
             return partitions
 

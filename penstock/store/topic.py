@@ -41,6 +41,7 @@ from penstock.state.database import refuse_read_only
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
 from penstock.topic import outgoing
+from penstock.topic.delayed import due_at, postpone
 from penstock.topic.keyed import latest, require_index, rows_between, wanted
 from penstock.topic.outgoing import Value
 from penstock.topic.packing import allowed_codec, packing, refuse_codec
@@ -111,10 +112,13 @@ class Topic(Generic[V]):
     def write(
         self, value: V | str | None, *, key: Key = None, headers: Mapping[str, str | bytes] | None = None,
         partition: int | None = None, group: str | None = None, timestamp: int | datetime | None = None,
+        delay: Duration | None = None, deliver_at: int | datetime | None = None,
     ) -> Receipt:  # fmt: skip
         """Append one message; return once it would survive a power cut (or what the topic's `sync` says).
 
-        Raises `Unavailable` when it cannot be stored now: nothing of it stays, try again.
+        Raises `Unavailable` when it cannot be stored now: nothing of it stays, try again. With `delay`, or
+        at `deliver_at` (a datetime, or nanoseconds since 1970), it enters the topic when that has passed: it
+        is on disk until then, and some process that has the store open appends it (docs/retries.md).
         """
         partitions = self._partitions
         self._require_raw()
@@ -124,6 +128,10 @@ class Topic(Generic[V]):
             self._encoded(value), key, headers, timestamp, partition, self.options.max_message_bytes
         )
         sender = NOBODY if group is None else Sender(group=identifier("group", group))
+        if delay is not None or deliver_at is not None:
+            due_ns = due_at(delay, deliver_at, partitions.clock.now_ns())
+            if due_ns is not None:
+                return postpone(partitions, message, sender.group, due_ns)
         landed = next(partitions.append(message, sender))
         sync = self.options.sync
         if sync == "disk":

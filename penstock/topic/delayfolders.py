@@ -14,7 +14,7 @@ import shutil
 
 from penstock.topic.partitions import Partitions
 
-DELAY = "delay"
+DELAY, PUBLISH = "delay", "publish"
 
 
 def delay_root(topic: Partitions) -> str:
@@ -25,10 +25,6 @@ def delay_root(topic: Partitions) -> str:
 def retries_folder(topic: Partitions, consumer: str, partition: int) -> str:
     """Where messages of one partition wait for another attempt of a consumer."""
     return os.path.join(_of_consumer(topic, consumer), str(partition))
-
-
-def publish_folder(topic: Partitions) -> str:
-    return os.path.join(delay_root(topic), "publish")
 
 
 def forget_consumer(topic: Partitions, consumer: str) -> None:

@@ -114,6 +114,24 @@ class LetsGo(Protocol):
     def let_go(self) -> None: ...
 
 
+class DelaysMessages(Protocol):
+    """What holds messages until they are due (`penstock.topic.delayed.Delayed`)."""
+
+    def add(self, topic: str, message: Any, due_ms: int) -> None: ...
+
+    def look(self) -> None: ...
+
+
+class NoDelays:
+    """For a topic outside a store, or in one that may only be read."""
+
+    def add(self, topic: str, message: Any, due_ms: int) -> None:
+        raise AssertionError("a topic outside a store delays nothing")
+
+    def look(self) -> None:
+        pass
+
+
 class Partitions:
     """One topic, as one process has it open: opens logs when they are used, notices new ones."""
 
@@ -142,6 +160,8 @@ class Partitions:
         self.readers: weakref.WeakSet[LetsGo] = weakref.WeakSet()
         #: Called after a segment was sealed here, with the partition's number.
         self.on_roll: Callable[[int], None] = lambda partition: None
+        #: Stores a message until it is due (its fields, when in ms); `look` takes part in appending those.
+        self.delayed: DelaysMessages = NoDelays()
         #: Another topic of the same store, made with these options if it is not there.
         self.neighbour: Callable[[str, dict[str, Any]], Partitions] = _no_neighbour
 
