@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from penstock.consume.policy import Retry
     from penstock.consume.reader import Reader
     from penstock.faces.events import Events
+    from penstock.faces.sessions import Session, Sessions
     from penstock.message import Batch, Message, Receipt, Receipts
     from penstock.spark.own.pipeline import pipeline
     from penstock.store import Pipeline, Store, Topic, Transaction
@@ -122,6 +123,8 @@ __all__ = [
     "Receipts",
     "Retry",
     "Scan",
+    "Session",
+    "Sessions",
     "Store",
     "Summary",
     "TakenElsewhere",
@@ -159,6 +162,8 @@ _LAZY = {
     "Receipts": "penstock.message",
     "Retry": "penstock.consume.policy",
     "Scan": "penstock.topic.scan",
+    "Session": "penstock.faces.sessions",
+    "Sessions": "penstock.faces.sessions",
     "Store": "penstock.store",
     "Summary": "penstock.consume.desk",
     "Topic": "penstock.store",

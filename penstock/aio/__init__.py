@@ -18,6 +18,7 @@ from penstock.aio.events import Events
 from penstock.aio.opening import Opening
 from penstock.aio.reader import Reader
 from penstock.aio.scan import Scan
+from penstock.aio.sessions import Session, Sessions
 from penstock.aio.store import Store, open
 from penstock.aio.topic import Topic
 from penstock.aio.transaction import Transaction
@@ -29,6 +30,8 @@ __all__ = [
     "Opening",
     "Reader",
     "Scan",
+    "Session",
+    "Sessions",
     "Store",
     "Topic",
     "Transaction",

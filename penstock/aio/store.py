@@ -15,6 +15,7 @@ from penstock.aio.deadletters import DeadLetters
 from penstock.aio.events import Events
 from penstock.aio.group import Group
 from penstock.aio.opening import Opening
+from penstock.aio.sessions import Sessions
 from penstock.aio.threads import Threads, in_own_thread
 from penstock.aio.topic import OpeningReader, Topic, opening_reader
 from penstock.aio.transaction import Transaction
@@ -146,6 +147,11 @@ class Store:
         """
         blocking = await self._threads.run(self._store.events, topic)
         return Events(blocking, await self.topic(topic), self._threads)
+
+    @property
+    def sessions(self) -> Sessions:
+        """Changeable work that comes again later when it was not finished (docs/retries.md)."""
+        return Sessions(self._store.sessions, self._threads)
 
     async def dead_letters(self, topic: str) -> DeadLetters:
         """Messages of a topic that consumers could not handle: list, show, replay and drop them."""

@@ -83,12 +83,12 @@ def bury(topic: Partitions, consumer: str, enclosed: Envelope, *, attempts: int,
         (enclosed.value,), None if enclosed.key is None else (enclosed.key,), (headers,),
         (enclosed.timestamp,), codec=enclosed.codec,
     )  # fmt: skip
-    _append(cemetery(topic), letter)
+    append(cemetery(topic), letter)
 
 
 def settle(dead: Partitions, numbers: str, how: str) -> None:
     """Note that dead letters are none any more."""
-    _append(dead, Outgoing((None,), headers=({SETTLED: numbers, HOW: how},)))
+    append(dead, Outgoing((None,), headers=({SETTLED: numbers, HOW: how},)))
 
 
 def cemetery(topic: Partitions) -> Partitions:
@@ -108,7 +108,8 @@ def origin_of(headers: Headers) -> Origin | None:
         return None
 
 
-def _append(dead: Partitions, message: Outgoing) -> None:
+def append(dead: Partitions, message: Outgoing) -> None:
+    """Append to a topic of dead letters; it is as safe as that topic promises when this returns."""
     landed = list(dead.append(message))
     if dead.options.sync == "disk":
         dead.sync(landed)

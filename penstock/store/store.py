@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar, overload
 
 from penstock.clock import Clock
+from penstock.consume import dead
 from penstock.consume.dead import dead_name
 from penstock.consume.deadletters import DeadLetters
 from penstock.consume.options import Moment, reader_options
@@ -32,6 +33,7 @@ from penstock.errors import (
     WrongType,
 )
 from penstock.faces.events import Events
+from penstock.faces.sessions import Sessions
 from penstock.files import Files, refuse_network_file_system
 from penstock.locks import FORKED, forget_in_child
 from penstock.options import Duration, Place, TopicOptions, identifier, topic_changes, topic_name
@@ -51,7 +53,7 @@ from penstock.store.transaction import Transaction
 from penstock.topic.delayed import Delayed
 from penstock.topic.delayfolders import DELAY, PUBLISH, forget_topic
 from penstock.topic.housekeeper import Housekeeper
-from penstock.topic.partitions import Partitions
+from penstock.topic.partitions import Outgoing, Partitions
 from penstock.topic.typed import coder_of
 
 T = TypeVar("T")
@@ -132,6 +134,7 @@ class Store:
         self._transactions = Transactions(self._database)
         self._pipelines = Pipelines(self._database)
         self._folders = TopicFolders(os.path.join(path, "topics"), files)
+        self._sessions: Sessions | None = None
         self._delayed = Delayed(
             os.path.join(path, DELAY, PUBLISH),
             files,
@@ -250,6 +253,17 @@ class Store:
             lambda name: self.create_topic(name, exists_ok=True, **EVENT_OPTIONS), self.transaction,
         )  # fmt: skip
 
+    @property
+    def sessions(self) -> Sessions:
+        """Changeable work that comes again later when it was not finished (docs/retries.md)."""
+        self._require_open()
+        refuse_read_only(self.read_only)
+        with self._mutex:
+            if self._sessions is None:
+                folder = os.path.join(self.path, DELAY, "sessions")
+                self._sessions = Sessions(folder, self._files, self._clock, self._bury_session)
+            return self._sessions
+
     def dead_letters(self, topic: str) -> DeadLetters:
         """Messages of a topic that consumers could not handle: list, show, replay and drop them."""
         partitions = self.topic(topic)._partitions
@@ -337,6 +351,8 @@ class Store:
         """
         if self._closed:
             return
+        if self._sessions is not None:
+            self._sessions.close()
         self._delayed.end()
         self._housekeeper.end(_CLOSE_WAIT_S)
         self._roll_back_open()
@@ -432,6 +448,10 @@ class Store:
                     partitions.delayed = self._delayed
                 self._opened[record.id] = partitions
             return partitions
+
+    def _bury_session(self, topic: str, headers: dict[str, str], value: bytes) -> None:
+        found = self._neighbour(dead_name(topic), {"retention": dead.RETENTION})
+        dead.append(found, Outgoing((value,), headers=(headers,)))
 
     def _neighbour(self, name: str, options: dict[str, Any]) -> Partitions:
         """A topic that others need, made with these options if it is not there."""

@@ -10,6 +10,7 @@ import penstock.aio
 from penstock.consume.deadletters import DeadLetters
 from penstock.consume.reader import Reader
 from penstock.faces.events import Events
+from penstock.faces.sessions import Session, Sessions
 from penstock.store import Store, Topic, Transaction
 from penstock.topic.scan import Scan
 from penstock.topic.writer import Writer
@@ -23,6 +24,8 @@ TWINS = [
     (Transaction, penstock.aio.Transaction),
     (Events, penstock.aio.Events),
     (DeadLetters, penstock.aio.DeadLetters),
+    (Sessions, penstock.aio.Sessions),
+    (Session, penstock.aio.Session),
 ]
 #: Public only for the parts of Penstock itself.
 INSIDE = {
@@ -90,8 +93,10 @@ def test_each_face_has_what_the_other_has(tmp_path):
         topic = store.create_topic("orders")
         with topic.reader() as reader, topic.writer() as writer, store.transaction() as transaction:
             for blocking, mirrored in TWINS:
-                letters = store.dead_letters("orders")
-                opened = (store, topic, reader, writer, topic.scan(), transaction, store.events(), letters)
+                opened = (
+                    store, topic, reader, writer, topic.scan(), transaction, store.events(),
+                    store.dead_letters("orders"), store.sessions, store.sessions.open("mail"),
+                )  # fmt: skip
                 (instance,) = [each for each in opened if type(each) is blocking]
                 attributes = {name for name in vars(instance) if not name.startswith("_")}
                 assert public(mirrored) - BESIDES == (public(blocking) | attributes) - INSIDE
