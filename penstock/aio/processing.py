@@ -31,6 +31,8 @@ class Processing:
         self._handler = handler
         self._workers = workers
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Handlers that have not ended; a task lives a moment longer.
+        self._running = 0
         self._finished: list[Handled] = []
 
     async def run(self) -> None:
@@ -50,24 +52,27 @@ class Processing:
         while not self._blocking.is_stopped:
             begun = await self._begin()
             batch = None
-            if len(self._tasks) < self._workers and self._desk.room > 0:
+            if self._running < self._workers and self._desk.room > 0:
                 batch = await self._reader._poll(self._desk.room, BYTES_MOST)
             if batch is not None:
                 self._desk.put(batch)
             elif not begun and not self._finished:
                 await self._reader._alone(self._desk.commit)
                 pause = self._blocking._pause(None)
-                if pause is None and not self._tasks:
+                if self._finished:
+                    continue  # meanwhile
+                if pause is None and not self._running:
                     return
-                is_busy = pause is None or bool(self._tasks)
+                is_busy = pause is None or self._running > 0
                 await self._reader._bell.wait(LOOK_AGAIN_S if is_busy else pause or 0.0)
 
     async def _begin(self) -> bool:
         """Settle what ended, and begin with as many as there is room for; whether any began."""
         if not self._finished and not self._desk.has_some:
             return False
-        messages = await self._reader._alone(self._step, self._workers - len(self._tasks))
+        messages = await self._reader._alone(self._step, self._workers - self._running)
         for message in messages:
+            self._running += 1
             task = asyncio.create_task(self._handle(message))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -79,6 +84,7 @@ class Processing:
             await self._handler(message)
         except Exception as raised:  # noqa: BLE001 - settled by whoever processes
             error = raised
+        self._running -= 1
         self._finished.append(Handled(message, error))
         self._reader._bell.ring()
 

@@ -303,6 +303,8 @@ class Reader(Generic[V]):
         if is_due and self._mutex.acquire(blocking=False):
             try:
                 self._tend_if_due()
+                if any(s.retries is not None and s.retries.seems_due for s in self._held.order):
+                    self._unread()  # what comes again need not wait until all that was fetched is handled
             finally:
                 self._mutex.release()
         return next(self._ready, None)

@@ -100,6 +100,11 @@ class Retries:
         return max(self._next_due_ms - self._now_ms(), 0) / 1000
 
     @property
+    def seems_due(self) -> bool:
+        """Whether something may be handed out now; looks into no file."""
+        return bool(self._fetched) or (self._waiting is not None and self._now_ms() >= self._next_due_ms)
+
+    @property
     def reads_files(self) -> bool:
         """Whether the next `take` looks into files, which may take a moment."""
         return self._waiting is not None and not self._fetched and self._is_worth_a_look()
