@@ -90,8 +90,9 @@ class Processing:
 
     # In a thread.
 
-    def _step(self, room: int) -> list[Message[Any]]:
+    def _step(self) -> list[Message[Any]]:
         finished, self._finished = self._finished, []
+        room = self._workers - self._running  # now, or one that ended meanwhile would leave its place empty
         settle(self._desk, finished)
         found: list[Message[Any]] = []
         while len(found) < room and (message := self._desk.next()) is not None:

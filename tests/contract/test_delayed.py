@@ -87,7 +87,7 @@ def test_those_of_a_dropped_topic_go_with_it(store, topic, clock):
 @pytest.mark.parametrize(
     "options",
     [
-        {"delay": 0}, {"delay": -5}, {"delay": "3650d"}, {"delay": "soon"}, {"delay": None, "deliver_at": 2**62},
+        {"delay": 0}, {"delay": -5}, {"delay": "3650d"}, {"delay": "soon"}, {"deliver_at": 2**62},
         {"delay": "1s", "deliver_at": 5},
     ],
 )  # fmt: skip

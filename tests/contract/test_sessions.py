@@ -83,9 +83,14 @@ def test_after_the_last_attempt_it_is_a_dead_letter(store, sessions, clock):
 def test_with_finishes_or_stores(sessions, clock):
     with sessions.open("mail") as session:
         session.append(b"fine")
-    with pytest.raises(RuntimeError), sessions.open("mail") as session:
-        session.append(b"broken")
-        raise RuntimeError("half way")
+
+    def break_off():
+        with sessions.open("mail") as session:
+            session.append(b"broken")
+            raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError):
+        break_off()
     clock.advance("10s")
     (again,) = sessions.due("mail")
     assert (again.data, again.last_error) == (b"broken", "RuntimeError: half way")
