@@ -70,7 +70,7 @@ class Processing:
         """Settle what ended, and begin with as many as there is room for; whether any began."""
         if not self._finished and not self._desk.has_some:
             return False
-        messages = await self._reader._alone(self._step, self._workers - self._running)
+        messages = await self._reader._alone(self._step)
         for message in messages:
             self._running += 1
             task = asyncio.create_task(self._handle(message))
