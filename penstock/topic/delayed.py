@@ -54,6 +54,10 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(DelayedMessage)
 
 
+def decode(data: bytes) -> DelayedMessage:
+    return _decoder.decode(data)
+
+
 class Delayed:
     """The messages of a store that are on their way, and the thread that appends them. For all threads."""
 
@@ -92,7 +96,7 @@ class Delayed:
             taken, self._left = [*self._left, *waiting.take(_AT_A_TIME)], []
             by_topic: dict[int, list[tuple[Taken, DelayedMessage]]] = {}
             for each in taken:
-                message = _decoder.decode(each.data)
+                message = decode(each.data)
                 by_topic.setdefault(message.topic_id, []).append((each, message))
             for topic_id, pairs in by_topic.items():
                 records = [record for record, _ in pairs]

@@ -27,6 +27,16 @@ def retries_folder(topic: Partitions, consumer: str, partition: int) -> str:
     return os.path.join(_of_consumer(topic, consumer), str(partition))
 
 
+def retries_of(topic: Partitions) -> list[tuple[str, str]]:
+    """(consumer, folder) of all that ever waited for another attempt."""
+    root, files = _of_topic(topic), topic.files
+    return [
+        (consumer, os.path.join(root, consumer, partition))
+        for consumer in (sorted(files.listdir(root)) if files.exists(root) else ())
+        for partition in files.listdir(os.path.join(root, consumer))
+    ]
+
+
 def forget_consumer(topic: Partitions, consumer: str) -> None:
     """The consumer was dropped: what it wanted to try again goes with it."""
     shutil.rmtree(_of_consumer(topic, consumer), ignore_errors=True)

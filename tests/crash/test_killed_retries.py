@@ -45,7 +45,7 @@ def dead(store):
 
 
 def kill_in_a_loop(scratch, store, count, kills, seed, *, keep_order=""):
-    """Fill the topic, have three processes handle it while one after the other is killed, and wait for all."""
+    """Fill the topic, have three processes handle it while one after another is killed, wait for all."""
     chance = random.Random(seed)
     with penstock.open(store) as opened:
         topic = opened.create_topic(ORDERS, partitions=PARTITIONS)
@@ -105,7 +105,7 @@ def test_workers_that_are_killed_again_and_again_lose_nothing(scratch, store, se
 
 
 def test_order_of_keys_survives_kills(scratch, store):
-    """When a message of a key is first done, all earlier ones of that key are done, or will be dead letters."""
+    """When a message of a key is first done, all earlier ones of it are done, or become dead letters."""
     places, everyone = kill_in_a_loop(scratch, store, 200, 4, seed=2, keep_order="yes")
     check_nothing_waits(store)
     first = {}
