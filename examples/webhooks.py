@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
+from typing import ClassVar
 
 import penstock
 
@@ -24,7 +25,7 @@ RETRY = penstock.Retry(first="50ms", factor=2, limit="400ms", attempts=6)
 class Shop(http.server.BaseHTTPRequestHandler):
     """Somebody else's server: down at times, and there is one order it never takes."""
 
-    got: Counter[int] = Counter()
+    got: ClassVar[Counter[int]] = Counter()
     calls = 0
 
     def do_POST(self) -> None:
