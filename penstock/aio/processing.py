@@ -57,7 +57,8 @@ class Processing:
             if batch is not None:
                 self._desk.put(batch)
             elif not begun and not self._finished:
-                await self._reader._alone(self._desk.commit)
+                if not self._running or self._desk.commit_is_due:
+                    await self._reader._alone(self._desk.commit)
                 pause = self._blocking._pause(None)
                 if self._finished:
                     continue  # meanwhile

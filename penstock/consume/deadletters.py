@@ -6,6 +6,7 @@ topic, so nothing is rewritten, and whoever looks folds letters and notes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
@@ -28,6 +29,7 @@ from penstock.topic.scan import Scan
 _AT_A_TIME = 500
 #: A replayed letter comes as the second attempt: the log has delivered it once, and nobody else does.
 _ATTEMPTS = 1
+_NOTED = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 
 
 class DeadLetter(NamedTuple):
@@ -175,7 +177,7 @@ class DeadLetters:
         gone: set[int] = set()
         for message in Scan(there, None, "earliest", "latest").messages():
             noted = message.headers.get(dead.SETTLED)
-            if isinstance(noted, str) and message.value is None:
+            if isinstance(noted, str) and message.value is None and _NOTED.fullmatch(noted):
                 for part in noted.split(","):
                     first, _, last = part.partition("-")
                     gone.update(range(int(first), int(last or first) + 1))

@@ -98,10 +98,12 @@ class Desk:
         """One that may be handled now; None when there is none until something is done or comes."""
         with self._mutex:
             for message in self._startable():
-                if not self._settling.is_settled(message):
-                    self._running[_place(message)] = message
+                place = _place(message)
+                # One that a crash left twice, in the log and among those that wait, is settled once for both.
+                if place not in self._running and not self._settling.is_settled(message):
+                    self._running[place] = message
                     return message
-                self._leave_line(message)  # its partition went, or it came twice
+                self._leave_line(message)
         return None
 
     def done(self, message: Message[Any]) -> None:
@@ -111,7 +113,7 @@ class Desk:
         if not self._done:
             self._commit_at = time.monotonic() + _COMMIT_S
         self._done.append(message)
-        if len(self._done) >= _COMMIT_MOST or time.monotonic() >= self._commit_at:
+        if len(self._done) >= _COMMIT_MOST or self.commit_is_due:
             self.commit()
 
     def failed(self, message: Message[Any], error: Exception) -> None:
@@ -131,6 +133,11 @@ class Desk:
                     self._dead += 1
             except PartitionLost as lost:
                 logger.info("%s", lost)
+
+    @property
+    def commit_is_due(self) -> bool:
+        """Whether something was done so long ago that it should be committed, alone or not."""
+        return time.monotonic() >= self._commit_at
 
     def commit(self) -> None:
         """Commit what is done."""

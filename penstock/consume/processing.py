@@ -126,7 +126,8 @@ def _work(reader: Reader[Any], desk: Desk, crew: Crew) -> None:
         if batch is not None:
             desk.put(batch)
             continue
-        desk.commit()
+        if not crew.running or desk.commit_is_due:
+            desk.commit()
         pause = reader._pause(None)
         if pause is None and not crew.running:
             return

@@ -243,7 +243,7 @@ class Reader(Generic[V]):
             for topic, partition, first, stop in ranges_of(done) if done is not None else ():
                 waited = self._held.sources.get((topic, partition))
                 if waited is not None and waited.retries is not None and waited.retries.out(first):
-                    taking.add_due(waited, first)
+                    taking.add_due(waited, range(first, stop))
                     continue
                 source = self._held.delivered(topic, partition, stop)
                 if source is not None:

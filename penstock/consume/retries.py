@@ -185,7 +185,7 @@ class Retries:
 
     def _fetch(self, limit: int) -> bool:
         """Take what is due from the files, if it is worth a look."""
-        if not self._is_worth_a_look():
+        if self._closed or not self._is_worth_a_look():
             return False
         self._look_again_at = time.monotonic() + _LOOK_AGAIN_S
         if not self._is_there():

@@ -34,9 +34,9 @@ class Taking:
         """Messages `first` to `stop`, which were delivered, are done when the transaction commits."""
         self._ranges.setdefault(source, []).append((first, stop))
 
-    def add_due(self, source: Source, offset: int) -> None:
-        """The same for a message that had waited: it is finished behind the commit, not with it."""
-        self._due.setdefault(source, []).append(offset)
+    def add_due(self, source: Source, offsets: range) -> None:
+        """The same for messages that had waited: they are finished behind the commit, not with it."""
+        self._due.setdefault(source, []).extend(offsets)
 
     @property
     def sources(self) -> list[Source]:
