@@ -2,9 +2,9 @@
 
     redrive(store, "orders", where="last_error LIKE '%timeout%' AND attempts > 3")
 
-Spark reads the topic of dead letters and chooses; only numbers come back. Replaying them is writing a few files
-of the store, which this process does as `DeadLetters.replay` would. A run that is killed has replayed what it
-had noted, and perhaps some letters twice; run again, it goes on with the rest.
+Spark reads the topic of dead letters and chooses; only numbers come back. Replaying them is writing a few
+files of the store, which this process does as `DeadLetters.replay` would. A run that is killed has replayed
+what it had noted, and perhaps some letters twice; run again, it goes on with the rest.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def redrive(
     """Replay dead letters of a topic, all or those that fit; return when they are on their way.
 
     `where` is SQL over `number, consumer, reason, attempts, first_error, last_error, partition, offset,
-    timestamp, key, value`, and needs Spark; `consumer` and `reason` are as for `DeadLetters.replay`. Each letter
-    comes again to the consumer it is of, at most `rate` a second.
+    timestamp, key, value`, and needs Spark; `consumer` and `reason` are as for `DeadLetters.replay`. Each
+    letter comes again to the consumer it is of, at most `rate` a second.
     """
     one_of("engine", engine, ENGINES)
     if where is not None and engine == "python":
@@ -67,7 +67,7 @@ def redrive(
         if there is None:
             return Redriven(topic, choice.engine, 0)
         if choice.engine == "python":
-            numbers = (letter.number for letter in letters._chosen(None, consumer, reason))
+            numbers: Iterator[int] = (letter.number for letter in letters._chosen(None, consumer, reason))
         else:
             frame = _letters(started(spark, master), store.path, dead.dead_name(topic))
             numbers = _numbers(_fitting(frame, where, consumer, reason), letters._gone(there))
