@@ -51,6 +51,9 @@ def spread(
     def tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 
+        from penstock.spark.worker import settle_in
+
+        settle_in()
         for batch in batches:
             numbers = batch.column(0).to_pylist()
             done = [pickle.dumps(_attempted(function, pieces[number])) for number in numbers]

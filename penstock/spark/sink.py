@@ -43,7 +43,9 @@ class _Write(NamedTuple):
 
     def stage(self, batches: Iterator[pyarrow.RecordBatch]) -> StagedMessage:
         from penstock.spark.task import Share, stage
+        from penstock.spark.worker import settle_in
 
+        settle_in()
         task = TaskContext.get()
         assert task is not None, "this runs in a task"
         number = task.partitionId()

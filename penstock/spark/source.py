@@ -136,7 +136,9 @@ def read_slice(
 ) -> Iterator[pyarrow.RecordBatch]:
     """What a task yields; runs on an executor."""
     from penstock.spark import batches
+    from penstock.spark.worker import settle_in
 
+    settle_in()
     if partition.value is None:  # Spark's way of saying that there is nothing to read
         return iter(())
     return batches.read(partition.value, columns, null_undecodable=asked.on_decode_error == "null")
