@@ -35,6 +35,21 @@ def process(store: str, stop: str, keep_order: str = "") -> None:
             reader.process(handle, workers=2, follow=False, keep_order=bool(keep_order))
 
 
+def interruptible(store: str) -> None:
+    """Handle messages in two threads until Ctrl-C; say what began and ended."""
+
+    def handle(message: Message) -> None:
+        say(f"begun {message.offset}")
+        time.sleep(0.1)  # so that Ctrl-C comes while it runs
+        say(f"ended {message.offset}")
+
+    with penstock.open(store) as opened, opened.topic(ORDERS).reader(consumer="c") as reader:
+        try:
+            reader.process(handle, workers=2)
+        except KeyboardInterrupt:
+            say("interrupted 0")
+
+
 def die_settling(store: str, calls: str) -> None:
     """Retry one message, reject another, retry a third again; killed by its own hand at a given file call."""
     files = Deadly(int(calls))
@@ -74,7 +89,7 @@ def open_sessions(store: str) -> None:
         signal.pause()
 
 
-JOBS = {job.__name__: job for job in (process, die_settling, delay, open_sessions)}
+JOBS = {job.__name__: job for job in (process, interruptible, die_settling, delay, open_sessions)}
 
 if __name__ == "__main__":
     JOBS[sys.argv[1]](*sys.argv[2:])

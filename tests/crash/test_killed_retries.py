@@ -166,6 +166,22 @@ def test_a_process_killed_at_any_step_of_settling_loses_nothing(scratch):
     assert die_at_each_call(scratch, 1) > 20
 
 
+def test_ctrl_c_finishes_and_commits_what_runs(scratch, store):
+    with penstock.open(store) as opened:
+        opened.create_topic(ORDERS).write_many([b"x"] * 1000)
+    worker = Worker("interruptible", store, out=os.path.join(scratch, "w"), jobs=JOBS)
+    with no_orphans([worker]):
+        worker.wait_for("begun 4")
+        worker.send(signal.SIGINT)
+        assert worker.end() == 0, worker.errors()
+    lines = [line.split() for line in worker.lines()]
+    begun, ended = ({int(n) for what, n in lines if what == wanted} for wanted in ("begun", "ended"))
+    assert lines[-1][0] == "interrupted"
+    assert begun == ended == set(range(len(begun)))
+    with penstock.open(store) as opened, opened.topic(ORDERS).reader(consumer="c") as reader:
+        assert reader.receive(timeout=5).offset == len(begun)
+
+
 def test_delayed_messages_survive_who_wrote_them(scratch, store):
     with penstock.open(store) as opened:
         opened.create_topic(ORDERS)
