@@ -351,28 +351,12 @@ class Store:
         """
         if self._closed:
             return
-        if self._sessions is not None:
-            self._sessions.close()
-        self._delayed.end()
-        self._housekeeper.end(_CLOSE_WAIT_S)
-        self._roll_back_open()
         try:
-            with ExitStack() as writers:
-                for partitions in self._opened.values():
-                    for writer in list(partitions.writers):
-                        writers.callback(writer.close)
-            for partitions in self._opened.values():
-                if not self.read_only and partitions.options.sync == "os":
-                    _settle(partitions)
+            self._delayed.end()
+            if self._sessions is not None:
+                self._sessions.close()
         finally:
-            self._closed = "it is closed"
-            for partitions in self._opened.values():
-                partitions.close()
-            self._database.close()
-            if self._ownership is not None:
-                self._ownership.close()
-            if self._temporary:
-                shutil.rmtree(self.path, ignore_errors=True)
+            self._close_topics()
 
     def __enter__(self) -> Store:
         return self
@@ -403,6 +387,27 @@ class Store:
         self._opened = {}
 
     # Inside.
+
+    def _close_topics(self) -> None:
+        self._housekeeper.end(_CLOSE_WAIT_S)
+        self._roll_back_open()
+        try:
+            with ExitStack() as writers:
+                for partitions in self._opened.values():
+                    for writer in list(partitions.writers):
+                        writers.callback(writer.close)
+            for partitions in self._opened.values():
+                if not self.read_only and partitions.options.sync == "os":
+                    _settle(partitions)
+        finally:
+            self._closed = "it is closed"
+            for partitions in self._opened.values():
+                partitions.close()
+            self._database.close()
+            if self._ownership is not None:
+                self._ownership.close()
+            if self._temporary:
+                shutil.rmtree(self.path, ignore_errors=True)
 
     def _roll_back_open(self) -> None:
         for transaction in list(self._open_transactions):
