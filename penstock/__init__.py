@@ -68,8 +68,12 @@ if sys.platform == "win32":
     )
 
 if TYPE_CHECKING:
+    from penstock.consume.deadletters import DeadLetter, DeadLetters
+    from penstock.consume.desk import Summary
+    from penstock.consume.policy import Retry
     from penstock.consume.reader import Reader
     from penstock.faces.events import Events
+    from penstock.faces.sessions import Session, Sessions
     from penstock.message import Batch, Message, Receipt, Receipts
     from penstock.spark.own.pipeline import pipeline
     from penstock.store import Pipeline, Store, Topic, Transaction
@@ -87,6 +91,8 @@ __all__ = [
     "ConflictError",
     "Corrupt",
     "DataError",
+    "DeadLetter",
+    "DeadLetters",
     "DiskFull",
     "Events",
     "Files",
@@ -115,8 +121,12 @@ __all__ = [
     "Reader",
     "Receipt",
     "Receipts",
+    "Retry",
     "Scan",
+    "Session",
+    "Sessions",
     "Store",
+    "Summary",
     "TakenElsewhere",
     "Topic",
     "TopicReplaced",
@@ -142,14 +152,20 @@ __all__ = [
 #: executors do without.
 _LAZY = {
     "Batch": "penstock.message",
+    "DeadLetter": "penstock.consume.deadletters",
+    "DeadLetters": "penstock.consume.deadletters",
     "Events": "penstock.faces.events",
     "Message": "penstock.message",
     "Pipeline": "penstock.store",
     "Reader": "penstock.consume.reader",
     "Receipt": "penstock.message",
     "Receipts": "penstock.message",
+    "Retry": "penstock.consume.policy",
     "Scan": "penstock.topic.scan",
+    "Session": "penstock.faces.sessions",
+    "Sessions": "penstock.faces.sessions",
     "Store": "penstock.store",
+    "Summary": "penstock.consume.desk",
     "Topic": "penstock.store",
     "Transaction": "penstock.store",
     "Writer": "penstock.topic.writer",

@@ -267,6 +267,9 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
     sync: Sync
     #: The producer had written this seqno before; nothing was stored this time.
     duplicate: bool = False
+    #: Of a delayed message: when it enters the topic, in nanoseconds since 1970. Partition and offset are -1,
+    #: since they are given then.
+    due_at: int | None = None
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):

@@ -43,6 +43,8 @@ Duration = float | str | timedelta
 Size = int | str
 Sync = Literal["disk", "os"]
 
+#: What is to wait longer is a mistake, not a plan.
+WAIT_MAX_S = 365 * 86400.0
 #: Where to read from or to: an offset, an offset per partition, "earliest", "latest" (after the end),
 #: "last" (the last message there is), an age ("2h" ago), or a moment.
 Place = int | Mapping[int, int] | str | datetime
@@ -180,6 +182,18 @@ def seconds(name: str, value: Duration) -> float:
     if not 0 <= result < 1e10:
         raise InvalidOption(f"{name}={value!r} must be between 0 and 300 years")
     return result
+
+
+def wait_seconds(name: str, value: Duration) -> float:
+    """How long something is to wait: more than nothing, and no longer than a year."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value < 0:
+        raise InvalidOption(f"{name}={value!r} is negative", hint="a wait is longer than nothing")
+    found = seconds(name, value)
+    if found == 0:
+        raise InvalidOption(f"{name}={value!r} is no wait", hint="leave it out for at once")
+    if found > WAIT_MAX_S:
+        raise InvalidOption(f"{name}={value!r} is more than a year", hint="a year at most")
+    return found
 
 
 def size(name: str, value: Size) -> int:

@@ -13,13 +13,28 @@ readers wait. A store and all that comes from it belong to the event loop it was
 
 from __future__ import annotations
 
+from penstock.aio.deadletters import DeadLetters
 from penstock.aio.events import Events
 from penstock.aio.opening import Opening
 from penstock.aio.reader import Reader
 from penstock.aio.scan import Scan
+from penstock.aio.sessions import Session, Sessions
 from penstock.aio.store import Store, open
 from penstock.aio.topic import Topic
 from penstock.aio.transaction import Transaction
 from penstock.aio.writer import Writer
 
-__all__ = ["Events", "Opening", "Reader", "Scan", "Store", "Topic", "Transaction", "Writer", "open"]
+__all__ = [
+    "DeadLetters",
+    "Events",
+    "Opening",
+    "Reader",
+    "Scan",
+    "Session",
+    "Sessions",
+    "Store",
+    "Topic",
+    "Transaction",
+    "Writer",
+    "open",
+]

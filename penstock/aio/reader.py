@@ -16,14 +16,17 @@ from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from penstock.aio.bell import Bell
+from penstock.aio.processing import run
 from penstock.aio.threads import Threads
 from penstock.consume import reader as consume
+from penstock.consume.desk import Summary
 from penstock.consume.lag import Lag
+from penstock.consume.policy import Retry
 from penstock.consume.source import Gap
 from penstock.consume.taking import Transactional
 from penstock.errors import UsageError
 from penstock.message import Batch, Message, V
-from penstock.options import MIB, Place, Size, size, whole
+from penstock.options import MIB, Duration, Place, Size, size, whole
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -83,12 +86,10 @@ class Reader(Generic[V]):
         """
         whole("max_messages", max_messages, 1, 2**31)
         limit = size("max_bytes", max_bytes)
-        if self._receiving:
-            raise UsageError("another coroutine is receiving from this reader", hint="open a reader for each")
-        if tx is not None:
-            self._blocking.take(None, tx)
-        self._receiving = True
+        self._begin_receiving()
         try:
+            if tx is not None:
+                self._blocking.take(None, tx)
             batch = await self._receive_batch(max_messages, limit, timeout)
         finally:
             self._receiving = False
@@ -118,6 +119,47 @@ class Reader(Generic[V]):
         """
         await self._alone(self._blocking.commit, done, tx=tx)
 
+    async def retry(
+        self, message: Message[Any], *, after: Duration | None = None,
+        error: BaseException | str | None = None,
+    ) -> bool:  # fmt: skip
+        """Have a message come again later, to this consumer only, and commit it, in one step.
+
+        It comes after `after`, or else as the reader's `retry` policy says, with `message.attempt` one
+        higher; `error` is kept with it. When the policy allows no further attempt it becomes a dead letter
+        instead, and False is returned. A process that dies in between leaves it to come once more, never
+        less. Raises `PartitionLost` when the partition went to another member: it comes again there.
+        """
+        return await self._alone(self._blocking.retry, message, after=after, error=error)
+
+    async def reject(self, message: Message[Any], reason: str) -> None:
+        """Make a message a dead letter, now, and commit it: it lies in `<topic>.dead` with its reason."""
+        await self._alone(self._blocking.reject, message, reason)
+
+    async def process(
+        self, handler: Callable[[Message[V]], object], *, workers: int = 1, retry: Retry | None = None,
+        follow: bool = True, keep_order: bool = False,
+    ) -> Summary:  # fmt: skip
+        """Call `handler` with each message: commit it when that returns, try it again later when it raises.
+
+        The handler is a coroutine function; `workers` is how many of them run at a time. `retry` says
+        when messages are tried again, and when they become dead letters; else the reader's policy does. With
+        `keep_order` messages of one key are handled one after the other, and wait while an earlier one
+        waits; other keys go on. `follow=False` ends when nothing is left now; else `stop` ends it, when what
+        runs is done. Cancelled, so are the handlers, and their messages come again.
+        """
+        self._begin_receiving()
+        try:
+            desk = self._blocking.desk(retry, keep_order)
+            await run(self, desk, handler, workers=workers, follow=follow)
+        finally:
+            self._receiving = False
+        return desk.summary
+
+    def stop(self) -> None:
+        """Have `process` end, from any thread or from its handler, when what runs is done."""
+        self._blocking.stop()
+
     async def seek(self, place: Place) -> None:
         """Go on from `place` in every partition it reads; with a consumer the place is stored at once."""
         await self._alone(self._seek, place)
@@ -145,6 +187,11 @@ class Reader(Generic[V]):
 
     # Inside.
 
+    def _begin_receiving(self) -> None:
+        if self._receiving:
+            raise UsageError("another coroutine is receiving from this reader", hint="open a reader for each")
+        self._receiving = True
+
     async def _receive_batch(self, max_messages: int, limit: int, timeout: float | None) -> Batch[V]:
         deadline = None if timeout is None else time.monotonic() + timeout
         # A reader at the end never waits in between when there is always something new, so it lets
@@ -164,7 +211,7 @@ class Reader(Generic[V]):
         if self._found is not None:  # by a call that was cancelled
             self._blocking._put_back(self._found)
             self._found = None
-        elif not self._at_end and not self._blocking._has_ready():
+        elif not self._blocking._has_ready() and (not self._at_end or self._blocking._reads_waiting()):
             await self._alone(self._look, max_messages, limit)
             batch, self._found = self._found, None
             self._at_end = batch is None

@@ -11,15 +11,18 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar, overload
 
 from penstock import store as sync
+from penstock.aio.deadletters import DeadLetters
 from penstock.aio.events import Events
 from penstock.aio.group import Group
 from penstock.aio.opening import Opening
+from penstock.aio.sessions import Sessions
 from penstock.aio.threads import Threads, in_own_thread
 from penstock.aio.topic import OpeningReader, Topic, opening_reader
 from penstock.aio.transaction import Transaction
 from penstock.aio.writer import Writer
 from penstock.clock import Clock
 from penstock.consume.options import Moment
+from penstock.consume.policy import Retry
 from penstock.errors import PenstockError
 from penstock.files import Files
 from penstock.options import Duration, Place
@@ -145,13 +148,22 @@ class Store:
         blocking = await self._threads.run(self._store.events, topic)
         return Events(blocking, await self.topic(topic), self._threads)
 
+    @property
+    def sessions(self) -> Sessions:
+        """Changeable work that comes again later when it was not finished (docs/retries.md)."""
+        return Sessions(self._store.sessions, self._threads)
+
+    async def dead_letters(self, topic: str) -> DeadLetters:
+        """Messages of a topic that consumers could not handle: list, show, replay and drop them."""
+        return DeadLetters(await self._threads.run(self._store.dead_letters, topic), self._threads)
+
     # Consumers.
 
     def reader(
         self, topics: str | Topic | Sequence[str | Topic], *, consumer: str | None = None,
         start: Place = "earliest", partitions: Sequence[int] | None = None, follow: bool = True,
         on_gap: Literal["raise", "skip"] = "raise", create: bool = True, read_from: Moment | None = None,
-        max_lag: Duration | None = None, handover: Duration = "30s",
+        max_lag: Duration | None = None, handover: Duration = "30s", retry: Retry | None = None,
     ) -> OpeningReader[Any]:  # fmt: skip
         """A live reader over several topics, in turn; each batch is of one topic.
 
@@ -165,7 +177,7 @@ class Store:
         return opening_reader(
             self._threads, self._store.reader, wanted, consumer=consumer, start=start, partitions=partitions,
             follow=follow, on_gap=on_gap, create=create, read_from=read_from, max_lag=max_lag,
-            handover=handover,
+            handover=handover, retry=retry,
         )  # fmt: skip
 
     async def consumers(self) -> list[str]:
@@ -196,7 +208,9 @@ class Store:
     # The store itself.
 
     async def flush_housekeeping(self, timeout: float = 60.0) -> bool:
-        """Wait until indexes and repacking that this process owes are done; False when time ran out."""
+        """Append delayed messages that are due, and wait until indexes and repacking that this process owes
+        are done; False when time ran out.
+        """
         return await self._threads.run(self._store.flush_housekeeping, timeout)
 
     async def check_state(self) -> list[str]:

@@ -18,6 +18,7 @@ from penstock.aio.threads import Threads
 from penstock.aio.writer import Writer
 from penstock.consume import reader as consume
 from penstock.consume.options import Moment
+from penstock.consume.policy import Retry
 from penstock.keys import Key, Prefix, checked_key
 from penstock.message import Batch, Message, Receipt, Receipts, V
 from penstock.options import Duration, Place, Size, Sync, TopicOptions, identifier, nanoseconds, seconds
@@ -62,12 +63,20 @@ class Topic(Generic[V]):
     async def write(
         self, value: V | str | None, *, key: Key = None, headers: Mapping[str, str | bytes] | None = None,
         partition: int | None = None, group: str | None = None, timestamp: int | datetime | None = None,
+        delay: Duration | None = None, deliver_at: int | datetime | None = None,
     ) -> Receipt:  # fmt: skip
         """Append one message; return once it would survive a power cut (or what the topic's `sync` says).
 
         Coroutines that write at the same time share one sync. Raises `Unavailable` when it cannot be
-        stored now: nothing of it stays, try again. Cancelled, it may be stored or not.
+        stored now: nothing of it stays, try again. Cancelled, it may be stored or not. With `delay`, or at
+        `deliver_at` (a datetime, or nanoseconds since 1970), it enters the topic when that has passed: it is
+        on disk until then, and some process that has the store open appends it (docs/retries.md).
         """
+        if delay is not None or deliver_at is not None:
+            return await self._threads.run(
+                self._topic.write, value, key=key, headers=headers, partition=partition, group=group,
+                timestamp=timestamp, delay=delay, deliver_at=deliver_at,
+            )  # fmt: skip
         self._topic._require_raw()
         stored = checked_value(self._topic._encoded(value), self.options.max_message_bytes)
         stored_key = checked_key(key)
@@ -172,7 +181,7 @@ class Topic(Generic[V]):
         self, *, consumer: str | None = None, start: Place = "earliest",
         partitions: Sequence[int] | None = None, follow: bool = True,
         on_gap: Literal["raise", "skip"] = "raise", create: bool = True, read_from: Moment | None = None,
-        max_lag: Duration | None = None, handover: Duration = "30s",
+        max_lag: Duration | None = None, handover: Duration = "30s", retry: Retry | None = None,
     ) -> OpeningReader[V]:  # fmt: skip
         """A live reader over all partitions; waits for what is to come unless `follow=False`.
 
@@ -189,7 +198,7 @@ class Topic(Generic[V]):
         return opening_reader(
             self._threads, self._topic.reader, consumer=consumer, start=start, partitions=partitions,
             follow=follow, on_gap=on_gap, create=create, read_from=read_from, max_lag=max_lag,
-            handover=handover,
+            handover=handover, retry=retry,
         )  # fmt: skip
 
     # Consumers.

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import __version__
-from penstock.cli import consumer, events, failures, output, pipeline, topic
+from penstock.cli import consumer, dead, events, failures, output, pipeline, topic
 from penstock.cli.arguments import StoreOption, flag
 from penstock.cli.failures import Exit
 from penstock.cli.read import read
@@ -31,7 +31,8 @@ The store is a folder, ./penstock-data unless you say otherwise; any number of p
 """
 
 _ORDER = (
-    "write", "read", "topic", "consumer", "pipeline", "run", "events", "serve", "status", "vacuum", "verify",
+    "write", "read", "topic", "consumer", "dead", "pipeline", "run", "events", "serve", "status", "vacuum",
+    "verify",
 )  # fmt: skip
 
 
@@ -57,6 +58,7 @@ app.command(rich_help_panel="Messages")(write)
 app.command(rich_help_panel="Messages")(read)
 app.add_typer(topic.app, name="topic", rich_help_panel="Topics and consumers")
 app.add_typer(consumer.app, name="consumer", rich_help_panel="Topics and consumers")
+app.add_typer(dead.app, name="dead", rich_help_panel="Topics and consumers")
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel="Pipelines")
 app.command("run", rich_help_panel="Pipelines")(run_pipeline)
 app.add_typer(events.app, name="events", rich_help_panel="Live events")

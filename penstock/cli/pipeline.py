@@ -14,6 +14,7 @@ from penstock.cli.failures import Exit
 from penstock.cli.pipelines.archive import archive
 from penstock.cli.pipelines.compact import compact
 from penstock.cli.pipelines.dedup import dedup
+from penstock.cli.pipelines.redrive import redrive
 from penstock.cli.pipelines.replay import replay
 from penstock.cli.pipelines.rollup import rollup
 from penstock.clock import Clock
@@ -142,3 +143,4 @@ app.command()(compact)
 app.command()(dedup)
 app.command()(rollup)
 app.command()(replay)
+app.command()(redrive)

@@ -29,6 +29,10 @@ class Commits:
         """Whether all that was delivered is done."""
         return self.position == self.delivered
 
+    def is_done(self, offset: int) -> bool:
+        """Whether the message at an offset is done."""
+        return offset < self.position or any(first <= offset < stop for first, stop in self._done)
+
     def copy(self) -> Commits:
         """The same bookkeeping for a trial: what the position would be if more were committed."""
         other = Commits(self.position)

@@ -5,13 +5,16 @@ Everything here happens under the reader's mutex, but for `close`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import Any
 
 from penstock.consume.options import ReaderOptions
+from penstock.consume.retries import Retries
 from penstock.consume.sharing import Sharing
 from penstock.consume.source import Key, Source
 from penstock.errors import AlreadyExists, Closed, InvalidOption, PartitionLost, UnknownConsumer
+from penstock.message import Message
 from penstock.options import Place
 from penstock.state.consumers import ConsumerOptions, Position
 from penstock.topic.partitions import Partitions
@@ -75,6 +78,7 @@ class Holdings:
             source.log.help()
         for topic in self.topics:
             topic.refresh()
+            topic.delayed.look()
             if self.sharing is None:
                 self._open_unshared(topic, "earliest")
         self.tend(unread, at_once=True)
@@ -91,7 +95,9 @@ class Holdings:
     # How far they are.
 
     def commit(self, topic: str, partition: int, first: int, stop: int) -> None:
-        """Messages `first` to `stop` are done."""
+        """Messages `first` to `stop` are done, whether the log delivered them or they had waited."""
+        if self._finish(topic, partition, first, stop):
+            return
         source = self.delivered(topic, partition, stop)
         if source is None:
             return
@@ -99,6 +105,22 @@ class Holdings:
         if source.commits.position > source.stored:  # also when storing it failed the last time
             self.store(source)
         self.let_go_if_leaving(source)
+
+    def owner(self, message: Message[Any]) -> Source:
+        """The partition a message was delivered from, and is still this reader's to settle."""
+        source = self.sources.get((message.topic, message.partition))
+        if source is not None and source.retries is not None and source.retries.out(message.offset):
+            return source
+        if source is None or message.attempt > 1:
+            raise lost(message.topic, message.partition)
+        if self.delivered(message.topic, message.partition, message.offset + 1) is None:
+            raise lost(message.topic, message.partition)
+        return source
+
+    def require_held(self, topic: str, partition: int) -> None:
+        """Raise when the partition went to another member, with what had waited of it."""
+        if (topic, partition) not in self.sources:
+            raise lost(topic, partition)
 
     def delivered(self, topic: str, partition: int, stop: int) -> Source | None:
         """The partition from which messages up to `stop` were delivered; None when they are long done."""
@@ -110,6 +132,20 @@ class Holdings:
             why = f"offset {stop - 1} was not delivered by this reader"
         self._refuse(topic, partition, stop, why)
         return None
+
+    def deliver_again(self, messages: Iterable[Message[Any]]) -> None:
+        """These were delivered, and nobody handled them: they come again, where they are still ours."""
+        begins: dict[Source, int] = {}
+        for message in messages:
+            source = self.sources.get((message.topic, message.partition))
+            if source is None or source.retries is None:
+                continue
+            if source.retries.out(message.offset):
+                source.retries.put_back([message.offset])
+            elif not source.commits.is_done(message.offset):
+                begins[source] = min(begins.get(source, message.offset), message.offset)
+        for source, begin in begins.items():
+            source.deliver_again(begin)
 
     def let_go_if_leaving(self, source: Source) -> None:
         """A partition on its way to another member goes when all of it is done."""
@@ -157,6 +193,16 @@ class Holdings:
             source.move(begin)
 
     # Inside.
+
+    def _finish(self, topic: str, partition: int, first: int, stop: int) -> bool:
+        """Finish what had waited; whether that is all there is to do."""
+        source = self.sources.get((topic, partition))
+        if source is None or source.retries is None or not source.retries.finish(first, stop):
+            return False
+        if source.commits.position < stop <= source.commits.delivered:
+            return False  # the log delivered them too: after a crash, or when the consumer was moved
+        self.let_go_if_leaving(source)
+        return True
 
     def _refuse(self, topic: str, partition: int, stop: int, why: str) -> None:
         """Raise for a commit of what is not delivered now, unless it was done before the partition went."""
@@ -233,7 +279,11 @@ class Holdings:
         gates: dict[int, int] | None = None, read_from_ns: int | None = None,
     ) -> None:  # fmt: skip
         floor = self._options.floor(read_from_ns)
-        source = Source(topic, number, position, epoch=epoch, gates=gates, floor=floor, hear=self._ring)
+        consumer = self._options.consumer
+        source = Source(
+            topic, number, position, epoch=epoch, gates=gates, floor=floor, hear=self._ring,
+            retries=None if consumer is None else Retries(topic, number, consumer, self._ring),
+        )  # fmt: skip
         self.sources[source.key] = source
         if self._closed:  # by another thread, meanwhile
             source.close()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from penstock.consume.policy import Retry, checked_policy
 from penstock.consume.source import Floor
 from penstock.errors import InvalidOption, WrongType
 from penstock.options import Duration, Place, consumer_name, nanoseconds, one_of, seconds, spot
@@ -30,6 +31,8 @@ class ReaderOptions:
     max_lag_s: float | None
     #: How long a partition that goes to another member waits for what was delivered to be committed.
     handover_s: float
+    #: When a message that failed is tried again.
+    retry: Retry = field(default_factory=Retry)
     #: By topic: what makes a value of its bytes, where the topic was opened with a type.
     decoders: Mapping[str, Callable[[bytes], Any]] = field(default_factory=dict)
 
@@ -42,7 +45,8 @@ class ReaderOptions:
 def reader_options(
     topics: Sequence[Partitions], *, consumer: str | None, start: Place, partitions: Sequence[int] | None,
     follow: bool, on_gap: Literal["raise", "skip"], create: bool, read_from: Moment | None,
-    max_lag: Duration | None, handover: Duration, decoders: Mapping[str, Callable[[bytes], Any]],
+    max_lag: Duration | None, handover: Duration, retry: Retry | None,
+    decoders: Mapping[str, Callable[[bytes], Any]],
 ) -> ReaderOptions:  # fmt: skip
     """Check what a user asked for; raises `InvalidOption` and `WrongType`."""
     one_of("on_gap", on_gap, ("raise", "skip"))
@@ -61,6 +65,7 @@ def reader_options(
         read_from_ns=None if read_from is None else moment("read_from", read_from, topics[0].clock.now_ns()),
         max_lag_s=None if max_lag is None else seconds("max_lag", max_lag),
         handover_s=seconds("handover", handover),
+        retry=Retry() if retry is None else checked_policy(retry),
         decoders=decoders,
     )
 

@@ -6,27 +6,29 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import length_hint
 from types import TracebackType
 from typing import Any, Generic
 
-from penstock.consume import background
+from penstock.consume import background, due
+from penstock.consume.desk import Desk, Summary
+from penstock.consume.due import DueBatch
 from penstock.consume.holdings import Holdings
 from penstock.consume.lag import Lag, lag_behind
 from penstock.consume.options import ReaderOptions
+from penstock.consume.policy import Retry
+from penstock.consume.processing import run
+from penstock.consume.ranges import cut, ranges_of
+from penstock.consume.settling import Settling
 from penstock.consume.sharing import LOOK_AGAIN_S
 from penstock.consume.source import Gap, Key, Source
 from penstock.consume.taking import Takings, Transactional
-from penstock.errors import (
-    Closed,
-    UsageError,
-    WrongType,
-)
+from penstock.errors import Closed, UsageError
 from penstock.locks import FORKED, forget_in_child
-from penstock.log.rows import MessageRows
 from penstock.message import Batch, Message, V
-from penstock.options import MIB, Place, Size, size, whole
+from penstock.options import MIB, Duration, Place, Size, size, whole
 from penstock.topic.partitions import Partitions
 from penstock.wake import Bell
 
@@ -57,6 +59,14 @@ class Reader(Generic[V]):
         #: Offsets that were passed over because of `read_from` and `max_lag`, oldest first.
         self.skipped: list[Gap] = []
         self._held = Holdings(topics, options, self._bell.ring)
+        #: Whether messages that come again have the next turn.
+        self._due_first = True
+        self._follow = options.follow
+        self._settling = (
+            None if options.consumer is None else Settling(self._held, options.consumer, options.retry)
+        )
+        #: Whether `process` is to end.
+        self.is_stopped = False
         self._takings = Takings(self._held, self._mutex, weakref.WeakMethod(self._forget_ready))
         self._end = weakref.finalize(self, self._held.close)  # also when it is forgotten and never closed
         self._end.atexit = False
@@ -111,7 +121,7 @@ class Reader(Generic[V]):
         message = self._next_ready()
         while message is None:
             message = self._hand_out(self.receive_batch())
-            if message is None and not self._options.follow:
+            if message is None and not self._follow:
                 raise StopIteration
         return message
 
@@ -129,8 +139,52 @@ class Reader(Generic[V]):
             return
         self._require_consumer()
         with self._mutex:
+            if isinstance(done, Message) and done.attempt > 1:
+                self._held.require_held(done.topic, done.partition)
             for topic, partition, first, stop in ranges_of(done):
                 self._held.commit(topic, partition, first, stop)
+
+    def retry(
+        self, message: Message[Any], *, after: Duration | None = None,
+        error: BaseException | str | None = None,
+    ) -> bool:  # fmt: skip
+        """Have a message come again later, to this consumer only, and commit it, in one step.
+
+        It comes after `after`, or else as the reader's `retry` policy says, with `message.attempt` one
+        higher; `error` is kept with it. When the policy allows no further attempt it becomes a dead letter
+        instead, and False is returned. A process that dies in between leaves it to come once more, never
+        less. Raises `PartitionLost` when the partition went to another member: it comes again there.
+        """
+        settling = self._require_settling()
+        with self._mutex:
+            return settling.retry(message, after, error)
+
+    def reject(self, message: Message[Any], reason: str) -> None:
+        """Make a message a dead letter, now, and commit it: it lies in `<topic>.dead` with its reason."""
+        settling = self._require_settling()
+        with self._mutex:
+            settling.reject(message, reason)
+
+    def process(
+        self, handler: Callable[[Message[V]], object], *, workers: int = 1, retry: Retry | None = None,
+        follow: bool = True, keep_order: bool = False,
+    ) -> Summary:  # fmt: skip
+        """Call `handler` with each message: commit it when that returns, try it again later when it raises.
+
+        `workers` is how many threads handle messages at a time; 1 is the thread that calls. `retry` says
+        when they are tried again, and when they become dead letters; else the reader's policy does. With
+        `keep_order` messages of one key are handled one after the other, and wait while an earlier one
+        waits; other keys go on. `follow=False` ends when nothing is left now; else `stop` ends it, when what
+        runs is done, and so does Ctrl-C.
+        """
+        desk = self.desk(retry, keep_order)
+        run(self, desk, handler, workers=workers, follow=follow)
+        return desk.summary
+
+    def stop(self) -> None:
+        """Have `process` end, from any thread or from its handler, when what runs is done."""
+        self.is_stopped = True
+        self._bell.ring()
 
     def seek(self, place: Place) -> None:
         """Go on from `place` in every partition it reads; with a consumer the place is stored at once."""
@@ -187,9 +241,31 @@ class Reader(Generic[V]):
         taking = self._takings.joined(tx)
         with self._mutex:
             for topic, partition, first, stop in ranges_of(done) if done is not None else ():
+                waited = self._held.sources.get((topic, partition))
+                if waited is not None and waited.retries is not None and waited.retries.out(first):
+                    taking.add_due(waited, range(first, stop))
+                    continue
                 source = self._held.delivered(topic, partition, stop)
                 if source is not None:
                     taking.add(source, first, stop)
+
+    def desk(self, retry: Retry | None, keep_order: bool) -> Desk:
+        """Begin to process."""
+        settling = self._require_settling()
+        self.is_stopped = False
+        policy = self._options.retry if retry is None else retry
+        return Desk(
+            self._held, settling, self._mutex, self._clock.now_ns, policy=policy, keep_order=keep_order
+        )
+
+    @contextmanager
+    def following(self, follow: bool) -> Iterator[None]:
+        """For a while, end at the end unless `follow`; a reader that was opened so always does."""
+        before, self._follow = self._follow, self._follow and follow
+        try:
+            yield
+        finally:
+            self._follow = before
 
     @property
     def _sources(self) -> dict[Key, Source]:
@@ -202,7 +278,7 @@ class Reader(Generic[V]):
 
     @property
     def _follows(self) -> bool:
-        return self._options.follow
+        return self._follow
 
     def poll(self, max_messages: int, max_bytes: int) -> Batch[V] | None:
         """What is there now, or None; never waits."""
@@ -211,9 +287,13 @@ class Reader(Generic[V]):
             self._tend_if_due()
             left = list(self._ready)
             if not left:
-                return self._poll(max_messages, max_bytes)
+                return self._poll_in_turn(max_messages, max_bytes)
             batch, self._ready = cut(left, max_messages, max_bytes)
             return batch
+
+    def _reads_waiting(self) -> bool:
+        """Whether the next `poll` looks into the files of messages that come again."""
+        return any(s.retries is not None and s.retries.reads_files for s in list(self._held.order))
 
     def _next_ready(self) -> Message[V] | None:
         """The next message of those fetched before."""
@@ -223,12 +303,18 @@ class Reader(Generic[V]):
         if is_due and self._mutex.acquire(blocking=False):
             try:
                 self._tend_if_due()
+                if any(s.retries is not None and s.retries.seems_due for s in self._held.order):
+                    self._unread()  # what comes again need not wait until all that was fetched is handled
             finally:
                 self._mutex.release()
         return next(self._ready, None)
 
     def _hand_out(self, batch: Batch[V]) -> Message[V] | None:
         """The first message of a batch; the others are ready for the next calls."""
+        if isinstance(batch, DueBatch):
+            with self._mutex:
+                batch.put_back(1)
+            return batch[0]
         messages = iter(batch)
         first = next(messages, None)
         self._ready = messages  # from now on the thread that hands over may take them back
@@ -236,7 +322,9 @@ class Reader(Generic[V]):
 
     def _put_back(self, batch: Batch[V]) -> None:
         """A batch that nobody got after all comes next, if it is still this reader's to deliver."""
-        if self._ready_of is not None and not self._ready_of.is_gone:
+        if isinstance(batch, DueBatch):
+            batch.put_back()
+        elif self._ready_of is not None and not self._ready_of.is_gone:
             self._ready = iter(batch)
 
     def _has_ready(self) -> bool:
@@ -246,11 +334,11 @@ class Reader(Generic[V]):
         """How long to wait for a hint; None when there is nothing to wait for."""
         self._require_open()
         sharing = self._held.sharing
-        if not self._options.follow and (sharing is None or not sharing.is_waiting):
+        if not self._follow and (sharing is None or not sharing.is_waiting):
             return None
         pause = min((source.watch.pause_s for source in self._held.order), default=LOOK_AGAIN_S)
         if sharing is not None:
-            pause = min(pause, sharing.pause_s)
+            pause = due.pause_s(self._held.order, min(pause, sharing.pause_s))
         if deadline is not None:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -268,6 +356,25 @@ class Reader(Generic[V]):
             self._mutex.release()
 
     # Inside.
+
+    def _poll_in_turn(self, max_messages: int, max_bytes: int) -> Batch[V] | None:
+        """What comes again and what is new take turns, so that neither has to wait for the other to end."""
+        batch: Batch[V] | None = None
+        if self._due_first:
+            batch = self._poll_due(max_messages, max_bytes)
+        if batch is None:
+            batch = self._poll(max_messages, max_bytes)
+            if batch is None and not self._due_first:
+                batch = self._poll_due(max_messages, max_bytes)
+            self._due_first = True
+        else:
+            self._due_first = False
+        return batch
+
+    def _poll_due(self, max_messages: int, max_bytes: int) -> Batch[V] | None:
+        if self._settling is None:
+            return None
+        return due.poll(self._held.order, self._options.decoders, max_messages, max_bytes)
 
     def _poll(self, max_messages: int, max_bytes: int) -> Batch[V] | None:
         gaps, held = len(self.gaps), self._held
@@ -292,7 +399,7 @@ class Reader(Generic[V]):
     def _look(self) -> bool:
         """Once a second, and at the end without `follow`: did someone add partitions, or drop the topic?"""
         now = time.monotonic()
-        if now - self._looked_at < LOOK_AGAIN_S and self._options.follow:
+        if now - self._looked_at < LOOK_AGAIN_S and self._follow:
             return False
         self._looked_at = now
         return self._held.look(self._unread)
@@ -323,28 +430,13 @@ class Reader(Generic[V]):
                 "a reader without a consumer has nothing to commit to", hint="open it with consumer=…"
             )
 
+    def _require_settling(self) -> Settling:
+        self._require_consumer()
+        assert self._settling is not None
+        return self._settling
+
     def _require_open(self) -> None:
         if self._closed:
             raise Closed(f"reader of {self._topics[0].name!r}: {self._closed}", hint="open a new one")
         for topic in self._topics:
             topic.require_open()
-
-
-def ranges_of(done: Message[Any] | Batch[Any]) -> list[tuple[str, int, int, int]]:
-    """(topic, partition, first offset, offset behind the last) of messages that lie together."""
-    if isinstance(done, Message):
-        return [(done.topic, done.partition, done.offset, done.offset + 1)]
-    if isinstance(done, Batch):
-        return [(done.topic, rows.partition, rows.first, rows.stop) for rows in done.rows]
-    raise WrongType(f"commit takes a Message or a Batch, not {type(done).__name__}")
-
-
-def cut(left: list[Message[V]], max_messages: int, max_bytes: int) -> tuple[Batch[V], Iterator[Message[V]]]:
-    """Of what `receive` has not handed out yet: as much as the limits allow, and what is left then."""
-    count = weight = 0
-    for message in left[:max_messages]:
-        weight += len(message.key or b"") + len(message.stored or b"")
-        if count and weight > max_bytes:
-            break
-        count += 1
-    return Batch(left[0].topic, (MessageRows(left[:count]),)), iter(left[count:])

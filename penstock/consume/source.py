@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from penstock.clock import NANOSECONDS
 from penstock.consume.commits import Commits
+from penstock.consume.retries import Retries
 from penstock.errors import Closed, Corrupt, OffsetTrimmed
 from penstock.log.cursor import Cursor
 from penstock.log.log import Log
@@ -56,6 +57,7 @@ class Source:
     def __init__(
         self, topic: Partitions, partition: int, position: int, *, epoch: int = 0,
         gates: Mapping[int, int] | None = None, floor: Floor | None = None, hear: Hearer,
+        retries: Retries | None = None,
     ) -> None:  # fmt: skip
         self.topic = topic
         self.partition = partition
@@ -76,6 +78,8 @@ class Source:
         self._gates = gates or {}
         self._open = not gates
         self._floor = floor if floor is not None and floor != Floor() else None
+        #: What of it waits for another attempt; None without a consumer.
+        self.retries = retries
         self.watch = watch(self.log.folder.name("tail"), hear)
 
     @property
@@ -89,6 +93,8 @@ class Source:
     @property
     def is_idle(self) -> bool:
         """Whether all that was delivered is committed and stored."""
+        if self.retries is not None and not self.retries.is_idle:
+            return False
         return self.commits.is_idle and self.stored >= self.commits.position
 
     def move(self, offset: int) -> None:
@@ -110,6 +116,8 @@ class Source:
 
     def close(self) -> None:
         self.watch.close()
+        if self.retries is not None:
+            self.retries.close()
 
     # Reading.
 

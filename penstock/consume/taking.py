@@ -27,17 +27,26 @@ class Taking:
 
     def __init__(self) -> None:
         self._ranges: dict[Source, list[Range]] = {}
+        #: Offsets that had waited for another attempt.
+        self._due: dict[Source, list[int]] = {}
 
     def add(self, source: Source, first: int, stop: int) -> None:
         """Messages `first` to `stop`, which were delivered, are done when the transaction commits."""
         self._ranges.setdefault(source, []).append((first, stop))
 
+    def add_due(self, source: Source, offsets: range) -> None:
+        """The same for messages that had waited: they are finished behind the commit, not with it."""
+        self._due.setdefault(source, []).extend(offsets)
+
     @property
     def sources(self) -> list[Source]:
-        return list(self._ranges)
+        return list(self._ranges | self._due)
 
-    def first_of(self, source: Source) -> int:
-        return min(first for first, _ in self._ranges[source])
+    def deliver_again(self, source: Source) -> None:
+        if source in self._ranges:
+            source.deliver_again(min(first for first, _ in self._ranges[source]))
+        if source in self._due and source.retries is not None:
+            source.retries.put_back(self._due[source])
 
     def moves(self, consumer: str) -> Iterator[Move]:
         """How positions change with the commit.
@@ -63,6 +72,10 @@ class Taking:
             for first, stop in ranges:
                 source.commits.commit(first, stop)
             source.stored = max(source.stored, source.commits.position)
+        for source, offsets in self._due.items():
+            for offset in offsets:
+                if source.retries is not None:
+                    source.retries.finish(offset, offset + 1)
 
 
 class Takings:
@@ -118,7 +131,7 @@ class Takings:
             taking = self._takings.pop(tx)
             for source in taking.sources:
                 if not source.is_gone:
-                    source.deliver_again(taking.first_of(source))
+                    taking.deliver_again(source)
                     if (forget := self._forget()) is not None:
                         forget(source)
             if self._held.sharing is not None:

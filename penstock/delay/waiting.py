@@ -27,7 +27,7 @@ from penstock.errors import Closed, Corrupt, InvalidOption, UsageError
 from penstock.files import Files
 from penstock.locks import FORKED, forget_in_child
 from penstock.options import KIB, MIB, Duration, Size, Sync, one_of, seconds, size, whole
-from penstock.wake import Bell, watch
+from penstock.wake import Bell, Hearer, Watch, watch
 
 #: Smaller files come and go sooner; larger ones are fewer.
 FILE_BYTES = 16 * MIB
@@ -78,6 +78,8 @@ class Waiting:
             raise
         self._scheduler = Scheduler(self._ledger, self._post, self.ladder, self._chain, self._store)
         self._bell: Bell | None = None
+        self._watches: list[Watch] = []
+        self._listens = False
         forget_in_child(self)
 
     # Storing.
@@ -119,7 +121,12 @@ class Waiting:
         """
         self._check_open()
         whole("limit", limit, 1, 2**31)
-        return self._scheduler.take(limit, self._clock.now_ns() // 1_000_000 if now is None else now)
+        now_ms = self._clock.now_ns() // 1_000_000 if now is None else now
+        taken = self._scheduler.take(limit, now_ms)
+        if self._listens and self._post.is_mine() and self._post.asleep_until() != FOREVER_MS:
+            self._post.sleep_until(FOREVER_MS)  # from now on every store rings; then look
+            taken = taken or self._scheduler.take(limit, now_ms)
+        return taken
 
     def finish(self, taken: Iterable[Taken]) -> None:
         """These are done and never come again. `TakenElsewhere` when another process took over meanwhile."""
@@ -168,6 +175,15 @@ class Waiting:
         finally:
             if self._post.is_mine():
                 self._post.sleep_until(0)
+
+    def listen(self, hearer: Hearer) -> None:
+        """Have `hearer` called, from any thread, when something is stored, or the process that took ends.
+
+        For those who wait for more than this folder, and do so elsewhere than in `wait`: call it once, before
+        the first look.
+        """
+        self._listens = True
+        self._watches += [watch(os.path.join(self.folder, "wake"), hearer), self._post.watch(hearer)]
 
     # Looking.
 
@@ -268,7 +284,7 @@ class Waiting:
     def _hear(self) -> Bell:
         if self._bell is None:
             self._bell = Bell()
-            self._watches = [
+            self._watches += [
                 watch(os.path.join(self.folder, "wake"), self._bell.ring),
                 self._post.watch(self._bell.ring),
             ]
@@ -276,18 +292,23 @@ class Waiting:
         return self._bell
 
     def _make_folder(self) -> None:
-        if not self._files.exists(self.folder):
+        made: list[str] = []
+        path = self.folder
+        while not self._files.exists(path):
+            made.append(path)
+            path = os.path.dirname(path)
+        if made:
             self._files.make_dirs(self.folder)
-            self._files.sync_dir(os.path.dirname(self.folder))
+        for each in reversed(made):  # each folder that is new is an entry of the one above
+            self._files.sync_dir(os.path.dirname(each))
 
     def _check_open(self) -> None:
         if self._closed:
             raise Closed(f"{self.folder} {self._closed}")
 
     def _let_go(self) -> None:
-        if self._bell is not None:
-            for each in self._watches:
-                each.close()
+        for each in self._watches:
+            each.close()
         for chain in self._chains.values():
             chain.close()
         self._post.close()

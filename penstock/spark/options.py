@@ -35,7 +35,7 @@ _FOR_HISTORY = "history."
 _CHOICES = ("topic", "subscribe", "subscribePattern")
 _ONLY_STREAMS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "consumer", "important")
 _ONLY_BATCHES = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushFilters", "view")
-VIEWS = ("consumers", "segments")
+VIEWS = ("consumers", "segments", "waiting", "dead_letters")
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,16 @@
-"""Facts about topics as Spark tables: `option("view", "consumers" | "segments")`.
+"""Facts about topics as Spark tables: `option("view", …)`, one of `penstock.spark.options.VIEWS`.
 
 Rows are few, and come from `state.db`, which only the driver may open: it collects them all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from penstock.consume.deadletters import DeadLetters
+from penstock.consume.waitingview import waiting_messages
 from penstock.log.segment import read_head
 from penstock.spark.options import ReadOptions
 from penstock.spark.survey import chosen_topics, opened, segments
@@ -23,7 +25,16 @@ _DDL = {
         "topic string, partition int, first bigint, stop bigint, bytes bigint, sealed boolean, "
         "repacked boolean, created timestamp"
     ),
+    "waiting": (
+        "topic string, consumer string, partition int, offset bigint, attempts int, due timestamp, "
+        "key binary, last_error string"
+    ),
+    "dead_letters": (
+        "topic string, number bigint, consumer string, partition int, offset bigint, reason string, "
+        "attempts int, first_error string, last_error string, died_at timestamp, key binary, value binary"
+    ),
 }
+_ALL = 2**31
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = tuple[Any, ...]
@@ -37,8 +48,11 @@ def view_ddl(view: str) -> str:
 def view_rows(options: ReadOptions) -> list[Row]:
     """All rows of a view, as they are now."""
     assert options.view is not None
-    collect = {"consumers": _consumers, "segments": _segments}[options.view]
     with opened(options) as store:
+        collect: Callable[[Partitions], Iterator[Row]] = {
+            "consumers": _consumers, "segments": _segments, "waiting": _waiting,
+            "dead_letters": lambda topic: _dead_letters(store.dead_letters(topic.name)),
+        }[options.view]  # fmt: skip
         return [row for each in chosen_topics(store, options).values() for row in collect(each)]
 
 
@@ -71,6 +85,25 @@ def _segments(partitions: Partitions) -> Iterator[Row]:
                 piece.base != bounds.segment, None if head is None else head.generation > 0,
                 None if head is None else _moment(head.created),
             )  # fmt: skip
+
+
+def _waiting(partitions: Partitions) -> Iterator[Row]:
+    """Messages that a consumer tries again, and (without a consumer) those on their way into the topic."""
+    for each in waiting_messages(partitions):
+        yield (
+            partitions.name, each.consumer, each.partition, each.offset, each.attempts,
+            _moment(each.due_ms * 1_000_000), each.key, each.last_error,
+        )  # fmt: skip
+
+
+def _dead_letters(letters: DeadLetters) -> Iterator[Row]:
+    for each in letters.list(limit=_ALL):
+        message = each.message
+        yield (
+            letters.topic, each.number, each.consumer, message.partition, message.offset, each.reason,
+            each.attempts, each.first_error, each.last_error, _moment(each.died_at), message.key,
+            message.value,
+        )  # fmt: skip
 
 
 def _moment(nanoseconds: int) -> datetime:

@@ -12,6 +12,7 @@ from penstock.consume.options import Moment, moment
 from penstock.errors import InvalidOption, UnknownConsumer
 from penstock.options import Duration, Place, consumer_name, seconds, whole
 from penstock.state.consumers import ConsumerOptions, ConsumerRecord
+from penstock.topic.delayfolders import forget_consumer
 from penstock.topic.partitions import Partitions
 
 
@@ -96,6 +97,7 @@ def kick(topic: Partitions, name: str, pid: int | None) -> list[int]:
 def drop(topic: Partitions, name: str) -> None:
     topic.consumers.drop(consumer_name(name), topic.record.id)
     members.remove(topic, name)
+    forget_consumer(topic, name)
 
 
 def stats(topic: Partitions) -> list[ConsumerStats]:

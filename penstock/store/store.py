@@ -10,12 +10,16 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Any, Literal, TypeVar, overload
 
 from penstock.clock import Clock
+from penstock.consume import dead
+from penstock.consume.dead import dead_name
+from penstock.consume.deadletters import DeadLetters
 from penstock.consume.options import Moment, reader_options
+from penstock.consume.policy import Retry
 from penstock.consume.reader import Reader
 from penstock.errors import (
     AlreadyExists,
@@ -25,9 +29,11 @@ from penstock.errors import (
     PenstockError,
     ReadOnly,
     TopicReplaced,
+    UnknownTopic,
     WrongType,
 )
 from penstock.faces.events import Events
+from penstock.faces.sessions import Sessions
 from penstock.files import Files, refuse_network_file_system
 from penstock.locks import FORKED, forget_in_child
 from penstock.options import Duration, Place, TopicOptions, identifier, topic_changes, topic_name
@@ -44,8 +50,10 @@ from penstock.store.ownership import Ownership
 from penstock.store.pipelines import Pipeline
 from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
+from penstock.topic.delayed import Delayed
+from penstock.topic.delayfolders import DELAY, PUBLISH, forget_topic
 from penstock.topic.housekeeper import Housekeeper
-from penstock.topic.partitions import Partitions
+from penstock.topic.partitions import Outgoing, Partitions
 from penstock.topic.typed import coder_of
 
 T = TypeVar("T")
@@ -126,12 +134,20 @@ class Store:
         self._transactions = Transactions(self._database)
         self._pipelines = Pipelines(self._database)
         self._folders = TopicFolders(os.path.join(path, "topics"), files)
+        self._sessions: Sessions | None = None
+        self._delayed = Delayed(
+            os.path.join(path, DELAY, PUBLISH),
+            files,
+            clock,
+            lambda topic_id: self._open(self._records.by_id(topic_id)),
+        )
         forget_in_child(self)
         if not read_only and self._folders.look_abandoned(self._records.names()):
             self._records.sweep(self._folders.put_away_all_but)
             self._folders.remove_put_away()
         if not read_only:
             self._finish_transactions()
+            self._delayed.look()
 
     @property
     def id(self) -> str:
@@ -214,6 +230,7 @@ class Store:
             self._opened.pop(record.id, None)
         partitions.close("the topic was dropped")
         self._folders.remove_put_away()
+        forget_topic(partitions)
 
     def transaction(self, *, name: str | None = None) -> Transaction:
         """Begin a transaction: what is written and committed in it becomes true together, or not at all.
@@ -236,13 +253,36 @@ class Store:
             lambda name: self.create_topic(name, exists_ok=True, **EVENT_OPTIONS), self.transaction,
         )  # fmt: skip
 
+    @property
+    def sessions(self) -> Sessions:
+        """Changeable work that comes again later when it was not finished (docs/retries.md)."""
+        self._require_open()
+        refuse_read_only(self.read_only)
+        with self._mutex:
+            if self._sessions is None:
+                folder = os.path.join(self.path, DELAY, "sessions")
+                self._sessions = Sessions(folder, self._files, self._clock, self._bury_session)
+            return self._sessions
+
+    def dead_letters(self, topic: str) -> DeadLetters:
+        """Messages of a topic that consumers could not handle: list, show, replay and drop them."""
+        partitions = self.topic(topic)._partitions
+
+        def find() -> Partitions | None:
+            try:
+                return self.topic(dead_name(partitions.name))._partitions
+            except UnknownTopic:
+                return None
+
+        return DeadLetters(partitions, find)
+
     # Consumers.
 
     def reader(
         self, topics: str | Topic | Sequence[str | Topic], *, consumer: str | None = None,
         start: Place = "earliest", partitions: Sequence[int] | None = None, follow: bool = True,
         on_gap: Literal["raise", "skip"] = "raise", create: bool = True, read_from: Moment | None = None,
-        max_lag: Duration | None = None, handover: Duration = "30s",
+        max_lag: Duration | None = None, handover: Duration = "30s", retry: Retry | None = None,
     ) -> Reader[Any]:  # fmt: skip
         """A live reader over several topics, in turn; each batch is of one topic.
 
@@ -255,7 +295,7 @@ class Store:
         opened = [topic._partitions for topic in several]
         options = reader_options(
             opened, consumer=consumer, start=start, partitions=partitions, follow=follow, on_gap=on_gap,
-            create=create, read_from=read_from, max_lag=max_lag, handover=handover,
+            create=create, read_from=read_from, max_lag=max_lag, handover=handover, retry=retry,
             decoders={topic.name: topic._decode for topic in several if topic._decode is not None},
         )  # fmt: skip
         return Reader(opened, options)
@@ -293,7 +333,11 @@ class Store:
     # The store itself.
 
     def flush_housekeeping(self, timeout: float = 60.0) -> bool:
-        """Wait until indexes and repacking that this process owes are done; False when time ran out."""
+        """Append delayed messages that are due, and wait until indexes and repacking that this process owes
+        are done; False when time ran out.
+        """
+        if not self.read_only:
+            self._delayed.publish_due()
         return self._housekeeper.finish(timeout)
 
     def check_state(self) -> list[str]:
@@ -307,25 +351,12 @@ class Store:
         """
         if self._closed:
             return
-        self._housekeeper.end(_CLOSE_WAIT_S)
-        self._roll_back_open()
         try:
-            with ExitStack() as writers:
-                for partitions in self._opened.values():
-                    for writer in list(partitions.writers):
-                        writers.callback(writer.close)
-            for partitions in self._opened.values():
-                if not self.read_only and partitions.options.sync == "os":
-                    _settle(partitions)
+            self._delayed.end()
+            if self._sessions is not None:
+                self._sessions.close()
         finally:
-            self._closed = "it is closed"
-            for partitions in self._opened.values():
-                partitions.close()
-            self._database.close()
-            if self._ownership is not None:
-                self._ownership.close()
-            if self._temporary:
-                shutil.rmtree(self.path, ignore_errors=True)
+            self._close_topics()
 
     def __enter__(self) -> Store:
         return self
@@ -356,6 +387,27 @@ class Store:
         self._opened = {}
 
     # Inside.
+
+    def _close_topics(self) -> None:
+        self._housekeeper.end(_CLOSE_WAIT_S)
+        self._roll_back_open()
+        try:
+            with ExitStack() as writers:
+                for partitions in self._opened.values():
+                    for writer in list(partitions.writers):
+                        writers.callback(writer.close)
+            for partitions in self._opened.values():
+                if not self.read_only and partitions.options.sync == "os":
+                    _settle(partitions)
+        finally:
+            self._closed = "it is closed"
+            for partitions in self._opened.values():
+                partitions.close()
+            self._database.close()
+            if self._ownership is not None:
+                self._ownership.close()
+            if self._temporary:
+                shutil.rmtree(self.path, ignore_errors=True)
 
     def _roll_back_open(self) -> None:
         for transaction in list(self._open_transactions):
@@ -396,8 +448,24 @@ class Store:
                     self._transactions, self._files, self._clock, read_only=self.read_only,
                 )  # fmt: skip
                 partitions.on_roll = lambda number, opened=partitions: self._housekeeper.add(opened, number)  # type: ignore[misc]
+                partitions.neighbour = self._neighbour
+                if not self.read_only:
+                    partitions.delayed = self._delayed
                 self._opened[record.id] = partitions
             return partitions
+
+    def _bury_session(self, topic: str, headers: dict[str, str], value: bytes) -> None:
+        found = self._neighbour(dead_name(topic), {"retention": dead.RETENTION})
+        dead.append(found, Outgoing((value,), headers=(headers,)))
+
+    def _neighbour(self, name: str, options: dict[str, Any]) -> Partitions:
+        """A topic that others need, made with these options if it is not there."""
+        try:
+            return self.topic(name)._partitions
+        except UnknownTopic:
+            with suppress(AlreadyExists):  # made by another process at the same moment
+                return self.create_topic(name, **options)._partitions
+            return self.topic(name)._partitions
 
     def _require_open(self) -> None:
         if self._closed:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Generic, Literal, NamedTuple
 
 from penstock.consume.options import Moment, reader_options
+from penstock.consume.policy import Retry
 from penstock.consume.reader import Reader
 from penstock.errors import (
     InvalidOption,
@@ -40,6 +41,7 @@ from penstock.state.database import refuse_read_only
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
 from penstock.topic import outgoing
+from penstock.topic.delayed import due_at, postpone
 from penstock.topic.keyed import latest, require_index, rows_between, wanted
 from penstock.topic.outgoing import Value
 from penstock.topic.packing import allowed_codec, packing, refuse_codec
@@ -110,10 +112,13 @@ class Topic(Generic[V]):
     def write(
         self, value: V | str | None, *, key: Key = None, headers: Mapping[str, str | bytes] | None = None,
         partition: int | None = None, group: str | None = None, timestamp: int | datetime | None = None,
+        delay: Duration | None = None, deliver_at: int | datetime | None = None,
     ) -> Receipt:  # fmt: skip
         """Append one message; return once it would survive a power cut (or what the topic's `sync` says).
 
-        Raises `Unavailable` when it cannot be stored now: nothing of it stays, try again.
+        Raises `Unavailable` when it cannot be stored now: nothing of it stays, try again. With `delay`, or
+        at `deliver_at` (a datetime, or nanoseconds since 1970), it enters the topic when that has passed: it
+        is on disk until then, and some process that has the store open appends it (docs/retries.md).
         """
         partitions = self._partitions
         self._require_raw()
@@ -123,6 +128,10 @@ class Topic(Generic[V]):
             self._encoded(value), key, headers, timestamp, partition, self.options.max_message_bytes
         )
         sender = NOBODY if group is None else Sender(group=identifier("group", group))
+        if delay is not None or deliver_at is not None:
+            due_ns = due_at(delay, deliver_at, partitions.clock.now_ns())
+            if due_ns is not None:
+                return postpone(partitions, message, sender.group, due_ns)
         landed = next(partitions.append(message, sender))
         sync = self.options.sync
         if sync == "disk":
@@ -270,7 +279,7 @@ class Topic(Generic[V]):
         self, *, consumer: str | None = None, start: Place = "earliest",
         partitions: Sequence[int] | None = None, follow: bool = True,
         on_gap: Literal["raise", "skip"] = "raise", create: bool = True, read_from: Moment | None = None,
-        max_lag: Duration | None = None, handover: Duration = "30s",
+        max_lag: Duration | None = None, handover: Duration = "30s", retry: Retry | None = None,
     ) -> Reader[V]:  # fmt: skip
         """A live reader over all partitions; waits for what is to come unless `follow=False`.
 
@@ -281,14 +290,15 @@ class Topic(Generic[V]):
         `on_gap="skip"` passes over what retention or damage took, and notes it in `reader.gaps`;
         otherwise that raises. Messages written before `read_from` (a moment, or an age) or longer ago
         than `max_lag` are passed over and noted in `reader.skipped`. `handover` is how long a partition
-        that goes to another reader waits for what was delivered to be committed.
+        that goes to another reader waits for what was delivered to be committed; `retry` when messages
+        that failed come again (docs/retries.md).
         """
         if consumer is not None:
             self._require_writable()
         topics = [self._partitions]
         options = reader_options(
             topics, consumer=consumer, start=start, partitions=partitions, follow=follow, on_gap=on_gap,
-            create=create, read_from=read_from, max_lag=max_lag, handover=handover,
+            create=create, read_from=read_from, max_lag=max_lag, handover=handover, retry=retry,
             decoders={} if self._decode is None else {self.name: self._decode},
         )  # fmt: skip
         return Reader(topics, options)

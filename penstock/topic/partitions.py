@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from penstock.clock import Clock
 from penstock.errors import Closed, InvalidOption, MessageTooLarge, OffsetAhead, TopicReplaced
@@ -114,6 +114,24 @@ class LetsGo(Protocol):
     def let_go(self) -> None: ...
 
 
+class DelaysMessages(Protocol):
+    """What holds messages until they are due (`penstock.topic.delayed.Delayed`)."""
+
+    def add(self, topic: str, message: Any, due_ms: int) -> None: ...
+
+    def look(self) -> None: ...
+
+
+class NoDelays:
+    """For a topic outside a store, or in one that may only be read."""
+
+    def add(self, topic: str, message: Any, due_ms: int) -> None:
+        raise AssertionError("a topic outside a store delays nothing")
+
+    def look(self) -> None:
+        pass
+
+
 class Partitions:
     """One topic, as one process has it open: opens logs when they are used, notices new ones."""
 
@@ -142,6 +160,10 @@ class Partitions:
         self.readers: weakref.WeakSet[LetsGo] = weakref.WeakSet()
         #: Called after a segment was sealed here, with the partition's number.
         self.on_roll: Callable[[int], None] = lambda partition: None
+        #: Stores a message until it is due (its fields, when in ms); `look` takes part in appending those.
+        self.delayed: DelaysMessages = NoDelays()
+        #: Another topic of the same store, made with these options if it is not there.
+        self.neighbour: Callable[[str, dict[str, Any]], Partitions] = _no_neighbour
 
     @property
     def options(self) -> TopicOptions:
@@ -387,6 +409,10 @@ class Partitions:
             raise TopicReplaced(f"topic {self.name!r} was dropped", hint="open it anew by its name")
         if self._closed:
             raise Closed(f"topic {self.name!r}: {self._closed}", hint="open the store again")
+
+
+def _no_neighbour(name: str, options: dict[str, Any]) -> Partitions:
+    raise AssertionError(f"a topic outside a store knows no {name}")
 
 
 def encode_all(batch: Outgoing, created: int, *, compress: bool = False) -> list[Draft]:

@@ -25,6 +25,10 @@ class BlockingFace:
     def open(self, path, **options):
         return penstock.open(path, **options)
 
+    def handler(self, function):
+        """A function of a message, as this face's `process` takes it."""
+        return function
+
     def close(self):
         pass
 
@@ -41,6 +45,13 @@ class AsyncFace:
 
     def open(self, path, **options):
         return self.call(penstock.aio.open, path, **options)
+
+    def handler(self, function):
+        async def handle(message):
+            await asyncio.sleep(0)
+            return function(message)
+
+        return handle
 
     def call(self, function, *args, **kwargs):
         """Call in the loop's thread, await what can be awaited, and make the result look blocking."""
@@ -75,7 +86,7 @@ class Twin:
     def __getattr__(self, name):
         found = getattr(self._target, name)
         if not callable(found):
-            return found
+            return self._face._blocking(found)
         return lambda *args, **kwargs: self._face.call(found, *args, **kwargs)
 
     def __enter__(self):

@@ -16,6 +16,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
         ("workers.py", "audit: 6000 messages of 3 writers, in order"),
         ("sql.py", "coffee"),
         ("balances.py", "balances are right after"),
+        ("webhooks.py", "119 of 120 hooks arrived"),
     ],
 )
 def test_example_runs(name: str, said: str, tmp_path: Path):

@@ -25,6 +25,7 @@ class WaitingMessages(RuleBasedStateMachine):
         self.numbers = count()
         self.due, self.wait = {}, {}
         self.out, self.maybe = {}, set()
+        self.twice = []  # copies of what is out
         self.stored_again = set()  # an earlier copy of these may still lie there
         self.waiting = self.opened()
 
@@ -57,7 +58,11 @@ class WaitingMessages(RuleBasedStateMachine):
         for each in taken:
             number = int(each.data.split()[0])
             if number in self.maybe:
-                self.maybe.discard(number)  # finished before the kill, and not yet noted
+                # Finished before the kill, and not yet noted; or an earlier copy. It is out as any other now.
+                self.due.setdefault(number, each.due)
+                self.wait.setdefault(number, 0)
+                if number in self.out:
+                    self.twice.append(self.out[number])
             else:
                 assert number in self.due, "it was finished"
                 assert number not in self.out, "it is out already"
@@ -112,6 +117,7 @@ class WaitingMessages(RuleBasedStateMachine):
     def start_anew(self):
         self.killed = True  # copies of what was out come later, and behind others
         self.out.clear()
+        self.twice.clear()
         self.waiting = self.opened()
 
     def next_number(self):
@@ -132,8 +138,9 @@ class WaitingMessages(RuleBasedStateMachine):
             taken = self.waiting.take()
             came.update(int(each.data.split()[0]) for each in taken)
             self.waiting.finish(taken)
-        assert came | set(self.out) >= set(self.due)
-        self.waiting.finish(list(self.out.values()))
+        held = [*self.out.values(), *self.twice]
+        assert came | {int(each.data.split()[0]) for each in held} >= set(self.due)
+        self.waiting.finish(held)
         self.waiting.close()
         with self.opened() as waiting:
             self.clock.advance("1h")

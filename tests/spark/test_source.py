@@ -343,3 +343,22 @@ def test_views_show_consumers_and_segments(spark, store, topic):
     (row,) = view("segments").where("topic = 'orders'").collect()
     assert (row.partition, row.first, row.stop, row.sealed, row.repacked) == (0, 0, 10, False, False)
     assert row.bytes == topic.stats().bytes
+
+
+def test_views_show_what_waits_and_what_is_dead(spark, store, topic):
+    topic.write_many([b"x", b"y"], keys=[b"a", b"b"])
+    topic.write(b"z", key="c", delay="1h")
+    with topic.reader(consumer="billing", follow=False) as reader:
+        reader.retry(reader.receive(), after="1h", error=ValueError("no answer"))
+        reader.reject(reader.receive(), "bad card")
+
+    def view(name: str):
+        return spark.read.format("penstock").option("view", name).option("topic", "orders").load(store.path)
+
+    waiting = {bytes(row.key): row for row in view("waiting").collect()}
+    assert (waiting[b"a"].consumer, waiting[b"a"].offset, waiting[b"a"].attempts) == ("billing", 0, 1)
+    assert waiting[b"a"].last_error == "ValueError: no answer"
+    assert (waiting[b"c"].consumer, waiting[b"c"].offset) == (None, None)
+    assert all(3000 < row.due.timestamp() - time.time() < 3700 for row in waiting.values())
+    (row,) = view("dead_letters").collect()
+    assert (row.number, row.consumer, row.reason, bytes(row.value)) == (0, "billing", "bad card", b"y")

@@ -7,8 +7,10 @@ import pytest
 
 import penstock
 import penstock.aio
+from penstock.consume.deadletters import DeadLetters
 from penstock.consume.reader import Reader
 from penstock.faces.events import Events
+from penstock.faces.sessions import Session, Sessions
 from penstock.store import Store, Topic, Transaction
 from penstock.topic.scan import Scan
 from penstock.topic.writer import Writer
@@ -21,16 +23,19 @@ TWINS = [
     (Scan, penstock.aio.Scan),
     (Transaction, penstock.aio.Transaction),
     (Events, penstock.aio.Events),
+    (DeadLetters, penstock.aio.DeadLetters),
+    (Sessions, penstock.aio.Sessions),
+    (Session, penstock.aio.Session),
 ]
 #: Public only for the parts of Penstock itself.
 INSIDE = {
-    "adopt", "after_fork_in_child", "bell", "ended", "enlist", "guard", "known_staging", "let_go", "poll",
-    "staging_of", "take",
+    "adopt", "after_fork_in_child", "bell", "desk", "ended", "enlist", "following", "guard", "is_stopped",
+    "known_staging", "let_go", "poll", "staging_of", "take",
 }  # fmt: skip
 #: What the async face has besides: the way back to what may block.
 BESIDES = {"blocking"}
 #: These open nothing and wait for nothing, or return what is awaited or iterated.
-AT_ONCE = {"writer", "reader", "messages", "record_batches", "transaction"}
+AT_ONCE = {"writer", "reader", "messages", "record_batches", "stop", "transaction"}
 SPECIAL = {
     "__enter__": "__aenter__",
     "__exit__": "__aexit__",
@@ -88,7 +93,10 @@ def test_each_face_has_what_the_other_has(tmp_path):
         topic = store.create_topic("orders")
         with topic.reader() as reader, topic.writer() as writer, store.transaction() as transaction:
             for blocking, mirrored in TWINS:
-                opened = (store, topic, reader, writer, topic.scan(), transaction, store.events())
+                opened = (
+                    store, topic, reader, writer, topic.scan(), transaction, store.events(),
+                    store.dead_letters("orders"), store.sessions, store.sessions.open("mail"),
+                )  # fmt: skip
                 (instance,) = [each for each in opened if type(each) is blocking]
                 attributes = {name for name in vars(instance) if not name.startswith("_")}
                 assert public(mirrored) - BESIDES == (public(blocking) | attributes) - INSIDE

@@ -1,0 +1,175 @@
+"""`penstock dead list | show | replay | drop`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from penstock import DeadLetter, DeadLetters
+from penstock.cli import formats, output, units
+from penstock.cli.arguments import (
+    JsonOption,
+    StoreOption,
+    TopicArgument,
+    YesOption,
+    flag,
+    open_to_read,
+    open_to_write,
+)
+from penstock.clock import Clock
+from penstock.errors import InvalidOption
+from penstock.store.pacing import parse_rate
+
+app = typer.Typer(no_args_is_help=True)
+
+_Consumer = Annotated[
+    str | None, typer.Option("--consumer", "-c", metavar="CONSUMER", help="Only those of this consumer.")
+]
+_Reason = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Only those whose reason or error says so.")
+]
+_Numbers = Annotated[
+    list[int] | None, typer.Argument(metavar="[NUMBER]...", help="Their numbers.", show_default=False)
+]
+_All = Annotated[bool, flag("--all", help="All of them, or all that --consumer and --reason leave.")]
+
+
+@app.callback()
+def group(store: StoreOption = "") -> None:
+    """List, show, replay and drop messages that consumers could not handle."""
+
+
+@app.command("list")
+def list_letters(
+    topic: TopicArgument,
+    consumer: _Consumer = None,
+    reason: _Reason = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", help="At most so many.")] = 100,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Dead letters of a topic, the oldest first."""
+    with open_to_read(store) as opened:
+        found = opened.dead_letters(topic).list(consumer=consumer, reason=reason, limit=limit)
+    if as_json:
+        output.put_json({"topic": topic, "letters": [_record(letter) for letter in found]})
+        return
+    output.put_table("", found, _COLUMNS, empty=f"{topic} has no dead letters")
+
+
+@app.command()
+def show(
+    topic: TopicArgument,
+    number: Annotated[int, typer.Argument(metavar="NUMBER", help="Its number, as `list` tells it.")],
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """One dead letter: the message, and what went wrong."""
+    with open_to_read(store) as opened:
+        letter = opened.dead_letters(topic).show(number)
+    if as_json:
+        output.put_json(_record(letter))
+        return
+    output.put(formats.as_text(letter.message))
+    for name, value in (
+        ("consumer", letter.consumer), ("reason", letter.reason), ("attempts", str(letter.attempts)),
+        ("first error", letter.first_error), ("last error", letter.last_error),
+        ("since", units.iso(letter.died_at) or ""),
+    ):  # fmt: skip
+        output.put_text(f"  {name}: {value or '-'}")
+
+
+@app.command()
+def replay(
+    topic: TopicArgument,
+    numbers: _Numbers = None,
+    everything: _All = False,
+    consumer: _Consumer = None,
+    reason: _Reason = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", metavar="RATE", help="At most so many a second: 500/s.")
+    ] = None,
+    yes: YesOption = False,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Have dead letters come again to the consumer they are of, at once, with new attempts."""
+    per_second = None if rate is None else parse_rate(rate)
+    _settle(
+        topic, numbers, everything, consumer, reason, "replay", "replayed", store, yes=yes, as_json=as_json,
+        act=lambda letters, chosen: letters.replay(chosen, rate=per_second),
+    )  # fmt: skip
+
+
+@app.command()
+def drop(
+    topic: TopicArgument,
+    numbers: _Numbers = None,
+    everything: _All = False,
+    consumer: _Consumer = None,
+    reason: _Reason = None,
+    yes: YesOption = False,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Forget dead letters."""
+    _settle(
+        topic, numbers, everything, consumer, reason, "drop", "dropped", store, yes=yes, as_json=as_json,
+        act=lambda letters, chosen: letters.drop(chosen),
+    )  # fmt: skip
+
+
+def _settle(
+    topic: str, numbers: list[int] | None, everything: bool, consumer: str | None, reason: str | None,
+    verb: str, done: str, store: str, *, yes: bool, as_json: bool,
+    act: Callable[[DeadLetters, list[int]], int],
+) -> None:  # fmt: skip
+    """Choose, ask, act: what was asked about is what is done, also when more die meanwhile."""
+    if bool(numbers) == (everything or consumer is not None or reason is not None):
+        raise InvalidOption(
+            f"which dead letters of {topic}?", hint="give numbers, or --all, --consumer, --reason"
+        )
+    with open_to_write(store) as opened:
+        letters = opened.dead_letters(topic)
+        chosen = numbers or [
+            each.number for each in letters.list(consumer=consumer, reason=reason, limit=_ALL)
+        ]
+        if chosen:
+            asked = f"{verb.capitalize()} {units.counted(len(chosen), 'dead letter')} of {topic}?"
+            output.confirm(asked, yes=yes)
+        count = act(letters, chosen) if chosen else 0
+    if as_json:
+        output.put_json({"topic": topic, done: count})
+    else:
+        output.put_text(f"{units.counted(count, 'dead letter')} of {topic} {done}")
+
+
+_ALL = 2**31
+
+
+def _record(letter: DeadLetter) -> dict[str, Any]:
+    """What the JSON of a letter holds."""
+    return {
+        "number": letter.number,
+        "consumer": letter.consumer,
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "first_error": letter.first_error,
+        "last_error": letter.last_error,
+        "died_at": units.iso(letter.died_at),
+        "died_at_ns": letter.died_at,
+        "message": formats.json_record(letter.message),
+    }
+
+
+_COLUMNS: tuple[output.Column[DeadLetter], ...] = (
+    ("number", lambda each: str(each.number), True),
+    ("age", lambda each: units.age(each.died_at, Clock.now_ns()), True),
+    ("consumer", lambda each: each.consumer, False),
+    ("place", lambda each: f"{each.message.partition}:{each.message.offset}", False),
+    ("attempts", lambda each: str(each.attempts), True),
+    ("reason", lambda each: each.reason, False),
+    ("last error", lambda each: each.last_error, False),
+)

@@ -1,0 +1,115 @@
+"""Dead letters: messages that a consumer could not handle, in the topic `<topic>.dead`, made at first use.
+
+A dead letter has the key, the value as it was packed, the time and the headers of the message it was, and in
+headers of its own why it is there. What became of it later is a message behind it, without key and value:
+
+    penstock-reason        why it is a dead letter
+    penstock-attempts      how often it was tried
+    penstock-first-error   what went wrong the first time, and the last
+    penstock-last-error
+    penstock-origin        JSON: where it was, whose consumer it was, who wrote it (`Origin`)
+
+    penstock-settled       numbers (offsets) of dead letters that are none any more: "3", "5-9", "3,5-9"
+    penstock-how           "replayed" or "dropped"
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from penstock.consume.envelope import Envelope
+from penstock.errors import InvalidOption
+from penstock.headers import Headers
+from penstock.options import topic_name
+from penstock.topic.partitions import Outgoing, Partitions
+
+SUFFIX = ".dead"
+#: Long enough to be noticed and mended, short enough that nobody's data stays for ever.
+RETENTION = "30d"
+REASON, ATTEMPTS = "penstock-reason", "penstock-attempts"
+FIRST_ERROR, LAST_ERROR = "penstock-first-error", "penstock-last-error"
+ORIGIN = "penstock-origin"
+SETTLED, HOW = "penstock-settled", "penstock-how"
+OWN_HEADERS = frozenset({REASON, ATTEMPTS, FIRST_ERROR, LAST_ERROR, ORIGIN})
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a dead letter came from."""
+
+    topic: str
+    topic_id: int
+    partition: int
+    offset: int
+    consumer: str
+    written_at: int
+    producer_id: str | None = None
+    group: str | None = None
+    seqno: int | None = None
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Origin)
+
+
+def dead_name(topic: str) -> str:
+    """The topic in which the dead letters of a topic are."""
+    name = f"{topic}{SUFFIX}"
+    try:
+        return topic_name(name)
+    except InvalidOption:
+        raise InvalidOption(
+            f"topic {topic!r} can have no dead letters: its name is too long",
+            hint=f"195 characters leave room for {SUFFIX!r}",
+        ) from None
+
+
+def bury(topic: Partitions, consumer: str, enclosed: Envelope, *, attempts: int, reason: str) -> None:
+    """Store a dead letter; it is as safe as its topic's messages when this returns."""
+    origin = Origin(
+        topic.name, enclosed.topic_id, enclosed.partition, enclosed.offset, consumer, enclosed.written_at,
+        enclosed.producer_id, enclosed.group, enclosed.seqno,
+    )  # fmt: skip
+    headers = {
+        **enclosed.headers,
+        REASON: reason,
+        ATTEMPTS: str(attempts),
+        FIRST_ERROR: enclosed.first_error,
+        LAST_ERROR: enclosed.last_error,
+        ORIGIN: _encoder.encode(origin).decode(),
+    }
+    letter = Outgoing(
+        (enclosed.value,), None if enclosed.key is None else (enclosed.key,), (headers,),
+        (enclosed.timestamp,), codec=enclosed.codec,
+    )  # fmt: skip
+    append(cemetery(topic), letter)
+
+
+def settle(dead: Partitions, numbers: str, how: str) -> None:
+    """Note that dead letters are none any more."""
+    append(dead, Outgoing((None,), headers=({SETTLED: numbers, HOW: how},)))
+
+
+def cemetery(topic: Partitions) -> Partitions:
+    """The topic of dead letters, made if need be."""
+    options = {"retention": RETENTION, "sync": topic.options.sync}
+    return topic.neighbour(dead_name(topic.name), options)
+
+
+def origin_of(headers: Headers) -> Origin | None:
+    """None when the message is no dead letter: it is a note, or somebody else wrote it."""
+    text: Any = headers.get(ORIGIN)
+    if text is None:
+        return None
+    try:
+        return _decoder.decode(text)
+    except msgspec.DecodeError:
+        return None
+
+
+def append(dead: Partitions, message: Outgoing) -> None:
+    """Append to a topic of dead letters; it is as safe as that topic promises when this returns."""
+    landed = list(dead.append(message))
+    if dead.options.sync == "disk":
+        dead.sync(landed)

@@ -1,0 +1,244 @@
+"""What `process` has in hand: which messages may be handled now, and what becomes of those that were.
+
+The same for threads and coroutines: nothing here waits for a message or calls a handler. With `keep_order`
+the messages of a key stand in line: the next one goes when the one before it is done, and all of them
+wait in files while an earlier one does, so that neither memory nor other keys are held up.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from penstock.consume.holdings import Holdings
+from penstock.consume.policy import Retry, checked_policy
+from penstock.consume.settling import Settling
+from penstock.errors import PartitionLost
+from penstock.message import Message
+
+logger = logging.getLogger("penstock.reader")
+
+#: So many messages are in hand at most: enough to commit many at a time, few enough to come again.
+IN_HAND_MOST = 256
+#: Done messages are committed after so many, or so many seconds, whatever is first.
+_COMMIT_MOST = 64
+_COMMIT_S = 0.5
+#: Who is blocked for less than this stays in memory.
+_PATIENCE_MS = 1000
+
+#: (topic, partition, key): what keeps its order.
+Line = tuple[str, int, bytes]
+Place = tuple[str, int, int]
+
+
+class Summary(NamedTuple):
+    """What a `process` did."""
+
+    #: Messages whose handler returned.
+    handled: int
+    #: Attempts that failed and are tried again later.
+    retried: int
+    #: Messages that are dead letters now.
+    dead: int
+
+
+class Desk:
+    """For one `process`. Not for several threads at a time."""
+
+    def __init__(
+        self, held: Holdings, settling: Settling, mutex: threading.RLock, now_ns: Callable[[], int], *,
+        policy: Retry, keep_order: bool,
+    ) -> None:  # fmt: skip
+        self._held = held
+        self._mutex = mutex  # the reader's
+        self._settling = settling
+        self._now_ns = now_ns
+        self._policy = checked_policy(policy)
+        self._keeps_order = keep_order
+        self._free: deque[Message[Any]] = deque()
+        self._lines: dict[Line, list[tuple[int, Message[Any]]]] = {}
+        #: Lines whose first message may be free to go; a dict keeps their order.
+        self._candidates: dict[Line, None] = {}
+        self._busy: set[Line] = set()
+        self._running: dict[Place, Message[Any]] = {}
+        self._done: list[Message[Any]] = []
+        self._commit_at = float("inf")
+        self._handled = self._retried = self._dead = 0
+
+    @property
+    def summary(self) -> Summary:
+        return Summary(self._handled, self._retried, self._dead)
+
+    @property
+    def room(self) -> int:
+        """How many more messages may come."""
+        return IN_HAND_MOST - len(self._running) - len(self._free) - sum(map(len, self._lines.values()))
+
+    @property
+    def has_some(self) -> bool:
+        """Whether there are messages that were not begun with."""
+        return bool(self._free or self._lines)
+
+    def put(self, messages: Iterable[Message[Any]]) -> None:
+        """These were delivered."""
+        for message in messages:
+            line = self._line(message)
+            if line is None:
+                self._free.append(message)
+            else:
+                heapq.heappush(self._lines.setdefault(line, []), (message.offset, message))
+                self._candidates[line] = None
+
+    def next(self) -> Message[Any] | None:
+        """One that may be handled now; None when there is none until something is done or comes."""
+        with self._mutex:
+            for message in self._startable():
+                place = _place(message)
+                # One that a crash left twice, in the log and among those that wait, is settled once for both.
+                if place not in self._running and not self._settling.is_settled(message):
+                    self._running[place] = message
+                    return message
+                self._leave_line(message)
+        return None
+
+    def done(self, message: Message[Any]) -> None:
+        """Its handler returned."""
+        self._handled += 1
+        self._end(message)
+        if not self._done:
+            self._commit_at = time.monotonic() + _COMMIT_S
+        self._done.append(message)
+        if len(self._done) >= _COMMIT_MOST or self.commit_is_due:
+            self.commit()
+
+    def failed(self, message: Message[Any], error: Exception) -> None:
+        """Its handler raised: it waits for its next attempt, or is a dead letter."""
+        logger.info(
+            "attempt %d of %s/%d offset %d failed: %r", message.attempt, message.topic, message.partition,
+            message.offset, error,
+        )  # fmt: skip
+        with self._mutex:
+            self._end(message)
+            if self._settling.is_settled(message):
+                return  # the handler has decided for itself
+            try:
+                if self._settling.retry(message, None, error, self._policy):
+                    self._retried += 1
+                else:
+                    self._dead += 1
+            except PartitionLost as lost:
+                logger.info("%s", lost)
+
+    @property
+    def commit_is_due(self) -> bool:
+        """Whether something was done so long ago that it should be committed, alone or not."""
+        return time.monotonic() >= self._commit_at
+
+    def commit(self) -> None:
+        """Commit what is done."""
+        done, self._done = self._done, []
+        self._commit_at = float("inf")
+        for topic, partition, first, stop in _ranges(done):
+            try:
+                with self._mutex:
+                    self._held.commit(topic, partition, first, stop)
+            except PartitionLost as lost:
+                logger.info("%s", lost)
+
+    def end(self) -> None:
+        """Commit what is done, have what is blocked wait in files, and give back what was not handled."""
+        self.commit()
+        with self._mutex:
+            for line in list(self._lines):
+                blocked_ms = None if line in self._busy else self._blocked_ms(line)
+                if blocked_ms is not None:
+                    self._park(line, blocked_ms)
+            left = [*self._running.values(), *self._free]
+            left += [message for heap in self._lines.values() for _, message in heap]
+            self._held.deliver_again(left)
+
+    # Inside.
+
+    def _startable(self) -> Iterator[Message[Any]]:
+        while self._free:
+            yield self._free.popleft()
+        for line in list(self._candidates):
+            while line in self._candidates and (message := self._first_of(line)) is not None:
+                yield message
+
+    def _first_of(self, line: Line) -> Message[Any] | None:
+        """The first message of a line, if it may go; it is busy then."""
+        heap = self._lines.get(line)
+        if line in self._busy or not heap:
+            self._candidates.pop(line, None)
+            return None
+        blocked_ms = self._blocked_ms(line)
+        if blocked_ms is not None:
+            if blocked_ms > _PATIENCE_MS or self.room <= 0:
+                self._park(line, blocked_ms)
+            return None
+        _, message = heapq.heappop(heap)
+        if not heap:
+            del self._lines[line]
+        self._candidates.pop(line, None)
+        self._busy.add(line)
+        return message
+
+    def _blocked_ms(self, line: Line) -> int | None:
+        """How long until an earlier message of the key is due; None when none waits."""
+        topic, partition, key = line
+        source = self._held.sources.get((topic, partition))
+        if source is None or source.retries is None:
+            return None
+        due_ms = source.retries.earlier_due_ms(key, self._lines[line][0][0])
+        return None if due_ms is None else max(due_ms - self._now_ns() // 1_000_000, 0)
+
+    def _park(self, line: Line, blocked_ms: int) -> None:
+        """Have all of a line wait behind the message that blocks it."""
+        self._candidates.pop(line, None)
+        heap = self._lines.pop(line)
+        while heap:
+            _, message = heapq.heappop(heap)
+            try:
+                self._settling.park(message, (blocked_ms + 1) / 1000)
+            except PartitionLost as lost:
+                logger.info("%s", lost)
+
+    def _end(self, message: Message[Any]) -> None:
+        del self._running[_place(message)]
+        self._leave_line(message)
+
+    def _leave_line(self, message: Message[Any]) -> None:
+        line = self._line(message)
+        if line is not None:
+            self._busy.discard(line)
+            self._candidates[line] = None
+
+    def _line(self, message: Message[Any]) -> Line | None:
+        if not self._keeps_order or message.key is None:
+            return None
+        return message.topic, message.partition, message.key
+
+
+def _place(message: Message[Any]) -> Place:
+    return message.topic, message.partition, message.offset
+
+
+def _ranges(done: Iterable[Message[Any]]) -> Iterator[tuple[str, int, int, int]]:
+    """Runs of neighbours: (topic, partition, first offset, offset behind the last)."""
+    first: Place | None = None
+    stop = 0
+    for topic, partition, offset in sorted(map(_place, done)):
+        if first is not None and (topic, partition, offset) == (*first[:2], stop):
+            stop += 1
+            continue
+        if first is not None:
+            yield *first, stop
+        first, stop = (topic, partition, offset), offset + 1
+    if first is not None:
+        yield *first, stop

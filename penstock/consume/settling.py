@@ -1,0 +1,98 @@
+"""What becomes of messages that could not be handled: they wait for another attempt, or are dead letters.
+
+Each is two steps, in this order: it is durable in its new place, then it is committed in the old one. A
+process that is killed in between leaves it in both, and it comes twice; it is never in neither.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from penstock.consume import dead
+from penstock.consume.envelope import Envelope, enclosed, error_text
+from penstock.consume.holdings import Holdings
+from penstock.consume.policy import Retry
+from penstock.consume.source import Source
+from penstock.errors import UsageError, WrongType
+from penstock.message import Message
+from penstock.options import Duration, wait_seconds
+
+#: The reason of dead letters that were tried as often as they may.
+EXHAUSTED = "attempts exhausted"
+
+
+class Settling:
+    """For one reader of a consumer; used under its mutex."""
+
+    def __init__(self, held: Holdings, consumer: str, policy: Retry) -> None:
+        self._held = held
+        self._consumer = consumer
+        self._policy = policy
+
+    def retry(
+        self, message: Message[Any], after: Duration | None, error: BaseException | str | None,
+        policy: Retry | None = None,
+    ) -> bool:  # fmt: skip
+        """Have it wait; False when that was its last attempt, and it is a dead letter now."""
+        source, found = self._unsettled(message)
+        text = error_text(error)
+        failed = found.failed(text) if text else found
+        policy = policy or self._policy
+        wait_s = policy.wait_s(message.attempt, random.random())
+        if after is not None:
+            asked_s = wait_seconds("after", after)
+            wait_s = None if wait_s is None else asked_s
+        if wait_s is None:
+            self._bury(source, message, failed, EXHAUSTED)
+            return False
+        assert source.retries is not None
+        source.retries.store(failed, wait_s=wait_s, attempts=message.attempt)
+        self._commit(message)
+        return True
+
+    def reject(self, message: Message[Any], reason: str) -> None:
+        """It is a dead letter now."""
+        if not isinstance(reason, str):
+            raise WrongType(f"a reason is a str, not {type(reason).__name__}")
+        source, found = self._unsettled(message)
+        self._bury(source, message, found, error_text(reason))
+
+    def park(self, message: Message[Any], wait_s: float) -> None:
+        """Have it wait behind an earlier message of its key; that is no attempt."""
+        source, found = self._unsettled(message)
+        assert source.retries is not None
+        source.retries.store(found, wait_s=wait_s, attempts=message.attempt - 1)
+        self._commit(message)
+
+    def is_settled(self, message: Message[Any]) -> bool:
+        """Whether nothing is left to decide: it was committed, stored or rejected, or is not ours now."""
+        source = self._held.sources.get((message.topic, message.partition))
+        if source is None or source.retries is None:
+            return True
+        return not source.retries.out(message.offset) and source.commits.is_done(message.offset)
+
+    def _unsettled(self, message: Message[Any]) -> tuple[Source, Envelope]:
+        """Where a message belongs, and what is to be kept of it."""
+        if not isinstance(message, Message):
+            raise WrongType(f"this takes a Message, not {type(message).__name__}")
+        source = self._held.owner(message)
+        assert source.retries is not None
+        out = source.retries.out(message.offset)
+        if out is not None:
+            return source, out.envelope
+        if source.commits.is_done(message.offset):
+            raise UsageError(
+                f"offset {message.offset} of {message.topic!r} partition {message.partition} is done already",
+                hint="commit, retry or reject each message once",
+            )
+        if not isinstance(message.stored, bytes | None):
+            raise WrongType("the value is not as it was received", hint="give the message that receive gave")
+        return source, enclosed(message, source.topic.record.id)
+
+    def _bury(self, source: Source, message: Message[Any], found: Envelope, reason: str) -> None:
+        dead.bury(source.topic, self._consumer, found, attempts=message.attempt, reason=reason)
+        self._commit(message)
+
+    def _commit(self, message: Message[Any]) -> None:
+        self._held.commit(message.topic, message.partition, message.offset, message.offset + 1)

@@ -1,0 +1,163 @@
+"""Sessions that are open and must survive their process: a journal for each process and topic.
+
+    u32 length | u32 crc32 of the rest | 16-byte id | a session as msgpack, or nothing: it ended
+
+The process holds a lock on its journal, which the kernel frees when it dies; whoever gets the lock then
+stores what was open, and removes the file. The last entry of a session holds; a torn one at the end was never
+acknowledged.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import struct
+import threading
+from collections.abc import Iterator
+from types import TracebackType
+
+import msgspec
+
+from penstock.checksum import crc32
+from penstock.files import Files
+from penstock.locks import forget_in_child
+
+_HEAD = struct.Struct("<II")
+_ID_BYTES = 16
+_SUFFIX = ".open"
+
+
+class SessionData(msgspec.Struct, frozen=True, array_like=True):
+    """What a session is made of (docs/FORMAT.md); fields are only ever added."""
+
+    chunks: list[bytes]
+    first_error: str = ""
+    last_error: str = ""
+
+    def failed(self, error: str) -> SessionData:
+        if not error:
+            return self
+        return msgspec.structs.replace(self, first_error=self.first_error or error, last_error=error)
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(SessionData)
+
+
+class Journal:
+    """One journal, locked: this process's own, or that of one which died."""
+
+    def __init__(self, folder: str, files: Files, name: str | None = None) -> None:
+        self._files = files
+        self._folder = os.path.join(folder, "open")
+        if name is None:
+            files.make_dirs(self._folder)
+            files.sync_dir(folder)
+        self._path = os.path.join(self._folder, name or f"{os.getpid()}-{secrets.token_hex(8)}{_SUFFIX}")
+        draft = self._path if name is not None else self._path.removesuffix(_SUFFIX) + ".new"
+        self._fd = files.open(draft, create=name is None)
+        self.is_ours = self._lock()
+        self._end = 0
+        self._open: set[bytes] = set()
+        self._mutex = threading.Lock()
+        if name is None:  # locked before others can see it, or they would take it for an abandoned one
+            files.rename(draft, self._path)
+            files.sync_dir(self._folder)
+        forget_in_child(self)
+
+    def put(self, identity: bytes, data: SessionData) -> None:
+        """The session is open, and this is what it is; on disk when this returns."""
+        with self._mutex:
+            self._add(identity, _encoder.encode(data))
+            self._open.add(identity)
+
+    def remove(self, identity: bytes) -> None:
+        """The session is not open any more."""
+        with self._mutex:
+            self._open.discard(identity)
+            if self._open:
+                self._add(identity, b"")
+            else:  # nothing is left to be remembered
+                self._files.truncate(self._fd, 0)
+                self._files.sync(self._fd)
+                self._end = 0
+
+    def sessions(self) -> dict[bytes, SessionData]:
+        """What is open."""
+        data = self._files.pread(self._fd, self._files.size(self._fd), 0)
+        found: dict[bytes, SessionData] = {}
+        at = 0
+        while at + _HEAD.size <= len(data):
+            length, crc = _HEAD.unpack_from(data, at)
+            body = data[at + _HEAD.size : at + _HEAD.size + length]
+            if length < _ID_BYTES or len(body) < length or crc32(body) != crc:
+                break
+            at += _HEAD.size + length
+            identity, rest = body[:_ID_BYTES], body[_ID_BYTES:]
+            if rest:
+                found[identity] = _decoder.decode(rest)
+            else:
+                found.pop(identity, None)
+        return found
+
+    def forget(self) -> None:
+        """All of it is stored elsewhere."""
+        self._files.unlink(self._path)
+        self._files.sync_dir(self._folder)
+
+    def close(self) -> None:
+        """Let go; what is open is for whoever comes next."""
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        if not self._open and self.is_ours and self._files.size(fd) == 0:
+            self._files.unlink(self._path)
+        self._files.close(fd)
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        fd, self._fd = self._fd, -1
+        self._files.close(fd)
+
+    def after_fork_in_child(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            self._files.close(fd)
+
+    def _add(self, identity: bytes, rest: bytes) -> None:
+        body = identity + rest
+        entry = _HEAD.pack(len(body), crc32(body)) + body
+        self._files.pwrite(self._fd, entry, self._end)
+        self._files.sync(self._fd)
+        self._end += len(entry)
+
+    def _lock(self) -> bool:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def abandoned(folder: str, files: Files) -> Iterator[Journal]:
+    """Journals of processes that died, each locked for us."""
+    place = os.path.join(folder, "open")
+    if not files.exists(place):
+        return
+    for name in files.listdir(place):
+        if not name.endswith(_SUFFIX):
+            continue
+        try:
+            journal = Journal(folder, files, name)
+        except FileNotFoundError:
+            continue  # another process was quicker
+        if journal.is_ours and files.exists(os.path.join(place, name)):
+            yield journal
+        else:
+            with journal:
+                pass

@@ -1,0 +1,55 @@
+"""Where a store keeps waiting messages: a folder for each group of takers (docs/decisions/0019).
+
+    delay/retries/<topic id>/<consumer>/<partition>/    messages a consumer tries again
+    delay/publish/                                      messages on their way into any topic
+    delay/sessions/<topic>/                             sessions
+
+Topic ids are never used again, so what a dropped topic left behind belongs to nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from penstock.topic.partitions import Partitions
+
+DELAY, PUBLISH = "delay", "publish"
+
+
+def delay_root(topic: Partitions) -> str:
+    """The folder of all waiting messages of the store that a topic is in."""
+    return os.path.join(os.path.dirname(os.path.dirname(topic.folder)), DELAY)
+
+
+def retries_folder(topic: Partitions, consumer: str, partition: int) -> str:
+    """Where messages of one partition wait for another attempt of a consumer."""
+    return os.path.join(_of_consumer(topic, consumer), str(partition))
+
+
+def retries_of(topic: Partitions) -> list[tuple[str, str]]:
+    """(consumer, folder) of all that ever waited for another attempt."""
+    root, files = _of_topic(topic), topic.files
+    return [
+        (consumer, os.path.join(root, consumer, partition))
+        for consumer in (sorted(files.listdir(root)) if files.exists(root) else ())
+        for partition in files.listdir(os.path.join(root, consumer))
+    ]
+
+
+def forget_consumer(topic: Partitions, consumer: str) -> None:
+    """The consumer was dropped: what it wanted to try again goes with it."""
+    shutil.rmtree(_of_consumer(topic, consumer), ignore_errors=True)
+
+
+def forget_topic(topic: Partitions) -> None:
+    """The topic was dropped, and so is what its consumers wanted to try again."""
+    shutil.rmtree(_of_topic(topic), ignore_errors=True)
+
+
+def _of_consumer(topic: Partitions, consumer: str) -> str:
+    return os.path.join(_of_topic(topic), consumer)
+
+
+def _of_topic(topic: Partitions) -> str:
+    return os.path.join(delay_root(topic), "retries", str(topic.record.id))

@@ -1,0 +1,42 @@
+"""What waits has the bytes of docs/FORMAT.md, written out by hand; fields are only ever added at the end."""
+
+from penstock.consume import envelope
+from penstock.consume.envelope import Envelope
+from penstock.faces.journal import SessionData, _encoder
+from penstock.topic import delayed
+from penstock.topic.delayed import DelayedMessage
+
+RETRY = bytes.fromhex(
+    "9e"  # 14 fields
+    "07 02 05"  # topic id, partition, offset
+    "c4 01 6b  c4 02 7678  01"  # key, value, codec
+    "0a 0b"  # timestamp, written at
+    "82 a1 61 a1 62 a1 63 c4 01 ff"  # headers: text and bytes
+    "a1 70 c0 03"  # producer id, group, seqno
+    "a1 78 a1 79"  # first and last error
+)
+DELAYED = bytes.fromhex("98 07 c0 c4 02 7678 01 c0 0a 02 a1 67")
+SESSION = bytes.fromhex("93 92 c4 01 61 c4 01 62 a0 a1 78")
+
+
+def test_a_retry():
+    headers = {"a": "b", "c": b"\xff"}
+    found = Envelope(7, 2, 5, b"k", b"vx", 1, 10, 11, headers, "p", None, 3, "x", "y")
+    assert envelope.encoded(found) == RETRY
+    assert envelope.decode(RETRY) == found
+    assert envelope.waiting_id("billing", found, 1).hex() == "3ac719f49f517c86d2ca715ea940fb3a"
+
+
+def test_fields_that_are_added_later_are_passed_over():
+    later = bytes.fromhex("9f") + RETRY[1:] + bytes.fromhex("2a")
+    assert envelope.decode(later) == envelope.decode(RETRY)
+
+
+def test_a_delayed_message():
+    found = DelayedMessage(7, None, b"vx", 1, None, 10, 2, "g")
+    assert delayed._encoder.encode(found) == DELAYED
+    assert delayed.decode(DELAYED) == found
+
+
+def test_a_session():
+    assert _encoder.encode(SessionData([b"a", b"b"], "", "x")) == SESSION

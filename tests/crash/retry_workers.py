@@ -1,0 +1,95 @@
+"""Processes that retry, reject, delay and hold sessions: `python -m tests.crash.retry_workers <job> …`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import penstock
+from penstock import Message, Retry
+from tests.crash.workers import ORDERS, Deadly, say
+
+POLICY = Retry(first="10ms", limit="40ms", attempts=3)
+
+
+def never_works(offset: int) -> bool:
+    """Messages whose handler always fails; of the others every third one does so twice."""
+    return offset % 17 == 0
+
+
+def process(store: str, stop: str, keep_order: str = "") -> None:
+    """Handle messages for a consumer together with others, until `stop` is there; say what was handled."""
+
+    def handle(message: Message) -> None:
+        if os.path.exists(stop):
+            reader.stop()
+        fails = never_works(message.offset) or (message.offset % 3 == 0 and message.attempt < 3)
+        say(f"{'failed' if fails else 'done'} {message.partition} {message.offset} {time.monotonic_ns()}")
+        if fails:
+            raise RuntimeError(f"attempt {message.attempt}")
+
+    with penstock.open(store) as opened, opened.topic(ORDERS).reader(consumer="c", retry=POLICY) as reader:
+        while not os.path.exists(stop):
+            reader.process(handle, workers=2, follow=False, keep_order=bool(keep_order))
+
+
+def interruptible(store: str) -> None:
+    """Handle messages in two threads until Ctrl-C; say what began and ended."""
+
+    def handle(message: Message) -> None:
+        say(f"begun {message.offset}")
+        time.sleep(0.1)  # so that Ctrl-C comes while it runs
+        say(f"ended {message.offset}")
+
+    with penstock.open(store) as opened, opened.topic(ORDERS).reader(consumer="c") as reader:
+        try:
+            reader.process(handle, workers=2)
+        except KeyboardInterrupt:
+            say("interrupted 0")
+
+
+def die_settling(store: str, calls: str) -> None:
+    """Retry one message, reject another, retry a third again; killed by its own hand at a given file call."""
+    files = Deadly(int(calls))
+    with penstock.open(store, files=files) as opened:
+        reader = opened.topic(ORDERS).reader(consumer="c", retry=POLICY)
+        batch = reader.receive_batch(timeout=5)
+        say("begun")
+        files.armed = True
+        reader.retry(batch[0], error="one")
+        reader.reject(batch[1], "no")
+        again = reader.receive(timeout=5)
+        assert again is not None
+        reader.retry(again, error="two")
+        say("settled")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def delay(store: str, count: str) -> None:
+    """Write delayed messages, say which are promised, and append what is due, until killed."""
+    with penstock.open(store) as opened:
+        topic = opened.topic(ORDERS)
+        for number in range(int(count)):
+            topic.write(f"{os.getpid()}-{number}", delay=0.01 * (1 + number % 5))
+            say(f"{os.getpid()}-{number}")
+        signal.pause()
+
+
+def open_sessions(store: str) -> None:
+    """Open sessions, one of them durable, hold one that is due, and wait to be killed."""
+    with penstock.open(store) as opened:
+        (held,) = opened.sessions.due("mail", timeout=10)
+        durable = opened.sessions.open("mail", data=b"a", durable=True)
+        durable.append(b"b")
+        opened.sessions.open("mail", data=b"c", durable=True).finish()
+        lost = opened.sessions.open("mail", data=b"lost")
+        say(f"{held.id} {durable.id} {lost.id}")
+        signal.pause()
+
+
+JOBS = {job.__name__: job for job in (process, interruptible, die_settling, delay, open_sessions)}
+
+if __name__ == "__main__":
+    JOBS[sys.argv[1]](*sys.argv[2:])

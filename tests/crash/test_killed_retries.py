@@ -1,0 +1,223 @@
+"""Real kill -9 of processes that retry, reject, delay and hold sessions: nothing is lost (B003-04, C19)."""
+
+import itertools
+import os
+import random
+import signal
+import time
+from itertools import pairwise
+
+import pytest
+
+import penstock
+from penstock import Retry
+from tests.crash.processes import Worker, no_orphans
+from tests.crash.retry_workers import POLICY, never_works
+from tests.crash.workers import ORDERS
+
+JOBS = "tests.crash.retry_workers"
+PARTITIONS = 2
+PATIENCE_S = 120.0
+
+
+@pytest.fixture
+def store(scratch):
+    return os.path.join(scratch, "store")
+
+
+def wait_until(is_so, what):
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def said(workers):
+    """(what, partition, offset, when) of everything that was said."""
+    lines = [line.split() for worker in workers for line in worker.lines()]
+    return [(what, *map(int, numbers)) for what, *numbers in lines]
+
+
+def dead(store):
+    with penstock.open(store, read_only=True) as opened:
+        letters = opened.dead_letters(ORDERS).list(limit=100_000)
+    return {(letter.message.partition, letter.message.offset) for letter in letters}
+
+
+def kill_in_a_loop(scratch, store, count, kills, seed, *, keep_order=""):
+    """Fill the topic, have three processes handle it while one after another is killed, wait for all."""
+    chance = random.Random(seed)
+    with penstock.open(store) as opened:
+        topic = opened.create_topic(ORDERS, partitions=PARTITIONS)
+        topic.write_many([b"x"] * count, keys=[b"k%d" % (n % 20) for n in range(count)])
+        places = {(m.partition, m.offset): m.key for m in topic.scan().messages()}
+    stop = os.path.join(scratch, "stop")
+    everyone = []
+
+    def start():
+        out = os.path.join(scratch, f"w{len(everyone)}")
+        everyone.append(Worker("process", store, stop, keep_order, out=out, jobs=JOBS))
+
+    with no_orphans(everyone):
+        for _ in range(3):
+            start()
+        for _ in range(kills):
+            time.sleep(chance.uniform(0.1, 0.6))
+            victim = everyone[chance.randrange(-3, 0)]
+            victim.send(signal.SIGKILL)
+            victim.end()
+            everyone.remove(victim)
+            everyone.insert(0, victim)
+            start()
+        rest = {place for place in places if never_works(place[1])}
+
+        def handled():
+            return {(p, o) for what, p, o, _ in said(everyone) if what == "done"}
+
+        wait_until(lambda: handled() >= places.keys() - rest and dead(store) >= rest, "something was lost")
+        with open(stop, "w"):
+            pass
+        for worker in everyone[-3:]:
+            if worker.process.poll() is None:
+                worker.end()
+    assert dead(store) == rest
+    assert handled() == places.keys() - rest
+    return places, everyone
+
+
+def check_nothing_waits(store):
+    with penstock.open(store) as opened, opened.topic(ORDERS).reader(consumer="c") as reader:
+        while (message := reader.receive(timeout=1)) is not None:
+            reader.commit(message)  # handled, and its commit was lost with its process
+        assert opened.topic(ORDERS).consumers()[0].lag == 0
+
+
+def test_workers_that_are_killed_lose_nothing(scratch, store):
+    kill_in_a_loop(scratch, store, 300, 6, seed=1)
+    check_nothing_waits(store)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_workers_that_are_killed_again_and_again_lose_nothing(scratch, store, seed):
+    kill_in_a_loop(scratch, store, 5000, 60, seed=seed)
+    check_nothing_waits(store)
+
+
+def test_order_of_keys_survives_kills(scratch, store):
+    """When a message of a key is first done, all earlier ones of it are done, or become dead letters."""
+    places, everyone = kill_in_a_loop(scratch, store, 200, 4, seed=2, keep_order="yes")
+    check_nothing_waits(store)
+    first = {}
+    for what, partition, offset, at in said(everyone):
+        if what == "done":
+            first[partition, offset] = min(at, first.get((partition, offset), at))
+    by_key = {}
+    for (partition, offset), key in sorted(places.items()):
+        if (partition, offset) in first:
+            by_key.setdefault((partition, key), []).append(first[partition, offset])
+    assert all(earlier < later for line in by_key.values() for earlier, later in pairwise(line))
+
+
+def settled(store):
+    """What became of the three messages: offsets that come again by now, and dead letters."""
+    with penstock.open(store) as opened:
+        topic = opened.topic(ORDERS)
+        found = {}
+        with topic.reader(consumer="c", retry=POLICY) as reader:
+            while (message := reader.receive(timeout=0.2)) is not None:
+                found[message.offset] = max(found.get(message.offset, 0), message.attempt)
+                reader.commit(message)
+            assert reader.receive(timeout=0) is None
+        letters = {letter.message.offset for letter in opened.dead_letters(ORDERS).list()}
+        return found, letters
+
+
+def die_at_each_call(scratch, step):
+    everyone = []
+    with no_orphans(everyone):
+        for calls in itertools.count(0, step):
+            store = os.path.join(scratch, f"store{calls}")
+            with penstock.open(store) as opened:
+                topic = opened.create_topic(ORDERS)
+                topic.write_many([b"a", b"b", b"c"])
+            worker = Worker(
+                "die_settling", store, str(calls), out=os.path.join(scratch, f"d{calls}"), jobs=JOBS
+            )
+            everyone.append(worker)
+            assert worker.end() == -signal.SIGKILL, worker.errors()
+            assert "begun" in worker.lines()
+            found, letters = settled(store)
+            assert {*found, *letters} == {0, 1, 2}, f"lost at call {calls}"
+            assert letters <= {1}
+            if "settled" in worker.lines():
+                assert letters == {1}
+                assert found[0] == 3
+                return calls
+    raise AssertionError
+
+
+def test_a_process_killed_while_it_settles_loses_nothing(scratch):
+    assert die_at_each_call(scratch, 7) > 20
+
+
+@pytest.mark.slow
+def test_a_process_killed_at_any_step_of_settling_loses_nothing(scratch):
+    assert die_at_each_call(scratch, 1) > 20
+
+
+def test_ctrl_c_finishes_and_commits_what_runs(scratch, store):
+    with penstock.open(store) as opened:
+        opened.create_topic(ORDERS).write_many([b"x"] * 1000)
+    worker = Worker("interruptible", store, out=os.path.join(scratch, "w"), jobs=JOBS)
+    with no_orphans([worker]):
+        worker.wait_for("begun 4")
+        worker.send(signal.SIGINT)
+        assert worker.end() == 0, worker.errors()
+    lines = [line.split() for line in worker.lines()]
+    begun, ended = ({int(n) for what, n in lines if what == wanted} for wanted in ("begun", "ended"))
+    assert lines[-1][0] == "interrupted"
+    assert begun == ended == set(range(len(begun)))
+    with penstock.open(store) as opened, opened.topic(ORDERS).reader(consumer="c") as reader:
+        assert reader.receive(timeout=5).offset == len(begun)
+
+
+def test_delayed_messages_survive_who_wrote_them(scratch, store):
+    with penstock.open(store) as opened:
+        opened.create_topic(ORDERS)
+    everyone = []
+    with no_orphans(everyone):
+        for number in range(2):
+            out = os.path.join(scratch, f"w{number}")
+            everyone.append(Worker("delay", store, "40", out=out, jobs=JOBS))
+        wait_until(lambda: all(len(each.lines()) > 10 for each in everyone), "nobody writes")
+        for each in everyone:
+            each.send(signal.SIGKILL)
+            each.end()
+    promised = {line for each in everyone for line in each.lines()}
+    with penstock.open(store) as opened:
+        topic = opened.topic(ORDERS)
+
+        def there():
+            return {message.text for message in topic.scan().messages()}
+
+        wait_until(lambda: there() >= promised, "a delayed message was lost")
+
+
+def test_sessions_survive_as_they_promise(scratch, store):
+    with penstock.open(store) as opened:
+        opened.sessions.declare("mail", Retry(first="10ms", limit="1s"))
+        opened.sessions.open("mail", data=b"due").store()
+    worker = Worker("open_sessions", store, out=os.path.join(scratch, "w"), jobs=JOBS)
+    with no_orphans([worker]):
+        wait_until(lambda: worker.lines(), "it holds nothing")
+        held, durable, _ = worker.lines()[0].split()
+        worker.send(signal.SIGKILL)
+        worker.end()
+    with penstock.open(store) as opened:
+        found = {}
+        wait_until(
+            lambda: found.update({s.id: s.data for s in opened.sessions.due("mail")}) or len(found) >= 2,
+            "a session was lost",
+        )
+        assert found == {held: b"due", durable: b"ab"}
