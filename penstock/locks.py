@@ -24,7 +24,8 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from penstock.errors import Closed, LockTimeout
@@ -95,6 +96,15 @@ class FileLock:
         """Release the lock if this thread has it: Ctrl-C may come just before `release` does its work."""
         if self._is_mine():
             self.release()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Have the lock for a while; free afterwards, also when Ctrl-C comes at its beginning or end."""
+        try:
+            self.acquire()
+            yield
+        finally:
+            self.drop()
 
     def __enter__(self) -> FileLock:
         self.acquire()

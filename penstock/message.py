@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
@@ -16,7 +16,7 @@ from penstock import codecs
 from penstock.errors import DataError, Undecodable
 from penstock.headers import NO_HEADERS as NO_HEADERS
 from penstock.headers import Headers as Headers
-from penstock.options import Sync
+from penstock.options import Sync, utc
 
 if TYPE_CHECKING:
     import pandas
@@ -28,8 +28,6 @@ else:
     from typing import TypeVar
 
     V = TypeVar("V")
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Message(msgspec.Struct, Generic[V], frozen=True, gc=False):
@@ -57,7 +55,7 @@ class Message(msgspec.Struct, Generic[V], frozen=True, gc=False):
     @property
     def time(self) -> datetime:
         """`timestamp` as a datetime (UTC, to the microsecond)."""
-        return _EPOCH + timedelta(microseconds=self.timestamp // 1000)
+        return utc(self.timestamp)
 
     @property
     def text(self) -> str:

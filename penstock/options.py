@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from penstock import codecs
@@ -38,6 +38,8 @@ CODECS_MAX = 100
 #: The first and last moment that fit into 64 bits of nanoseconds.
 TIME_MIN_NS = -(2**63)
 TIME_MAX_NS = 2**63 - 1
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Duration = float | str | timedelta
 Size = int | str
@@ -277,8 +279,13 @@ def nanoseconds(name: str, value: int | datetime) -> int:
 def datetime_ns(moment: datetime) -> int:
     """Exact nanoseconds of a datetime; one without a zone is local time, as everywhere in Python."""
     aware = moment if moment.tzinfo is not None else moment.astimezone()
-    delta = aware - datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+    delta = aware - _EPOCH
     return (delta.days * 86400 + delta.seconds) * NANOSECONDS + delta.microseconds * 1000
+
+
+def utc(moment_ns: int) -> datetime:
+    """A moment as a datetime, floored to the microsecond."""
+    return _EPOCH + timedelta(microseconds=moment_ns // 1000)
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 
 from penstock.clock import NANOSECONDS
 from penstock.errors import InvalidOption
-from penstock.options import nanoseconds
+from penstock.options import nanoseconds, utc
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DURATIONS = (("d", 86400), ("h", 3600), ("m", 60))
 
 
@@ -18,8 +17,7 @@ def iso(moment_ns: int | None) -> str | None:
     """A moment as ISO 8601 in UTC, to the microsecond; the nanoseconds stand beside it in the JSON."""
     if moment_ns is None:
         return None
-    moment = _EPOCH + timedelta(microseconds=moment_ns // 1000)
-    return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    return utc(moment_ns).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def parse_moment(text: str) -> int:

@@ -13,8 +13,7 @@ import logging
 import os
 import struct
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.checksum import crc32
@@ -95,7 +94,7 @@ class Chain:
 
         They are not durable yet.
         """
-        with self._locked():
+        with self.lock.held():
             try:
                 return [self._append(block, now_ms) for block in blocks]
             except OSError as error:
@@ -122,7 +121,7 @@ class Chain:
             except OSError as error:
                 failure = error
                 self._failed.add(tip.number)
-        with self._locked():
+        with self.lock.held():
             self._stop(sync=False)
         raise NotDurable(f"{self.path}: the disk failed to sync: {failure}") from failure
 
@@ -144,18 +143,10 @@ class Chain:
         if self._checked_boot or self._read_record()[0] == self._files.boot():
             self._checked_boot = True
             return
-        with self._locked():
+        with self.lock.held():
             self._current()
 
     # Under the lock.
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        try:
-            self.lock.acquire()
-            yield
-        finally:
-            self.lock.drop()
 
     def _append(self, block: Block, now_ms: int) -> Place:
         tip = self._current()

@@ -56,7 +56,7 @@ class Ledger:
         path = os.path.join(folder, "states.lock")
         self.lock = FileLock(files, path, order=(FILE_STATES_RANK, order, 0), holder=lambda: None)
         try:
-            with self._locked():
+            with self.lock.held():
                 self._open()
                 self._clear_up()
         except BaseException:
@@ -76,7 +76,7 @@ class Ledger:
         except OSError:
             is_same = False  # another thread is just opening the new log
         if not is_same:
-            with self._locked():
+            with self.lock.held():
                 self._catch_up()
 
     def now_ms(self) -> int:
@@ -92,7 +92,7 @@ class Ledger:
         self, drafts: Sequence[Draft], *, sync: bool, allowed: Callable[[], None] | None = None
     ) -> None:
         """Make the changes, in one write. `allowed` is asked under the lock, and may raise."""
-        with self._locked():
+        with self.lock.held():
             self._catch_up()
             if allowed is not None:
                 allowed()
@@ -103,7 +103,7 @@ class Ledger:
 
         `stop` ends the writing of the one before, in the same write.
         """
-        with self._locked():
+        with self.lock.held():
             self._catch_up()
             drafts = [] if stop is None else [stop]
             number = self._last.counter + len(drafts) + 1
@@ -114,25 +114,17 @@ class Ledger:
 
     def snapshot(self) -> None:
         """Replace snapshot and log by a snapshot of now. Who stores messages meanwhile is not held up."""
-        with self._locked():
+        with self.lock.held():
             self._catch_up()
             self._replace()
 
     @contextmanager
     def fenced(self) -> Iterator[None]:
         """Nobody changes a state meanwhile."""
-        with self._locked():
+        with self.lock.held():
             yield
 
     # Under the lock.
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        try:
-            self.lock.acquire()
-            yield
-        finally:
-            self.lock.drop()
 
     def _open(self) -> None:
         """Read the files anew."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.errors import DataError
 from penstock.lake.layout import DATE, LakeFile
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from penstock.options import datetime_ns, utc
 
 
 def added(file: LakeFile, *, is_new: bool = True) -> Any:
@@ -79,9 +78,8 @@ def _statistics(file: LakeFile) -> dict[str, Any]:
 
 
 def _text(micros: int) -> str:
-    moment = _EPOCH + timedelta(microseconds=micros)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return utc(micros * 1000).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _micros(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    return datetime_ns(moment) // 1000

@@ -10,9 +10,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
+from penstock.claims import Claimed, claim
 from penstock.errors import AlreadyExists, PartitionLost
 from penstock.spark.admission import Positions
-from penstock.spark.claims import Claimed, claim
 from penstock.state.consumers import ConsumerOptions
 from penstock.topic.partitions import Partitions
 

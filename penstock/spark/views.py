@@ -6,12 +6,12 @@ Rows are few, and come from `state.db`, which only the driver may open: it colle
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from penstock.consume.deadletters import DeadLetters
 from penstock.consume.waitingview import waiting_messages
 from penstock.log.segment import read_head
+from penstock.options import utc
 from penstock.spark.options import ReadOptions
 from penstock.spark.survey import chosen_topics, opened, segments
 from penstock.topic.partitions import Partitions
@@ -35,7 +35,6 @@ _DDL = {
     ),
 }
 _ALL = 2**31
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = tuple[Any, ...]
 
@@ -68,7 +67,7 @@ def _consumers(partitions: Partitions) -> Iterator[Row]:
             lag = max(0, end - max(at.position if at is not None else start, start))
             yield (
                 partitions.name, record.name, number, None if at is None else at.position, end, lag,
-                record.options.important, None if at is None else _moment(at.updated),
+                record.options.important, None if at is None else utc(at.updated),
             )  # fmt: skip
 
 
@@ -83,7 +82,7 @@ def _segments(partitions: Partitions) -> Iterator[Row]:
             yield (
                 partitions.name, log.partition, piece.base, piece.stop, piece.bytes,
                 piece.base != bounds.segment, None if head is None else head.generation > 0,
-                None if head is None else _moment(head.created),
+                None if head is None else utc(head.created),
             )  # fmt: skip
 
 
@@ -92,7 +91,7 @@ def _waiting(partitions: Partitions) -> Iterator[Row]:
     for each in waiting_messages(partitions):
         yield (
             partitions.name, each.consumer, each.partition, each.offset, each.attempts,
-            _moment(each.due_ms * 1_000_000), each.key, each.last_error,
+            utc(each.due_ms * 1_000_000), each.key, each.last_error,
         )  # fmt: skip
 
 
@@ -101,10 +100,6 @@ def _dead_letters(letters: DeadLetters) -> Iterator[Row]:
         message = each.message
         yield (
             letters.topic, each.number, each.consumer, message.partition, message.offset, each.reason,
-            each.attempts, each.first_error, each.last_error, _moment(each.died_at), message.key,
+            each.attempts, each.first_error, each.last_error, utc(each.died_at), message.key,
             message.value,
         )  # fmt: skip
-
-
-def _moment(nanoseconds: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=nanoseconds // 1000)

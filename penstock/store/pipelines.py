@@ -16,14 +16,14 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+from penstock import claims
 from penstock.errors import PipelineChanged, PipelineRunning
-from penstock.locks import flock_holder
 from penstock.options import pipeline_name
 from penstock.state.database import refuse_read_only
 from penstock.state.pipelines import PipelineRecord, RunFacts
@@ -36,6 +36,8 @@ _LOCK = "running"
 _CHECKPOINT = "checkpoint"
 #: A run looks this often whether it was asked to end, and tells how it goes.
 _LOOK_S = 0.5
+#: Whoever looks whether a pipeline runs has its lock for an instant, and must not pass for a run.
+_PROBE_S = 0.1
 #: Rates are taken over about this time.
 _RATE_S = 10.0
 
@@ -171,7 +173,6 @@ def claim(
     pipeline_name(name)
     refuse_read_only(store.read_only)
     folder = _folder(store, name)
-    os.makedirs(folder, exist_ok=True)
     lock = _locked(name, folder)
     try:
         _refuse_other(store._pipelines.get(name), name, kind, identity)
@@ -194,11 +195,14 @@ def refuse_running(store: Store, name: str) -> None:
 
 
 def listed(store: Store) -> list[Pipeline]:
-    return [_pipeline(store, record) for record in store._pipelines.all()]
+    records = store._pipelines.all()
+    lags = _lags(store, {each.consumer for each in records})
+    return [_pipeline(store, each, lags) for each in records]
 
 
 def shown(store: Store, name: str) -> Pipeline:
-    return _pipeline(store, store._pipelines.find(pipeline_name(name)))
+    record = store._pipelines.find(pipeline_name(name))
+    return _pipeline(store, record, _lags(store, {record.consumer}))
 
 
 def stop(store: Store, name: str, timeout: float) -> bool:
@@ -219,7 +223,6 @@ def drop(store: Store, name: str) -> None:
     refuse_read_only(store.read_only)
     store._pipelines.find(pipeline_name(name))
     folder = _folder(store, name)
-    os.makedirs(folder, exist_ok=True)
     lock = _locked(name, folder)
     try:
         store._pipelines.drop(name)
@@ -251,17 +254,13 @@ def _locked(name: str, folder: str) -> int:
     """The pipeline's lock, as a file to be closed; it is free again when this process is gone."""
     path = os.path.join(folder, _LOCK)
     while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pid = flock_holder(fd)
-            os.close(fd)
-            raise PipelineRunning(name, pid) from None
+            fd = claims.claim(path, _PROBE_S)
+        except claims.Claimed as taken:
+            raise PipelineRunning(name, taken.pid) from None
         if _is_still(fd, path):
             return fd
         os.close(fd)  # the pipeline was dropped between opening and locking
-        os.makedirs(folder, exist_ok=True)
 
 
 def _is_still(fd: int, path: str) -> bool:
@@ -282,10 +281,10 @@ def _refuse_other(before: PipelineRecord | None, name: str, kind: str, identity:
             raise PipelineChanged(f"pipeline {name!r} was made with {field} {was!r}, not {now!r}", name)
 
 
-def _pipeline(store: Store, record: PipelineRecord) -> Pipeline:
+def _pipeline(store: Store, record: PipelineRecord, lags: Mapping[str | None, int]) -> Pipeline:
     checkpoint = os.path.join(_folder(store, record.name), _CHECKPOINT)
     return Pipeline(
-        record.name, record.kind, _state(store, record), record.consumer, _lag(store, record.consumer),
+        record.name, record.kind, _state(store, record), record.consumer, lags.get(record.consumer),
         record.identity, record.options, checkpoint if os.path.isdir(checkpoint) else None, record.run,
         record.created,
     )  # fmt: skip
@@ -297,11 +296,14 @@ def _state(store: Store, record: PipelineRecord) -> State:
     return "ended" if record.run.error is None else "failed"
 
 
-def _lag(store: Store, consumer: str | None) -> int | None:
-    if consumer is None:
-        return None
-    behind = [each.lag for topic in store.topics() for each in topic.consumers() if each.consumer == consumer]
-    return sum(behind) if behind else None
+def _lags(store: Store, consumers: Set[str | None]) -> dict[str | None, int]:
+    """How far behind each of these is, over all topics it reads."""
+    lags: dict[str | None, int] = {}
+    if consumers - {None}:
+        for each in (found for topic in store.topics() for found in topic.consumers()):
+            if each.consumer in consumers:
+                lags[each.consumer] = lags.get(each.consumer, 0) + each.lag
+    return lags
 
 
 def _nobody(facts: RunFacts) -> None:

@@ -17,6 +17,7 @@ LAYERS = (
     {
         "arrow",
         "checksum",
+        "claims",
         "clock",
         "codecs",
         "errors",

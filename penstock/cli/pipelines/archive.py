@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -13,7 +12,6 @@ from penstock.arrow import require_pyarrow
 from penstock.cli import running
 from penstock.cli.arguments import JsonOption, StoreOption, TopicArgument, flag
 from penstock.errors import InvalidOption
-from penstock.store import PipelineRun
 
 
 def archive(
@@ -68,20 +66,13 @@ def archive(
     require_pyarrow()
     from penstock.spark.pipelines import archive as pipeline
 
-    runs: list[PipelineRun] = []
-
-    @contextmanager
-    def watch(run: PipelineRun) -> Iterator[None]:
-        runs.append(run)
-        with running.followed(run):
-            yield
-
+    watched = running.Watched()
     result = pipeline.archive(
         store, topic, table, name=name, master=master, follow=follow, important=important or None,
         schema=schema, file_size=file_size, every=every, consumer=consumer, on_gap=pipeline.gap(on_gap),
-        storage_options=table_options(table, storage_option or ()), watch=watch,
+        storage_options=table_options(table, storage_option or ()), watch=watched,
     )  # fmt: skip
-    running.put_summary(runs[0], "archive", result, as_json=as_json)
+    running.put_summary(watched.run, "archive", result, as_json=as_json)
 
 
 def table_options(table: str, given: Sequence[str]) -> dict[str, str]:

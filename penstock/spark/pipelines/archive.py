@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa
 
+from penstock.claims import Claimed, claim
 from penstock.errors import ConflictError, Corrupt, NotAStore, OffsetTrimmed
 from penstock.lake import compaction
 from penstock.lake.layout import RAW_SCHEMA, Kind, LakeFile, json_schema
@@ -29,7 +30,6 @@ from penstock.lake.table import Archive, Origin, Span, open_or_create
 from penstock.lake.writing import FILE_BYTES, Target
 from penstock.options import MIB, Duration, Size, one_of, seconds, size, whole
 from penstock.spark import checkpoint, jobs
-from penstock.spark.claims import Claimed, claim
 from penstock.spark.options import parse, store_path
 from penstock.spark.pipelines import archive_tasks as tasks
 from penstock.spark.planning import Slice

@@ -79,7 +79,7 @@ def test_a_damaged_last_checksum_ends_the_file_and_costs_nothing(folder, clock):
 def test_missing_checksums_cost_nothing(folder, clock):
     with Waiting(folder, clock=clock) as waiting:
         waiting._chain(1000)._checked_boot = True
-        with waiting._chain(1000)._locked():
+        with waiting._chain(1000).lock.held():
             waiting._chain(1000)._stop(sync=True)
     only(folder, ".sums").unlink()
     found, damage = came(folder, clock)
