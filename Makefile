@@ -1,11 +1,13 @@
 # Two commands on a fresh machine with Python 3.11+: `make demo` and `make test`.
-# Everything is installed into .venv; nothing else on the machine is touched.
+# Everything is installed into .venv. What pip does not have (a browser, Tarantool) the tests take from apt,
+# when they run as root on Debian; elsewhere the tests that need it skip, and say so.
 
 PYTHON ?= python3
-EXTRAS := arrow,cli,codecs,server,spark,dev
+EXTRAS := arrow,cli,codecs,s3,server,spark,tarantool,dev
 BIN    := .venv/bin
 READY  := .venv/.ready
 PEERS  := .venv/.peers
+PARTS  := .venv/.parts
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all check bench docs clean
@@ -31,11 +33,16 @@ $(PEERS): $(READY)
 demo: setup  ## live orders, a roll-up and a lake by Spark, two kill -9, and the ledger
 	$(BIN)/python examples/demo
 
+# What the tests need and pip does not have. Debian's packages start nothing by themselves here.
+$(PARTS):
+	@tests/parts chromium tarantool
+	@touch $@
+
 # Two workers: tests wait for disks and processes more than they compute.
-test: setup  ## every test but the slow ones
+test: setup $(PARTS)  ## every test but the slow ones
 	$(BIN)/python -m pytest -m 'not slow' --numprocesses 2 --dist loadgroup
 
-test-all: setup  ## every test
+test-all: setup $(PARTS)  ## every test
 	$(BIN)/python -m pytest
 
 check: setup  ## format, lint, types, layers
