@@ -1,0 +1,1 @@
+"""Bodies that are too large for the log: kept beside it, in files or in an object store."""

@@ -1,0 +1,52 @@
+"""Where bodies lie: what a folder of files and a bucket have in common.
+
+A name is free text with slashes in it ("images/2026/11/cat.png"). A body is there whole or not at all; once
+`put` returned, it survives a power cut. Nobody changes a body: another `put` under its name replaces it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+#: A body in memory, in a file, or read piece by piece from something open.
+Body = bytes | bytearray | memoryview | Path | BinaryIO
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What `put` stored."""
+
+    name: str
+    size: int
+    sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What `list` found; `modified_ns` is when it was stored, by the store's own clock."""
+
+    name: str
+    size: int
+    modified_ns: int
+
+
+class BodyStore(Protocol):
+    """A place for bodies."""
+
+    def put(self, name: str, body: Body, *, content_type: str | None = None) -> Stored:
+        """Store a body, whole and synced when this returns; memory does not grow with its size."""
+
+    def get(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        """A body or a part of it; `BodyMissing` when there is none."""
+
+    def open(self, name: str, start: int = 0, length: int | None = None) -> BinaryIO:
+        """A body to be read piece by piece."""
+
+    def delete(self, names: Iterable[str]) -> int:
+        """Remove bodies; how many were there. One that is not there is no mistake."""
+
+    def list(self, prefix: str = "") -> Iterator[Found]:
+        """All bodies whose names begin so, by name."""
