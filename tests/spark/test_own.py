@@ -63,6 +63,7 @@ def test_balances_are_exact_over_restarts(spark, store):
     assert len(stored(out)) == 12
 
 
+@pytest.mark.slow
 def test_sessions_end_at_pauses_and_by_the_watermark_over_restarts(spark, store):
     """`transformWithState`: what it keeps, and its timers, are there in the second run."""
     clicks, out = store.create_topic("clicks"), store.create_topic("sessions")
