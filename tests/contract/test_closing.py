@@ -40,6 +40,7 @@ def test_a_subscriber_hears_closed_and_no_bad_descriptor(closing_store):
 
 def test_a_reader_hears_closed_and_no_bad_descriptor(closing_store):
     store = closing_store()
-    with pytest.raises(penstock.Closed), store.topic("t").reader() as reader:
-        reader.receive(30)
-        reader.receive(30)
+    with store.topic("t").reader() as reader:
+        assert reader.receive(30).value == b"x"
+        with pytest.raises(penstock.Closed):
+            reader.receive(30)
