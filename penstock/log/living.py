@@ -52,6 +52,9 @@ class Floors:
         return message.offset < self.highest and message.offset < self.of(message.key)
 
 
+_ALL_ALIVE = Floors(Lifetimes(()), lambda lasting: 0)
+
+
 class Living:
     """One process's knowledge of what is over in a partition; shared by threads."""
 
@@ -79,6 +82,8 @@ class Living:
         if moment - self._looked >= LOOK_AGAIN_S:
             self._looked = moment
             self.use(self._options())
+        if not self._rules:
+            return _ALL_ALIVE
         if now_ns is not None:
             return Floors(self._lifetimes, lambda lasting: self._offset_at(now_ns - lasting, 0))
         now = self._view.folder.clock.now_ns()
