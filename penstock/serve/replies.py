@@ -19,7 +19,8 @@ from penstock.errors import (
     UsageError,
 )
 
-_NO_STORE = b"Cache-Control: no-store\r\n"
+#: What an answer says of its body.
+JSON = b"Content-Type: application/json\r\nCache-Control: no-store\r\n"
 
 
 class Refusal(PenstockError):
@@ -95,19 +96,19 @@ def _parsed_query(query: bytes) -> dict[str, list[str]]:
 
 
 def reply(
-    status: int, body: bytes, *, headers: bytes = b"", keep_alive: bool = True,
-    kind: bytes = b"application/json",
-) -> bytes:  # fmt: skip
+    status: int, body: bytes, *, headers: bytes = b"", keep_alive: bool = True, kind: bytes = JSON
+) -> bytes:
     """A whole answer."""
-    return b"HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n%s%s%s\r\n%s" % (
-        status, _phrase(status), kind, len(body), _NO_STORE, headers,
+    return b"HTTP/1.1 %d %s\r\n%sContent-Length: %d\r\n%s%s\r\n%s" % (
+        status, _phrase(status), kind, len(body), headers,
         b"" if keep_alive else b"Connection: close\r\n", body,
     )  # fmt: skip
 
 
-def error_body(error: PenstockError) -> bytes:
-    """An error as clients are told."""
-    return msgspec.json.encode({"error": error_facts(error)})
+def error_body(error: PenstockError, *, ref: int | None = None) -> bytes:
+    """An error as clients are told; `ref` names the message that caused it."""
+    named = {} if ref is None else {"ref": ref}
+    return msgspec.json.encode({"error": error_facts(error), **named})
 
 
 def error_facts(error: PenstockError) -> dict[str, Any]:
