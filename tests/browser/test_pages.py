@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.browser.kit import PAGES, Network, Tab
+from tests.browser.kit import PAGES, Tab
 from tests.browser.test_transports import WAYS
 from tests.serve.kit import SECRET, served, token
 
@@ -152,8 +152,8 @@ def test_a_refusal_is_told_and_ends_it(guarded, page, key, transport):
     tab = Tab(page, guarded.url)
     for bad, status in ((token(subscribe={"keys": ["other"]}), 403), ("nonsense", 401)):
         tab.page.evaluate(
-            "([key, token, transport]) => { errors.length = 0; listen([key], {transports: [transport]}, {token}) }",
-            [key, bad, transport],
+            "([key, way, token]) => { errors.length = 0; listen([key], {transports: [way]}, {token}) }",
+            [key, transport, bad],
         )
         tab.until("live.state === 'closed'")
         assert [error["status"] for error in tab.run("errors")] == [status]
@@ -176,9 +176,10 @@ def test_pages_of_a_foreign_origin_are_refused(server, network, page, tmp_path, 
         tab.page.evaluate("([key, url]) => { listen([key], {}, {url}) }", [key, other.url])
         tab.until("states.filter((state) => state === 'waiting').length >= 2")
         assert "live" not in tab.run("states")
-        refused = tab.run("fetch(given + '/v1/events', {method: 'POST', body: '{\"key\":1}'}).catch(() => 'no')",
-                          other.url)  # fmt: skip
-        assert refused == "no"
+        before = other.now()
+        post = "{method: 'POST', body: JSON.stringify({key: 'x'})}"  # as a form could send it
+        assert tab.run(f"fetch(given + '/v1/events', {post}).catch(() => 'refused')", other.url) == "refused"
+        assert other.now() == before
     own = f"http://127.0.0.1:{network.url.rpartition(':')[2]}"
     with served(tmp_path / "data", "--workers", "1", "--allow-origin", own) as other:
         tab = Tab(page, network.url).listen([key], url=other.url)
