@@ -103,7 +103,7 @@ class Processes:
             for part, process in self._parts.items():
                 if process.poll() is not None:
                     print(f"{part} ended with {process.returncode}: it goes on where it was", flush=True)
-                    time.sleep(1)
+                    time.sleep(0.5)
                     self.start(part)
         return self._server.returncode
 

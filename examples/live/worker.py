@@ -18,8 +18,8 @@ import msgspec
 import penstock
 
 STEPS = 100
-#: A job of a hundred steps lasts four seconds at least, so that one can see its bar move.
-STEP_S = 0.04
+#: A job of a hundred steps lasts two seconds at least, so that one can see its bar move.
+STEP_S = 0.02
 
 
 def main(folder: str) -> None:

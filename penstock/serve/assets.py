@@ -40,7 +40,7 @@ class Asset(NamedTuple):
 
     status: int
     body: bytes
-    kind: bytes
+    headers: bytes
 
 
 @cache
@@ -65,7 +65,9 @@ def page(request: Request, folder: str) -> Asset:
         path = root.joinpath(*parts).resolve(strict=True)
         if path.is_dir():
             if not request.path.endswith("/"):  # so that links beside the page are found
-                return Asset(308, b"", f"Location: /{quote('/'.join(parts))}/\r\n".encode())
+                return Asset(
+                    308, b"", f"Content-Type: text/plain\r\nLocation: /{quote('/'.join(parts))}/\r\n".encode()
+                )
             path = (path / "index.html").resolve(strict=True)
         if not path.is_relative_to(root):  # a link that leads out
             raise _not_found(request)

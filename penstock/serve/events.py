@@ -114,7 +114,7 @@ class Routes:
         self._start(connection, read())
 
     def _show(self, connection: Connection, asset: assets.Asset) -> None:
-        connection.reply(asset.status, asset.body, kind=asset.kind)
+        connection.reply(asset.status, asset.body, asset.headers)
 
     # Pushing.
 

@@ -18,7 +18,7 @@ import httptools
 
 from penstock.errors import PenstockError
 from penstock.serve import limits
-from penstock.serve.replies import JSON, Refusal, Request, error_body, error_headers, reply, status_of
+from penstock.serve.replies import Refusal, Request, error_body, error_headers, reply, status_of
 from penstock.serve.wheel import Wheel
 
 logger = logging.getLogger("penstock.serve")
@@ -161,14 +161,13 @@ class Connection(asyncio.Protocol):
     def now(self) -> int:
         return self._host.now
 
-    def reply(self, status: int, body: bytes, headers: bytes = b"", *, kind: bytes = JSON) -> None:
+    def reply(self, status: int, body: bytes, headers: bytes = b"") -> None:
         """Answer the present request and go on to the next one."""
         if self.transport is None:
             return
         self.stream = None
         keep_alive = self._keep_alive and not self._host.is_ending
-        headers = self.extra_headers + headers
-        self.write(reply(status, body, headers=headers, keep_alive=keep_alive, kind=kind))
+        self.write(reply(status, body, headers=self.extra_headers + headers, keep_alive=keep_alive))
         self._busy = False
         if not keep_alive:
             self.close()

@@ -19,8 +19,8 @@ from penstock.errors import (
     UsageError,
 )
 
-#: What an answer says of its body.
-JSON = b"Content-Type: application/json\r\nCache-Control: no-store\r\n"
+#: What an answer says of its body, unless its headers do.
+_JSON = b"Content-Type: application/json\r\nCache-Control: no-store\r\n"
 
 
 class Refusal(PenstockError):
@@ -95,12 +95,10 @@ def _parsed_query(query: bytes) -> dict[str, list[str]]:
         raise Refusal(400, "the query is not UTF-8 in percent-encoding") from None
 
 
-def reply(
-    status: int, body: bytes, *, headers: bytes = b"", keep_alive: bool = True, kind: bytes = JSON
-) -> bytes:
-    """A whole answer."""
+def reply(status: int, body: bytes, *, headers: bytes = b"", keep_alive: bool = True) -> bytes:
+    """A whole answer; JSON unless its headers say otherwise."""
     return b"HTTP/1.1 %d %s\r\n%sContent-Length: %d\r\n%s%s\r\n%s" % (
-        status, _phrase(status), kind, len(body), headers,
+        status, _phrase(status), b"" if b"Content-Type:" in headers else _JSON, len(body), headers,
         b"" if keep_alive else b"Connection: close\r\n", body,
     )  # fmt: skip
 

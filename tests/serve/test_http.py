@@ -11,6 +11,12 @@ from penstock.wsframes import frame
 from tests.serve.kit import Ws, read_all
 
 
+@pytest.fixture
+def server(port):
+    """Our own parser; within an app of one's own it is uvicorn's."""
+    return port
+
+
 def post(body: str, more: str = "") -> bytes:
     head = f"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
     return f"{head}{more}\r\n{body}".encode()
