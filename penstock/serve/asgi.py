@@ -40,6 +40,8 @@ Send = Callable[[Message], Awaitable[None]]
 #: A mask that changes nothing: clients must mask, and ours is in the same process.
 _MASK = b"\0\0\0\0"
 _FRAME_BYTES_MOST = 2**31
+#: How long a client that is let go may take to read the rest.
+_GOODBYE_S = 1.0
 
 
 def asgi(
@@ -171,14 +173,27 @@ class _Call:
         except Refusal as refused:
             self._line.write(reply(refused.status, error_body(refused), headers=error_headers(refused)))
             self._line.close()
+        telling = asyncio.get_running_loop().create_task(self._tell())
         try:
-            with suppress(OSError):  # nobody is there any more
-                await self._tell()
+            await self._told(telling)
         finally:
+            telling.cancel()
             if listening is not None:
                 listening.cancel()
             self._line.abort()
             self._connection.connection_lost(None)
+
+    async def _told(self, telling: asyncio.Task[None]) -> None:
+        try:
+            with suppress(OSError):  # nobody is there any more
+                await asyncio.shield(telling)
+        except asyncio.CancelledError:
+            # The ASGI server ends. As on our own port the client is let go in order, with its cursor.
+            self._connection.drain()
+            await asyncio.wait((telling,), timeout=_GOODBYE_S)
+            if not telling.done() or telling.cancelled():
+                raise
+            telling.exception()
 
     # What comes in.
 

@@ -69,6 +69,8 @@ def page(request: Request, folder: str) -> Asset:
                     308, b"", f"Content-Type: text/plain\r\nLocation: /{quote('/'.join(parts))}/\r\n".encode()
                 )
             path = (path / "index.html").resolve(strict=True)
+        elif request.path.endswith("/"):
+            raise _not_found(request)
         if not path.is_relative_to(root):  # a link that leads out
             raise _not_found(request)
         body = path.read_bytes()

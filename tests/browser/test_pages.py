@@ -1,12 +1,14 @@
 """What a page may do besides: change keys while it is live, go on after a reload, bring tokens."""
 
 import time
+from importlib.util import find_spec
 
 import pytest
 
 from tests.browser.kit import PAGES, Tab
 from tests.browser.test_transports import WAYS
-from tests.serve.kit import SECRET, served, token
+from tests.require import require
+from tests.serve.kit import SECRET, Mounted, served, token
 
 
 @pytest.fixture(params=WAYS)
@@ -111,6 +113,28 @@ def test_a_listener_that_fails_does_not_end_the_others(server, browser, network,
     assert failures == ["mine", "mine"]
 
 
+def test_the_module_finds_the_app_it_is_mounted_in(browser, page, tmp_path, key):
+    """`penstock.asgi` under a path: the module's own address says where the events are."""
+    missing = [name for name in ("starlette", "uvicorn", "wsproto") if find_spec(name) is None]
+    require("server", not missing, f"{', '.join(missing)} is not installed")
+    with served(tmp_path / "data", '{"at": "/live"}', kind=Mounted) as server:
+        page.goto(f"{server.url}/own")
+        for way in WAYS:
+            heard = page.evaluate(
+                """async ([key, way]) => {
+                  const { Events } = await import('/live/penstock.js');
+                  const live = new Events();
+                  return new Promise((resolve) => {
+                    const heard = live.subscribe([key], { transports: [way] })
+                      .on('state', (state) => { if (state === 'live') live.push(key, way); })
+                      .on('event', ({ data }) => { heard.close(); resolve(data); });
+                  });
+                }""",
+                [key, way],
+            )
+            assert heard == way
+
+
 ALL = {"prefixes": [""]}
 
 
@@ -171,17 +195,15 @@ def test_keys_that_are_not_allowed_change_nothing(guarded, page, key, transport)
 
 def test_pages_of_a_foreign_origin_are_refused(server, network, page, tmp_path, key):
     """S002-37: another port is another origin."""
-    with served(tmp_path / "data", "--workers", "1") as other:
-        tab = Tab(page, network.url)
-        tab.page.evaluate("([key, url]) => { listen([key], {}, {url}) }", [key, other.url])
-        tab.until("states.filter((state) => state === 'waiting').length >= 2")
-        assert "live" not in tab.run("states")
-        before = other.now()
-        post = "{method: 'POST', body: JSON.stringify({key: 'x'})}"  # as a form could send it
-        assert tab.run(f"fetch(given + '/v1/events', {post}).catch(() => 'refused')", other.url) == "refused"
-        assert other.now() == before
-    own = f"http://127.0.0.1:{network.url.rpartition(':')[2]}"
-    with served(tmp_path / "data", "--workers", "1", "--allow-origin", own) as other:
+    tab = Tab(page, network.url)
+    tab.page.evaluate("([key, url]) => { listen([key], {}, {url}) }", [key, server.url])
+    tab.until("states.filter((state) => state === 'waiting').length >= 2")
+    assert "live" not in tab.run("states")
+    before = server.now()
+    post = "{method: 'POST', body: JSON.stringify({key: 'x'})}"  # as a form could send it
+    assert tab.run(f"fetch(given + '/v1/events', {post}).catch(() => 'refused')", server.url) == "refused"
+    assert server.now() == before
+    with served(tmp_path / "data", "--workers", "1", "--allow-origin", network.url) as other:
         tab = Tab(page, network.url).listen([key], url=other.url)
         other.push(key, "allowed")
         tab.until_data(["allowed"])

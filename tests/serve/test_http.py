@@ -242,6 +242,24 @@ def test_keys_change_on_a_live_connection(server, key):
     heard.close()
 
 
+def test_a_message_with_a_ref_is_answered_when_it_is_done(server, key):
+    """A client that is cut before has to ask again from where it stood."""
+    before = server.now()
+    for part in range(3):
+        server.push_many(*(([key, 2], part * 1000 + n) for n in range(1000)))
+    heard = Ws(server, [[key, 1]])
+    heard.say(subscribe=[[key, 2]], cursor=before, ref=1)
+    heard.say(unsubscribe=[[key, 1]], ref=2)
+    heard.say(subscribe=5, ref=3)
+    heard.say(subscribe=[[key, 3]], cursor="nonsense", ref=4)
+    while len(heard.refs) < 3:
+        heard.hear()
+    assert heard.refs == [4, 1, 2]  # what makes no sense at all has no `ref`
+    assert [error["status"] for error in heard.errors] == [400, 400]
+    assert heard.data == list(range(3000))  # all that is old came before the answer
+    heard.close()
+
+
 def test_presence_counts_who_listens(server, key):
     def count():
         answer = server.ask("GET", f"/v1/events/presence?key={quote(key)}")[1]
