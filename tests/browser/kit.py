@@ -21,7 +21,7 @@ class Network:
         self._target = port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
-        self._is_cut = self._is_silent = False
+        self._is_cut = self._is_silent = self._is_deaf = False
         self.blocked: set[str] = set()
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
@@ -39,8 +39,12 @@ class Network:
         """Nothing passes any more, and nobody is told."""
         self._is_silent = True
 
+    def drop_requests(self) -> None:
+        """What browsers say is lost; they still hear the server."""
+        self._is_deaf = True
+
     def mend(self) -> None:
-        self._is_cut = self._is_silent = False
+        self._is_cut = self._is_silent = self._is_deaf = False
 
     def close(self) -> None:
         self._is_cut = True
@@ -77,7 +81,7 @@ class Network:
         was_silent = False
         with suppress(OSError):
             while data := one.recv(65536):
-                was_silent |= self._is_silent
+                was_silent |= self._is_silent or (self._is_deaf and is_client)
                 if was_silent:
                     continue  # for good: what is lost in between cannot be made up for
                 lowered = data.lower()

@@ -19,8 +19,9 @@ def way(request, network):
 
 def test_keys_change_while_it_is_live(way, server, tab, key):
     before = server.now()
-    server.push_many(([key, 1], "old, and not asked for"), ([key, 2], "old"), ([key, "deep", 7], "deep, old"))
-    tab.listen([[key, 1]])
+    server.push_many(([key, 1], "not asked for"), ([key, 2], "old"), ([key, "deep", 7], "deep, old"))
+    server.push([key, 4], "not asked for, and nothing later")
+    tab.listen([[key, 1], [key, 4]])
     server.push([key, 1], "one")
     tab.until_data(["one"])
     tab.run("live.subscribe([given.key, {prefix: given.deep}], {cursor: given.cursor})",
@@ -49,6 +50,19 @@ def test_a_change_of_keys_survives_a_cut(way, server, network, tab, key):
     tab.run("window.done")
     tab.until("heard.length === 4")
     assert tab.data() == ["one", "old", "new", "one again"]
+
+
+def test_a_change_of_keys_that_never_arrived_is_made_again(server, network, tab, key):
+    """The other keys go on meanwhile; what is new of the added one is not passed over."""
+    tab.listen([[key, 1]], {"transports": ["websocket"]})
+    network.drop_requests()
+    tab.page.evaluate("(key) => { window.done = live.subscribe([key]) }", [key, 2])
+    server.push_many(([key, 2], "two"), ([key, 1], "one"))
+    tab.until_data(["one"])
+    network.cut()
+    network.mend()
+    tab.run("window.done")
+    tab.until_data(["one", "two"])
 
 
 def test_without_keys_it_waits_for_some(server, tab, key):
