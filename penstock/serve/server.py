@@ -69,8 +69,8 @@ class ServeOptions:
                 f"{self.host} can be reached from elsewhere, and there is no key for tokens",
                 hint="--token-secret or --jwt-key; or --host 127.0.0.1",
             )
-        if self.pages is not None and not os.path.isdir(self.pages):
-            raise InvalidOption(f"{self.pages} is not a folder of pages", hint="--pages FOLDER")
+        if self.pages is not None:
+            _check_pages(self.pages, self.store)
         self.access()
 
     @property
@@ -79,6 +79,17 @@ class ServeOptions:
 
     def access(self) -> Access:
         return Access(secret=self.secret, public_key=self.public_key, topic=self.default_topic)
+
+
+def _check_pages(pages: str, store: str) -> None:
+    if not os.path.isdir(pages):
+        raise InvalidOption(f"{pages} is not a folder of pages", hint="--pages FOLDER")
+    shown, kept = os.path.realpath(pages), os.path.realpath(store)
+    if os.path.commonpath((shown, kept)) in (shown, kept):
+        raise InvalidOption(
+            f"the store in {store} would be among the pages of {pages}, for everybody to read",
+            hint="keep them in folders beside each other",
+        )
 
 
 class Topics:

@@ -1,5 +1,6 @@
 """What a page may do besides: change keys while it is live, go on after a reload, bring tokens."""
 
+import re
 import time
 from importlib.util import find_spec
 
@@ -8,7 +9,7 @@ import pytest
 from tests.browser.kit import PAGES, Tab
 from tests.browser.test_transports import WAYS
 from tests.require import require
-from tests.serve.kit import SECRET, Mounted, served, token
+from tests.serve.kit import ROOT, SECRET, Mounted, served, token
 
 
 @pytest.fixture(params=WAYS)
@@ -125,6 +126,18 @@ def test_a_listener_that_fails_does_not_end_the_others(server, browser, network,
     tab.until_data([1, 2])
     context.close()
     assert failures == ["mine", "mine"]
+
+
+def test_the_smallest_page_of_the_docs_works(browser, page, tmp_path):
+    block = re.search(r"```html\n(.*?)```", (ROOT / "docs" / "browser.md").read_text(), re.DOTALL)[1]
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "index.html").write_text(block)
+    with served(tmp_path / "data", "--workers", "1", "--pages", str(tmp_path / "pages")) as server:
+        server.push("news", {"text": "before"})
+        page.goto(server.url)
+        page.get_by_text("before").wait_for()
+        server.push("news", {"text": "hello"})
+        page.get_by_text("hello").wait_for()
 
 
 def test_the_module_finds_the_app_it_is_mounted_in(browser, page, tmp_path, key):

@@ -82,4 +82,16 @@ def test_nothing_else_is_seen(paged, path):
 
 def test_pages_that_are_no_folder_are_refused(tmp_path):
     with pytest.raises(penstock.InvalidOption, match="--pages"):
-        ServeOptions(store=str(tmp_path), pages=str(tmp_path / "none"))
+        ServeOptions(store=str(tmp_path / "data"), pages=str(tmp_path / "none"))
+
+
+def test_a_store_among_the_pages_is_refused(tmp_path):
+    """Its files would be there for everybody."""
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "pages")
+    ServeOptions(store=str(tmp_path / "pages-data"), pages=str(tmp_path / "pages"))
+    for store in ("pages/data", "pages", "link/data"):
+        with pytest.raises(penstock.InvalidOption, match="everybody"):
+            ServeOptions(store=str(tmp_path / store), pages=str(tmp_path / "pages"))
+    with pytest.raises(penstock.InvalidOption, match="everybody"):
+        ServeOptions(store=str(tmp_path), pages=str(tmp_path / "pages"))
