@@ -180,8 +180,8 @@ def push(server, key, data):
 
 @pytest.mark.parametrize("transport", WAYS)
 def test_tokens_are_shown_and_renewed(guarded, page, key, transport):
-    """Each is good for two seconds; the page gets new ones."""
-    page.expose_function("freshToken", lambda: token(subscribe=ALL, exp=time.time() + 2))
+    """Each is good for three seconds; the page gets new ones."""
+    page.expose_function("freshToken", lambda: token(subscribe=ALL, exp=time.time() + 3))
     tab = Tab(page, guarded.url)
     tab.page.evaluate(
         "([key, transport]) => { window.asked = 0; listen([key], {transports: [transport]},"

@@ -48,7 +48,13 @@ def test_a_cut_network_loses_nothing_and_repeats_nothing(way, server, network, t
     assert tab.run("gaps") == []
 
 
-@pytest.mark.parametrize("blocked", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize(
+    "blocked",
+    [
+        pytest.param(blocked, id=way, marks=pytest.mark.slow if blocked else ())
+        for way, blocked in WAYS.items()
+    ],
+)
 def test_a_killed_server_loses_nothing_and_repeats_nothing(tmp_path, page, blocked):
     """kill -9; events come by the folder while no server is there."""
     folder = tmp_path / "data"
