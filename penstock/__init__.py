@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from penstock.faces.events import Events
     from penstock.faces.sessions import Session, Sessions
     from penstock.message import Batch, Message, Receipt, Receipts
+    from penstock.serve.asgi import asgi
     from penstock.spark.own.pipeline import pipeline
     from penstock.store import Pipeline, Store, Topic, Transaction
     from penstock.topic.scan import Scan
@@ -143,6 +144,7 @@ __all__ = [
     "Writer",
     "WrongType",
     "__version__",
+    "asgi",
     "open",
     "pipeline",
     "register_codec",
@@ -169,6 +171,7 @@ _LAZY = {
     "Topic": "penstock.store",
     "Transaction": "penstock.store",
     "Writer": "penstock.topic.writer",
+    "asgi": "penstock.serve.asgi",
     "pipeline": "penstock.spark.own.pipeline",
 }
 

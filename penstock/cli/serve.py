@@ -46,6 +46,10 @@ def serve(
         list[str] | None,
         typer.Option("--allow-host", metavar="NAME", help="Answer to this name; repeatable."),
     ] = None,
+    pages: Annotated[
+        Path | None,
+        typer.Option("--pages", metavar="FOLDER", help="Serve the pages in this folder besides."),
+    ] = None,
     store: StoreOption = "",
 ) -> None:  # fmt: skip
     """Serve live events: push and subscribe over HTTP, SSE and WebSocket.
@@ -67,6 +71,7 @@ def serve(
         public_key=None if jwt_key is None else _read(jwt_key),
         origins=tuple(allow_origin or ()),
         hosts=tuple(allow_host or ()),
+        pages=None if pages is None else str(pages),
     )
     supervisor = Supervisor(options)
     supervisor.run(lambda address: output.put_text(f"serving {store} at {address}"))

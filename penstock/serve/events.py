@@ -4,6 +4,7 @@ POST /v1/events                push
 GET  /v1/events                long poll; with `Accept: text/event-stream` SSE; with an upgrade WebSocket
 GET  /v1/events/presence       how many listen
 GET  /health
+GET  /penstock.js              the client for browsers; and the pages of a folder, if one is served
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from penstock.errors import InvalidOption, PenstockError, TopicReplaced
 from penstock.faces.answers import Pushed
 from penstock.keys import Match, match, spoken_key, spoken_prefix
 from penstock.options import seconds, whole
-from penstock.serve import limits, presence
+from penstock.serve import assets, limits, presence
 from penstock.serve.access import Access, Grant
 from penstock.serve.http import Connection
 from penstock.serve.hub import Feed, Hub, Start
@@ -56,13 +57,15 @@ class Routes:
     """Answers requests."""
 
     def __init__(
-        self, topics: Topics, access: Access, origins: Origins, *, own: str = "", folder: str | None = None
-    ) -> None:
+        self, topics: Topics, access: Access, origins: Origins, *, own: str = "", folder: str | None = None,
+        pages: str | None = None,
+    ) -> None:  # fmt: skip
         self._topics = topics
         self._access = access
         self._origins = origins
         #: Where the workers' sockets lie, and which one is ours.
         self._own, self._folder = own, folder
+        self._pages = pages
         self._tasks: set[asyncio.Task[None]] = set()
         self._pushes = 0
         self._push_bytes = 0
@@ -97,8 +100,21 @@ class Routes:
             self._presence(connection, request, is_inside)
         elif request.path == "/health" and request.method == "GET":
             connection.reply(200, b'{"status":"ok"}')
+        elif request.method == "GET" and request.path in assets.names():
+            self._show(connection, assets.own_asset(request))
+        elif request.method == "GET" and self._pages is not None and not request.path.startswith("/v1/"):
+            self._page(connection, request, self._pages)
         else:
             raise Refusal(404, f"there is nothing at {request.path[:60]!r}", "/v1/events")
+
+    def _page(self, connection: Connection, request: Request, folder: str) -> None:
+        async def read() -> None:
+            self._show(connection, await self._topics.in_thread(assets.page, request, folder))
+
+        self._start(connection, read())
+
+    def _show(self, connection: Connection, asset: assets.Asset) -> None:
+        connection.reply(asset.status, asset.body, asset.headers)
 
     # Pushing.
 

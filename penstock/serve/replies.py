@@ -19,7 +19,8 @@ from penstock.errors import (
     UsageError,
 )
 
-_NO_STORE = b"Cache-Control: no-store\r\n"
+#: What an answer says of its body, unless its headers do.
+_JSON = b"Content-Type: application/json\r\nCache-Control: no-store\r\n"
 
 
 class Refusal(PenstockError):
@@ -94,20 +95,18 @@ def _parsed_query(query: bytes) -> dict[str, list[str]]:
         raise Refusal(400, "the query is not UTF-8 in percent-encoding") from None
 
 
-def reply(
-    status: int, body: bytes, *, headers: bytes = b"", keep_alive: bool = True,
-    kind: bytes = b"application/json",
-) -> bytes:  # fmt: skip
-    """A whole answer."""
-    return b"HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n%s%s%s\r\n%s" % (
-        status, _phrase(status), kind, len(body), _NO_STORE, headers,
+def reply(status: int, body: bytes, *, headers: bytes = b"", keep_alive: bool = True) -> bytes:
+    """A whole answer; JSON unless its headers say otherwise."""
+    return b"HTTP/1.1 %d %s\r\n%sContent-Length: %d\r\n%s%s\r\n%s" % (
+        status, _phrase(status), b"" if b"Content-Type:" in headers else _JSON, len(body), headers,
         b"" if keep_alive else b"Connection: close\r\n", body,
     )  # fmt: skip
 
 
-def error_body(error: PenstockError) -> bytes:
-    """An error as clients are told."""
-    return msgspec.json.encode({"error": error_facts(error)})
+def error_body(error: PenstockError, *, ref: int | None = None) -> bytes:
+    """An error as clients are told; `ref` names the message that caused it."""
+    named = {} if ref is None else {"ref": ref}
+    return msgspec.json.encode({"error": error_facts(error), **named})
 
 
 def error_facts(error: PenstockError) -> dict[str, Any]:

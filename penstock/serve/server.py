@@ -60,6 +60,8 @@ class ServeOptions:
     public_key: str | None = None
     origins: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    #: A folder of pages that are served besides, to everybody who may connect.
+    pages: str | None = None
 
     def __post_init__(self) -> None:
         if self.secret is None and self.public_key is None and not is_local(self.host):
@@ -67,6 +69,8 @@ class ServeOptions:
                 f"{self.host} can be reached from elsewhere, and there is no key for tokens",
                 hint="--token-secret or --jwt-key; or --host 127.0.0.1",
             )
+        if self.pages is not None:
+            _check_pages(self.pages, self.store)
         self.access()
 
     @property
@@ -75,6 +79,17 @@ class ServeOptions:
 
     def access(self) -> Access:
         return Access(secret=self.secret, public_key=self.public_key, topic=self.default_topic)
+
+
+def _check_pages(pages: str, store: str) -> None:
+    if not os.path.isdir(pages):
+        raise InvalidOption(f"{pages} is not a folder of pages", hint="--pages FOLDER")
+    shown, kept = os.path.realpath(pages), os.path.realpath(store)
+    if os.path.commonpath((shown, kept)) in (shown, kept):
+        raise InvalidOption(
+            f"the store in {store} would be among the pages of {pages}, for everybody to read",
+            hint="keep them in folders beside each other",
+        )
 
 
 class Topics:
@@ -214,7 +229,7 @@ async def serve(
         await topics.warm_up()
         steps.callback(topics.hub.close)
         origins = Origins(origins=options.origins, hosts=options.hosts, local_only=options.access().is_open)
-        routes = Routes(topics, options.access(), origins, own=own, folder=folder)
+        routes = Routes(topics, options.access(), origins, own=own, folder=folder, pages=options.pages)
         server = Server(topics, routes, connections_most=_connections_most(), is_cleaner=own in ("", FIRST))
         listeners: Sequence[asyncio.Server] = [
             await loop.create_server(lambda: Connection(server), sock=listener, backlog=4096)

@@ -5,6 +5,7 @@
             {"events": [], "next": "3f.12", "ping": true}        each 25 s
             {"events": [], "next": "3f.40", "min": 39, "gap": {…}}
             {"error": {"status": 403, "message": "…"}}           the message before did nothing
+            {"events": [], "next": "3f.40", "ref": 7}            the message with that `ref` is done
     client  {"subscribe": ["news", ["chat", 345], {"prefix": ["user"]}], "unsubscribe": […], "cursor": "3f.2"}
             {"token": "…"}                                       first, when nothing else brought one
 
@@ -67,6 +68,7 @@ class _Command(msgspec.Struct, forbid_unknown_fields=True):
     unsubscribe: _Wanted = []
     cursor: str | None = None
     token: str | None = None
+    ref: int | None = None
 
 
 _decode = msgspec.json.Decoder(_Command).decode
@@ -89,7 +91,7 @@ def handshake(request: Request) -> bytes:
 class WebSocketStream(EventStream):
     """A subscriber by WebSocket."""
 
-    __slots__ = ("_access", "_asked", "_frames", "_start")
+    __slots__ = ("_access", "_asked", "_frames", "_refs", "_start")
 
     def __init__(
         self, connection: Connection, feed: Feed, grant: Grant | None, access: Access, asked: Match,
@@ -101,6 +103,8 @@ class WebSocketStream(EventStream):
         self._access = access if grant is None else None
         self._asked = asked
         self._start = start
+        #: Of messages that are done when old events of their keys are sent.
+        self._refs: tuple[int, ...] = ()
 
     def open(self, head: bytes, question: Question, now: int) -> None:
         """Begin, or wait for a token first."""
@@ -130,6 +134,12 @@ class WebSocketStream(EventStream):
             self._end(POLICY, "the token has expired")
         else:
             self._end(RESTART, "connect again" if error is None else str(error.args[0]))
+
+    # What the feed calls.
+
+    def catch_up(self, feed: Feed) -> None:
+        super().catch_up(feed)
+        self._tell_done()
 
     # What the connection calls.
 
@@ -164,6 +174,7 @@ class WebSocketStream(EventStream):
             self._end(UNSUPPORTED, "messages are text in JSON")
 
     def _obey(self, payload: bytes) -> None:
+        command = _Command()
         try:
             try:
                 command = _decode(payload)
@@ -174,8 +185,11 @@ class WebSocketStream(EventStream):
             if self._access is not None:
                 self._let_in(command)
             self._change(command)
+            if command.ref is not None:
+                self._refs = (*self._refs, command.ref)
+                self._tell_done()
         except PenstockError as error:
-            self.connection.write(frame(TEXT, error_body(error)))
+            self.connection.write(frame(TEXT, error_body(error, ref=command.ref)))
             if isinstance(error, Refusal) and error.status == 401:
                 self._end(POLICY, str(error.args[0]))
         except OSError:
@@ -231,6 +245,15 @@ class WebSocketStream(EventStream):
             if offset < self.next:
                 self._extras = (*self._extras, (wanted, offset))
         self.feed.wake(self)
+
+    def _tell_done(self) -> None:
+        """Answer messages that asked for it, once nothing old is left to send for them."""
+        if not self._refs or self._extras:
+            return
+        cursor = self.feed.cursor_at(self.place).encode()
+        for ref in self._refs:
+            self.connection.write(frame(TEXT, b'{"events":[],"next":"%s","ref":%d}' % (cursor, ref)))
+        self._refs = ()
 
     def _end(self, code: int, reason: str) -> None:
         self.connection.write(close_frame(code, reason))

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 import pytest
 
 from tests.require import require
-from tests.serve.kit import Polling, Sse, Ws, served
+from tests.serve.kit import Mounted, Polling, Sse, Ws, served
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -15,9 +15,25 @@ def _server_extra():
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory):
+def port(tmp_path_factory):
+    """The public port."""
     with served(tmp_path_factory.mktemp("serve") / "data", "--workers", "1") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def mounted(tmp_path_factory):
+    """The same within an app of one's own."""
+    missing = [name for name in ("starlette", "uvicorn", "wsproto") if find_spec(name) is None]
+    require("server", not missing, f"{', '.join(missing)} is not installed")
+    with served(tmp_path_factory.mktemp("mounted") / "data", kind=Mounted) as server:
+        yield server
+
+
+@pytest.fixture(params=["port", "mounted"])
+def server(request):
+    """Every face of the same wire."""
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture(params=[Polling, Sse, Ws], ids=["longpoll", "sse", "websocket"])

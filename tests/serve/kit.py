@@ -30,17 +30,19 @@ class Served:
 
     def __init__(self, folder: Path, *options: str, port: int = 0) -> None:
         self.folder = folder
-        command = [sys.executable, "-W", "error", "-m", "penstock", "-s", str(folder), "serve"]
         self.errors = (folder.parent / f"{folder.name}.stderr").open("ab+")
         self.process = subprocess.Popen(
-            [*command, "--port", str(port), *options], cwd=ROOT, stdout=subprocess.PIPE, stderr=self.errors,
-            text=True, start_new_session=True,
+            [sys.executable, "-W", "error", *self.command(port, options)], cwd=ROOT, stdout=subprocess.PIPE,
+            stderr=self.errors, text=True, start_new_session=True,
         )  # fmt: skip
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         found = re.search(r"at http://127\.0\.0\.1:(\d+)", line)
         assert found, f"{line!r}: {self.said()}"
         self.port = int(found[1])
+
+    def command(self, port: int, options: tuple[str, ...]) -> list[str]:
+        return ["-m", "penstock", "-s", str(self.folder), "serve", "--port", str(port), *options]
 
     @property
     def url(self) -> str:
@@ -113,9 +115,16 @@ class Served:
         return self.ask("GET", f"/v1/events?key=x&{urlencode(query)}")[1]["next"]
 
 
+class Mounted(Served):
+    """`penstock.asgi` within an app of one's own, on uvicorn; its option is JSON."""
+
+    def command(self, port: int, options: tuple[str, ...]) -> list[str]:
+        return [str(Path(__file__).with_name("mounted.py")), str(self.folder), str(port), *options]
+
+
 @contextmanager
-def served(folder: Path, *options: str, port: int = 0) -> Iterator[Served]:
-    server = Served(folder, *options, port=port)
+def served(folder: Path, *options: str, port: int = 0, kind: type[Served] = Served) -> Iterator[Served]:
+    server = kind(folder, *options, port=port)
     try:
         yield server
         assert "Traceback" not in server.said(), server.said()
@@ -227,12 +236,16 @@ class Sse(Listener):
             f"GET /v1/events?{asked} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n"
             f"{extra}\r\n".encode()
         )
-        self._data = b""
+        self._data = self._chunks = b""
+        self._is_chunked = False
         self.pings = 0
         while b"\r\n\r\n" not in self._data:
             self._receive()
         self.head, _, self._data = self._data.partition(b"\r\n\r\n")
         assert self.head.startswith(b"HTTP/1.1 200"), self.head + self._data
+        if b"transfer-encoding: chunked" in self.head.lower():
+            self._is_chunked, self._chunks, self._data = True, self._data, b""
+            self._join_chunks()
         while self.cursor is None:
             self.hear()
 
@@ -261,7 +274,22 @@ class Sse(Listener):
         data = self._socket.recv(65536)
         if not data:
             raise ConnectionResetError("the server closed the stream")
-        self._data += data
+        if self._is_chunked:
+            self._chunks += data
+            self._join_chunks()
+        else:
+            self._data += data
+
+    def _join_chunks(self) -> None:
+        """As uvicorn sends a body whose end it does not know."""
+        while True:
+            size, found, rest = self._chunks.partition(b"\r\n")
+            if not found or len(rest) < int(size, 16) + 2:
+                return
+            if not int(size, 16):
+                raise ConnectionResetError("the server ended the stream")
+            self._data += rest[: int(size, 16)]
+            self._chunks = rest[int(size, 16) + 2 :]
 
     def close(self) -> None:
         self._socket.close()
@@ -280,6 +308,7 @@ class Ws(Listener):
         self.errors: list[dict[str, Any]] = []
         self.closed: bytes | None = None
         self.pings = 0
+        self.refs: list[int] = []
         key = base64.b64encode(os.urandom(16)).decode()
         self._socket.sendall(
             f"GET /v1/events?{query(keys, cursor, **more)} HTTP/1.1\r\nHost: localhost\r\n"
@@ -313,6 +342,7 @@ class Ws(Listener):
             if opcode == TEXT:
                 told = json.loads(payload)
                 self.pings += bool(told.get("ping"))
+                self.refs += [told["ref"]] if "ref" in told else []
                 if "error" in told:
                     self.errors.append(told["error"])
                 else:

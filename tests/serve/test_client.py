@@ -80,8 +80,8 @@ def command(*arguments):
     return done.stdout
 
 
-def test_events_on_the_command_line(server, key):
-    for where in (["--url", server.url], ["-s", str(server.folder)]):
+def test_events_on_the_command_line(port, key):
+    for where in (["--url", port.url], ["-s", str(port.folder)]):
         pushed = json.loads(command("events", "push", f'["{key}",1]', '{"n": 1}', *where, "--json"))
         line = command("events", "listen", f'["{key}",1]', "--rewind", "1", "--limit", "1", *where)
         event = json.loads(line)

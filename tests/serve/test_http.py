@@ -11,6 +11,12 @@ from penstock.wsframes import frame
 from tests.serve.kit import Ws, read_all
 
 
+@pytest.fixture
+def server(port):
+    """Our own parser; within an app of one's own it is uvicorn's."""
+    return port
+
+
 def post(body: str, more: str = "") -> bytes:
     head = f"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
     return f"{head}{more}\r\n{body}".encode()
@@ -233,6 +239,24 @@ def test_keys_change_on_a_live_connection(server, key):
     server.push_many(([key, 1], "gone"), ([key, "deep", 1], "gone"), ([key, 2], "stays"))
     heard.until(6)
     assert heard.data == ["one", "two, before", "two", "deep", "one again", "stays"]
+    heard.close()
+
+
+def test_a_message_with_a_ref_is_answered_when_it_is_done(server, key):
+    """A client that is cut before has to ask again from where it stood."""
+    before = server.now()
+    for part in range(3):
+        server.push_many(*(([key, 2], part * 1000 + n) for n in range(1000)))
+    heard = Ws(server, [[key, 1]])
+    heard.say(subscribe=[[key, 2]], cursor=before, ref=1)
+    heard.say(unsubscribe=[[key, 1]], ref=2)
+    heard.say(subscribe=5, ref=3)
+    heard.say(subscribe=[[key, 3]], cursor="nonsense", ref=4)
+    while len(heard.refs) < 3:
+        heard.hear()
+    assert heard.refs == [4, 1, 2]  # what makes no sense at all has no `ref`
+    assert [error["status"] for error in heard.errors] == [400, 400]
+    assert heard.data == list(range(3000))  # all that is old came before the answer
     heard.close()
 
 

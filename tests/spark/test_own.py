@@ -160,3 +160,15 @@ def test_tables_are_read_from_the_formats_people_have(spark, tmp_path):
     (tmp_path / "bad.parquet").write_bytes(b"no parquet")
     with pytest.raises(penstock.PipelineFailed, match="reading table 't' failed"):
         read_table(spark, "t", str(tmp_path / "bad.parquet"))
+
+
+def test_the_charts_pipeline_writes_each_second_under_its_product(spark, store):
+    """examples/live: what a page hears of the topic is what Spark wrote."""
+    orders, sales = store.create_topic("orders"), store.events("sales")
+    for second, product, total in ((100, "tea", 2), (100, "tea", 3), (101, "tea", 2), (100, "cake", 5)):
+        orders.write(json.dumps({"product": product, "total": total, "time": 1_700_000_000 + second + 0.5}))
+    load(str(EXAMPLES.parent / "live" / "sales.py")).run(store, once=True, spark=spark)
+    heard = sales.subscribe(["tea"], rewind=10).events
+    assert [(event.data["second"] - 1_700_000_000, event.data["total"]) for event in heard] == [
+        (100, 5.0), (101, 2.0),
+    ]  # fmt: skip

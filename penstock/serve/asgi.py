@@ -1,0 +1,272 @@
+"""Live events within an app of one's own: Starlette, FastAPI, or any other that speaks ASGI.
+
+    app = FastAPI()
+    app.mount("/live", penstock.asgi(penstock.open("data")))      # then /live/v1/events, /live/penstock.js
+
+It is the public port without the port: the same wire, limits and access.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from penstock import aio
+from penstock.aio.threads import Threads
+from penstock.errors import InvalidOption, MissingExtra
+from penstock.serve import limits
+from penstock.serve.origins import Origins, is_local
+from penstock.serve.replies import Refusal, error_body, error_headers, reply
+from penstock.store import Store
+from penstock.wsframes import BINARY, CLOSE, NO_STATUS, TEXT, Frame, Frames, close_code, frame
+
+try:
+    from penstock.serve.events import Routes
+    from penstock.serve.http import Connection
+    from penstock.serve.server import ServeOptions, Server, Topics
+except ImportError as missing:
+    if missing.name != "httptools":
+        raise
+    raise MissingExtra("httptools", "server") from None
+from penstock.serve.lines import Line, chunk, request_head, split_head
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+#: A mask that changes nothing: clients must mask, and ours is in the same process.
+_MASK = b"\0\0\0\0"
+_FRAME_BYTES_MOST = 2**31
+#: How long a client that is let go may take to read the rest.
+_GOODBYE_S = 1.0
+
+
+def asgi(
+    store: Store | aio.Store, *, topics: Sequence[str] = (), token_secret: str | None = None,
+    jwt_key: str | None = None, allow_origin: Sequence[str] = (), allow_host: Sequence[str] = (),
+    trusted: bool = False,
+) -> Asgi:  # fmt: skip
+    """An ASGI app that serves the live events of a store; mount it where you like.
+
+    The options are those of `penstock serve`. Without a key for tokens it answers this machine alone, unless
+    `trusted=True` says that the app around it lets nobody through who may not do everything.
+    """
+    options = ServeOptions(
+        store=store.path, topics=tuple(topics), secret=token_secret, public_key=jwt_key,
+        origins=tuple(allow_origin), hosts=tuple(allow_host),
+    )  # fmt: skip
+    return Asgi(store, options, trusted=trusted)
+
+
+class Asgi:
+    """The app. It starts with its first request, or with its lifespan if it is not mounted."""
+
+    def __init__(self, store: Store | aio.Store, options: ServeOptions, *, trusted: bool) -> None:
+        self._store = store
+        self._options = options
+        self._is_for_all = trusted or not options.access().is_open
+        self._starting: asyncio.Task[_Running] | None = None
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        kind = scope["type"]
+        if kind == "lifespan":
+            await self._live(receive, send)
+        elif kind in ("http", "websocket"):
+            running = await self._running()
+            await _Call(scope, receive, send, running.server).answer(self._refusal(scope))
+        else:
+            raise InvalidOption(f"there is no answer to {kind!r}", hint="http, websocket or lifespan")
+
+    async def aclose(self) -> None:
+        """Let go of all clients, and end; the store stays open. The next request would start it again."""
+        starting, self._starting = self._starting, None
+        if starting is not None:
+            await (await starting).end()
+
+    # Inside.
+
+    async def _running(self) -> _Running:
+        loop = asyncio.get_running_loop()
+        if self._starting is None or self._starting.get_loop() is not loop:
+            self._starting = loop.create_task(_start(self._store, self._options, is_for_all=self._is_for_all))
+        try:
+            return await asyncio.shield(self._starting)
+        except Exception:
+            self._starting = None  # the next request tries again
+            raise
+
+    def _refusal(self, scope: MutableMapping[str, Any]) -> Refusal | None:
+        """Who comes from elsewhere needs a token, or an app that has checked already."""
+        client = scope.get("client")
+        if self._is_for_all or client is None or is_local(client[0]):
+            return None
+        return Refusal(403, "without tokens this server answers its own machine alone", "token_secret=…")
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """The life of a server whose only app this is."""
+        await receive()
+        try:
+            await self._running()
+        except Exception as error:  # noqa: BLE001 - the server is told, and says it
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.aclose()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+class _Running:
+    """What runs in one event loop."""
+
+    def __init__(self, server: Server, topics: Topics, threads: Threads | None) -> None:
+        self.server = server
+        self._topics = topics
+        self._threads = threads
+        self._stop = asyncio.Event()
+        self._ticking = asyncio.get_running_loop().create_task(server.run(self._stop))
+
+    async def end(self) -> None:
+        self._stop.set()
+        await self._ticking
+        await self.server.drain()
+        self._topics.hub.close()
+        if self._threads is not None:
+            await self._threads.end(limits.DRAIN_S)
+
+
+async def _start(store: Store | aio.Store, options: ServeOptions, *, is_for_all: bool) -> _Running:
+    threads = None
+    if isinstance(store, Store):
+        threads = Threads()
+        store = aio.Store(store, threads)
+    topics = Topics(store, options)
+    await topics.warm_up()
+    origins = Origins(origins=options.origins, hosts=options.hosts, local_only=not is_for_all)
+    routes = Routes(topics, options.access(), origins)
+    server = Server(topics, routes, connections_most=sys.maxsize, is_cleaner=True)
+    return _Running(server, topics, threads)
+
+
+class _Call:
+    """One request, from its scope to its end."""
+
+    def __init__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send, server: Server) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._is_websocket = scope["type"] == "websocket"
+        self._connection = Connection(server)
+        self._line = Line(self._connection)
+
+    async def answer(self, refusal: Refusal | None) -> None:
+        listening = None
+        self._connection.connection_made(self._line)
+        try:
+            if refusal is not None:
+                raise refusal
+            head, in_chunks = request_head(self._scope, is_websocket=self._is_websocket)
+            listening = asyncio.get_running_loop().create_task(self._listen(head, in_chunks))
+        except Refusal as refused:
+            self._line.write(reply(refused.status, error_body(refused), headers=error_headers(refused)))
+            self._line.close()
+        telling = asyncio.get_running_loop().create_task(self._tell())
+        try:
+            await self._told(telling)
+        finally:
+            telling.cancel()
+            if listening is not None:
+                listening.cancel()
+            self._line.abort()
+            self._connection.connection_lost(None)
+
+    async def _told(self, telling: asyncio.Task[None]) -> None:
+        try:
+            with suppress(OSError):  # nobody is there any more
+                await asyncio.shield(telling)
+        except asyncio.CancelledError:
+            # The ASGI server ends. As on our own port the client is let go in order, with its cursor.
+            self._connection.drain()
+            await asyncio.wait((telling,), timeout=_GOODBYE_S)
+            if not telling.done() or telling.cancelled():
+                raise
+            telling.exception()
+
+    # What comes in.
+
+    async def _listen(self, head: bytes, in_chunks: bool) -> None:
+        try:
+            self._connection.data_received(head)
+            if self._is_websocket:
+                await self._hear_messages()
+            else:
+                await self._hear_body(in_chunks)
+        finally:
+            self._line.close()
+
+    async def _hear_body(self, in_chunks: bool) -> None:
+        """The body in pieces; then nothing comes but the client's leaving."""
+        while (message := await self._receive())["type"] == "http.request":
+            data, is_last = message.get("body", b""), not message.get("more_body", False)
+            if in_chunks:
+                data = chunk(data, is_last=is_last)
+            if data:
+                self._connection.data_received(data)
+
+    async def _hear_messages(self) -> None:
+        while (message := await self._receive())["type"] != "websocket.disconnect":
+            if message["type"] == "websocket.receive":
+                text = message.get("text")
+                heard = (
+                    Frame(BINARY, message.get("bytes") or b"") if text is None else Frame(TEXT, text.encode())
+                )
+                self._connection.data_received(frame(*heard, _MASK))
+
+    # What goes out.
+
+    async def _tell(self) -> None:
+        data = b""
+        while (answer := split_head(data)) is None:
+            more = await self._line.next()
+            if not more:
+                return  # the client has gone, or we end
+            data += more
+        status, headers, rest = answer
+        if status == 101:
+            await self._tell_messages(rest)
+        elif self._is_websocket and "websocket.http.response" not in self._scope.get("extensions", {}):
+            await self._send({"type": "websocket.close", "code": 1008})
+        else:
+            await self._tell_body(status, headers, rest)
+
+    async def _tell_body(self, status: int, headers: list[tuple[bytes, bytes]], data: bytes) -> None:
+        kind = "websocket.http.response" if self._is_websocket else "http.response"
+        await self._send({"type": f"{kind}.start", "status": status, "headers": headers})
+        while data:
+            await self._send({"type": f"{kind}.body", "body": data, "more_body": True})
+            data = await self._line.next()
+        await self._send({"type": f"{kind}.body", "body": b"", "more_body": False})
+
+    async def _tell_messages(self, data: bytes) -> None:
+        await self._send({"type": "websocket.accept"})
+        frames = Frames(from_client=False, limit=_FRAME_BYTES_MOST)
+        while True:
+            for opcode, payload in frames.feed(data):
+                if opcode == TEXT:
+                    await self._send({"type": "websocket.send", "text": payload.decode()})
+                elif opcode == CLOSE:
+                    await self._close(payload)
+                    return
+            data = await self._line.next()
+            if not data:
+                return
+
+    async def _close(self, payload: bytes) -> None:
+        code = close_code(payload)
+        reason = payload[2:].decode()
+        await self._send(
+            {"type": "websocket.close", "code": 1000 if code == NO_STATUS else code, "reason": reason}
+        )

@@ -1,0 +1,61 @@
+"""One browser and one server for all tests that do not end them."""
+
+import shutil
+from importlib.util import find_spec
+
+import pytest
+
+from tests.browser.kit import PAGES, Network, Tab
+from tests.require import require
+from tests.serve.kit import served
+
+
+@pytest.fixture(scope="session")
+def browser():
+    missing = [name for name in ("uvloop", "httptools", "jwt") if find_spec(name) is None]
+    require("server", not missing, f"{', '.join(missing)} is not installed")
+    chromium = shutil.which("chromium")
+    has_driver = find_spec("playwright") is not None
+    require("chromium", bool(chromium and has_driver), "chromium or playwright is not installed")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def server(browser, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("browser") / "data"
+    with served(folder, "--workers", "1", "--pages", str(PAGES)) as server:
+        yield server
+
+
+@pytest.fixture
+def network(server):
+    made = Network(server.port)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page(browser):
+    context = browser.new_context()
+    page = context.new_page()
+    failures: list[str] = []
+    page.on("pageerror", lambda error: failures.append(str(error)))
+    yield page
+    context.close()
+    assert not failures
+
+
+@pytest.fixture
+def tab(page, network):
+    return Tab(page, network.url)
+
+
+@pytest.fixture
+def key(request):
+    """A key that no other test uses."""
+    return request.node.name
