@@ -29,8 +29,8 @@ class Format(StrEnum):
 def as_text(message: Message) -> bytes:
     """Place, time, key, value; control characters and bytes that are not UTF-8 are escaped."""
     time = (iso(message.timestamp) or "").replace("T", " ")[:-4]
-    key = "-" if message.key is None else _shown(message.key)
-    value = "(tombstone)" if message.value is None else _shown(message.value)
+    key = "-" if message.key is None else shown(message.key)
+    value = "(tombstone)" if message.value is None else shown(message.value)
     return f"{message.partition}:{message.offset}  {time}  {key}  {value}\n".encode()
 
 
@@ -57,8 +57,8 @@ def json_record(message: Message) -> dict[str, Any]:
         "topic": message.topic,
         "partition": message.partition,
         "offset": message.offset,
-        **_encoded("key", message.key),
-        **_encoded("value", message.value),
+        **encoded("key", message.key),
+        **encoded("value", message.value),
         "headers": {},
         "timestamp": iso(message.timestamp),
         "timestamp_ns": message.timestamp,
@@ -66,7 +66,7 @@ def json_record(message: Message) -> dict[str, Any]:
         "written_at_ns": message.written_at,
     }
     for name, value in message.headers.items():
-        header = _encoded("value", value)
+        header = encoded("value", value)
         record["headers"][name] = header["value"]
         if "value_encoding" in header:
             record.setdefault("headers_encoding", {})[name] = header["value_encoding"]
@@ -78,7 +78,8 @@ def json_record(message: Message) -> dict[str, Any]:
     return record
 
 
-def _encoded(name: str, value: bytes | str | None) -> dict[str, str | None]:
+def encoded(name: str, value: bytes | str | None) -> dict[str, str | None]:
+    """Bytes as text if they are UTF-8, else base64, which is said beside them."""
     if value is None or isinstance(value, str):
         return {name: value}
     try:
@@ -87,7 +88,8 @@ def _encoded(name: str, value: bytes | str | None) -> dict[str, str | None]:
         return {name: base64.b64encode(value).decode(), f"{name}_encoding": "base64"}
 
 
-def _shown(value: bytes) -> str:
+def shown(value: bytes) -> str:
+    """Bytes as one line of text; what would break it is escaped."""
     text = value.decode(errors="backslashreplace")
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 

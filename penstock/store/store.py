@@ -268,7 +268,8 @@ class Store:
         topic_name(name)
         if engine is not None:
             return open_elsewhere(name, engine, options, self.path)
-        return open_stream(name, options, self.topic, self.create_topic, self._streams)
+        create = None if self.read_only else self.create_topic
+        return open_stream(name, options, self.topic, create, self._streams)
 
     @property
     def sessions(self) -> Sessions:
