@@ -67,6 +67,13 @@ _Compress = Annotated[
 _Index = Annotated[
     str | None, typer.Option("--index", metavar="key|none", help="Let messages be read by their key.")
 ]
+_KeyRetention = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key-retention", metavar="PATTERN=AGE",
+        help="Messages of these keys go sooner: 'progress.*=10m'; once for each pattern, all anew; or none.",
+    ),
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -107,6 +114,7 @@ def create(
     codecs: _Codecs = None,
     compress: _Compress = None,
     index: _Index = None,
+    key_retention: _KeyRetention = None,
     exists_ok: Annotated[
         bool, flag("--exists-ok", help="Accept a topic that is there, unless these options differ.")
     ] = False,
@@ -118,6 +126,7 @@ def create(
         partitions=partitions, retention=retention, max_bytes=max_bytes, sync=sync,
         segment_bytes=segment_bytes, segment_age=segment_age, max_message_bytes=max_message_bytes,
         partitioner=partitioner, codecs=codecs and codecs.split(","), compress=compress, index=index,
+        key_retention=key_retention and _lifetimes(key_retention),
     )  # fmt: skip
     topic_name(topic)
     TopicOptions(**topic_changes(options))  # what is wrong fails before a store is made
@@ -177,6 +186,7 @@ def alter(
     codecs: _Codecs = None,
     compress: _Compress = None,
     index: _Index = None,
+    key_retention: _KeyRetention = None,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -185,6 +195,7 @@ def alter(
         partitions=partitions, retention=retention, max_bytes=max_bytes, sync=sync,
         segment_bytes=segment_bytes, segment_age=segment_age, max_message_bytes=max_message_bytes,
         partitioner=partitioner, codecs=codecs and codecs.split(","), compress=compress, index=index,
+        key_retention=key_retention and _lifetimes(key_retention),
     )  # fmt: skip
     if not options:
         raise InvalidOption("nothing to alter", hint="name an option, such as --retention 7d")
@@ -249,6 +260,19 @@ def _options(**given: Any) -> dict[str, Any]:
     }
 
 
+def _lifetimes(given: list[str]) -> dict[str, str]:
+    """PATTERN=AGE, each; the one word "none" is no lifetimes."""
+    if given == ["none"]:
+        return {}
+    found = {}
+    for each in given:
+        pattern, equals, age = each.rpartition("=")
+        if not equals:
+            raise InvalidOption(f"--key-retention {each!r} has no '='", hint="write it like 'progress.*=10m'")
+        found[pattern] = age
+    return found
+
+
 def _put_options(options: dict[str, Any]) -> None:
     for name, value in options.items():
         output.put_text(f"  {name.removesuffix('_s'):<18} {_shown(name, value)}")
@@ -259,6 +283,8 @@ def _shown(name: str, value: Any) -> str:
         return "none"
     if name == "codecs":
         return ", ".join(value) or "all"
+    if name == "key_retention":
+        return ", ".join(f"{pattern}={units.duration(age)}" for pattern, age in value) or "none"
     if name.endswith("_s"):
         return units.duration(value)
     return units.size(value) if name.endswith("bytes") else str(value)

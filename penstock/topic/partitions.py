@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple, Protocol
 
 from penstock.clock import Clock
@@ -403,6 +403,20 @@ class Partitions:
             current_options=lambda: self.topics.by_id(record.id).options,
             read_only=self.read_only,
         )
+
+    @contextmanager
+    def named_if_closed(self) -> Iterator[None]:
+        """Files may be closed under whoever looks: what that raises is said as `Closed`, `TopicReplaced`."""
+        try:
+            yield
+        except (Closed, OSError):
+            self.require_open()  # knows why
+            raise
+
+    def help(self, partition: int) -> None:
+        """Let readers see what a process that died left behind in a partition."""
+        with self.named_if_closed():
+            self.log(partition).help()
 
     def require_open(self) -> None:
         """Raise when the store was closed or the topic dropped."""
