@@ -15,6 +15,7 @@ from typing import Any, Literal
 from penstock import codecs
 from penstock.clock import NANOSECONDS
 from penstock.errors import InvalidOption, WrongType
+from penstock.payload_options import Payloads, payloads
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -91,6 +92,8 @@ class TopicOptions:
     compress: str | None = None
     #: "key" lets messages be read by their key or its beginning; None saves the space that takes.
     index: str | None = None
+    #: Where values lie that are too large for the log, and from what size on; None keeps all in the log.
+    payloads: Payloads | None = None
 
     def __post_init__(self) -> None:
         whole("partitions", self.partitions, 1, PARTITIONS_MAX)
@@ -107,6 +110,21 @@ class TopicOptions:
             one_of("compress", self.compress, ("zstd",))
         if self.index is not None:
             one_of("index", self.index, ("key",))
+        object.__setattr__(self, "payloads", payloads(self.payloads))
+
+    @property
+    def inline_bytes(self) -> int:
+        """Values up to this size lie in the log."""
+        if self.payloads is None or self.payloads.above is None:
+            return self.max_message_bytes
+        return min(int(self.payloads.above), self.max_message_bytes)
+
+    @property
+    def value_bytes(self) -> int:
+        """The largest value that can be written, wherever it lies."""
+        if self.payloads is None or self.payloads.above is None:
+            return self.max_message_bytes
+        return max(int(self.payloads.max_body), self.inline_bytes)
 
     @property
     def retention_ns(self) -> int | None:
@@ -124,9 +142,7 @@ _SPOKEN = {"retention": "retention_s", "segment_age": "segment_age_s"}
 _PARSERS = {"retention_s": "duration", "segment_age_s": "duration"}
 _SIZES = ("max_bytes", "segment_bytes", "max_message_bytes")
 #: Options of `create_topic` that later parts bring; asking for them today is answered clearly.
-_NOT_YET: dict[str, tuple[Any, ...]] = {
-    "payloads": (None,), "autopartitioning": ("disabled", None),
-}  # fmt: skip
+_NOT_YET: dict[str, tuple[Any, ...]] = {"autopartitioning": ("disabled", None)}
 
 
 def topic_changes(spoken: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,6 +164,8 @@ def topic_changes(spoken: Mapping[str, Any]) -> dict[str, Any]:
             value = None if value is None else size(name, value)
         elif field == "codecs":
             value = codec_list(value)
+        elif field == "payloads":
+            value = payloads(value)
         elif field == "compress" and value == "zstd":
             codecs.encoder(codecs.ZSTD)  # a missing library is said now, not with the first message
         changes[field] = value

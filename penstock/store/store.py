@@ -43,6 +43,7 @@ from penstock.state.pipelines import Pipelines
 from penstock.state.topics import TopicRecord, Topics
 from penstock.state.transactions import Transactions
 from penstock.store import pipelines
+from penstock.store.dropping import DroppedBodies
 from penstock.store.events import OPTIONS as EVENT_OPTIONS
 from penstock.store.events import open_events
 from penstock.store.folders import TopicFolders
@@ -134,6 +135,7 @@ class Store:
         self._transactions = Transactions(self._database)
         self._pipelines = Pipelines(self._database)
         self._folders = TopicFolders(os.path.join(path, "topics"), files)
+        self._dropped_bodies = DroppedBodies(path, lambda: self.id, files)
         self._sessions: Sessions | None = None
         self._delayed = Delayed(
             os.path.join(path, DELAY, PUBLISH),
@@ -148,6 +150,7 @@ class Store:
         if not read_only:
             self._finish_transactions()
             self._delayed.look()
+            self._dropped_bodies.resume(self._is_gone)
 
     @property
     def id(self) -> str:
@@ -223,6 +226,7 @@ class Store:
         record = self._records.find(topic_name(name))
         partitions = self._open(record)
         folder = self._folders.path(name)
+        self._dropped_bodies.note(partitions)
         partitions.publish_dropped(
             lambda: self._records.drop(record.id, after=lambda: self._folders.put_away(folder))
         )
@@ -231,6 +235,7 @@ class Store:
         partitions.close("the topic was dropped")
         self._folders.remove_put_away()
         forget_topic(partitions)
+        self._dropped_bodies.delete(record.id)
 
     def transaction(self, *, name: str | None = None) -> Transaction:
         """Begin a transaction: what is written and committed in it becomes true together, or not at all.
@@ -422,6 +427,13 @@ class Store:
             except TopicReplaced:
                 continue  # dropped at this moment
 
+    def _is_gone(self, topic_id: int) -> bool:
+        try:
+            self._records.by_id(topic_id)
+        except TopicReplaced:
+            return True
+        return False
+
     def _several(self, topics: str | Topic | Sequence[str | Topic]) -> list[Topic]:
         """Topics by name or as they are; each once, and of this store."""
         if isinstance(topics, (str, Topic)):
@@ -501,11 +513,10 @@ _OWN_NAMES = {"state.lock", "state.db-wal", "state.db-shm", "owner"}
 
 
 def _refuse_other_options(name: str, there: TopicOptions, wanted: dict[str, Any]) -> None:
-    present = there.as_dict()
     differing = [
-        f"{field}={present[field]!r} there, {value!r} asked"
+        f"{field}={getattr(there, field)!r} there, {value!r} asked"
         for field, value in wanted.items()
-        if present[field] != value
+        if getattr(there, field) != value
     ]
     if differing:
         raise InvalidOption(

@@ -27,6 +27,8 @@ LAYERS = (
         "locks",
         "message",
         "options",
+        "payload_options",
+        "references",
         "wake",
         "wsframes",
     },
