@@ -22,6 +22,7 @@ from penstock.codecs import register_codec
 from penstock.errors import (
     AlreadyCommitted,
     AlreadyExists,
+    BodyMissing,
     Closed,
     ConflictError,
     Corrupt,
@@ -75,6 +76,8 @@ if TYPE_CHECKING:
     from penstock.faces.events import Events
     from penstock.faces.sessions import Session, Sessions
     from penstock.message import Batch, Message, Receipt, Receipts
+    from penstock.payload_options import Payloads
+    from penstock.references import Reference
     from penstock.spark.own.pipeline import pipeline
     from penstock.store import Pipeline, Store, Topic, Transaction
     from penstock.topic.scan import Scan
@@ -86,6 +89,7 @@ __all__ = [
     "AlreadyCommitted",
     "AlreadyExists",
     "Batch",
+    "BodyMissing",
     "Clock",
     "Closed",
     "ConflictError",
@@ -111,6 +115,7 @@ __all__ = [
     "OutOfRange",
     "OwnedElsewhere",
     "PartitionLost",
+    "Payloads",
     "PenstockError",
     "Pipeline",
     "PipelineChanged",
@@ -121,6 +126,7 @@ __all__ = [
     "Reader",
     "Receipt",
     "Receipts",
+    "Reference",
     "Retry",
     "Scan",
     "Session",
@@ -158,7 +164,9 @@ _LAZY = {
     "Message": "penstock.message",
     "Pipeline": "penstock.store",
     "Reader": "penstock.consume.reader",
+    "Payloads": "penstock.payload_options",
     "Receipt": "penstock.message",
+    "Reference": "penstock.references",
     "Receipts": "penstock.message",
     "Retry": "penstock.consume.policy",
     "Scan": "penstock.topic.scan",

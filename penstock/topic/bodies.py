@@ -16,7 +16,6 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeGuard, cast
@@ -85,6 +84,12 @@ class TopicBodies:
         """Whether the topic has, or had, values outside the log."""
         return self._options().payloads is not None
 
+    @property
+    def takes_bodies(self) -> bool:
+        """Whether values go outside the log now."""
+        chosen = self._options().payloads
+        return chosen is not None and chosen.above is not None
+
     def stores(self) -> dict[int, BodyStore]:
         """Every place that the topic has or had, by the number that references have for it."""
         chosen = self._options().payloads
@@ -120,14 +125,14 @@ class TopicBodies:
                 return value
             checked_name(name)
             body = value.encode() if isinstance(value, str) else value
-            return self._put(body, name).packed()
-        if self._options().payloads is None:
+            return self.put(body, name).packed()
+        if not self.takes_bodies:
             raise WrongType(
                 f"a value is bytes, str or None, not {type(value).__name__}",
                 hint='on a topic with payloads="files" it may be a path or an open file',
             )
         if name is not None:
-            return self._put(value, checked_name(name)).packed()
+            return self.put(value, checked_name(name)).packed()
         if isinstance(value, Path):
             with value.open("rb") as file:
                 return self._outside_file(file)
@@ -185,9 +190,10 @@ class TopicBodies:
             if not isinstance(part, bytes):
                 raise WrongType(f"the file gives {type(part).__name__}, not bytes", hint='open it with "rb"')
             begin += part
-        return begin if len(begin) <= limit else self._put(_joined(begin, file)).packed()
+        return begin if len(begin) <= limit else self.put(_joined(begin, file)).packed()
 
-    def _put(self, body: Body, name: str | None = None, codec: int = RAW) -> Reference:
+    def put(self, body: Body, name: str | None = None, codec: int = RAW) -> Reference:
+        """Store one body, to be referred to by a message that is about to be written."""
         chosen = self._options().payloads
         if chosen is None or chosen.above is None:
             raise InvalidOption("this topic keeps no bodies", hint='alter(payloads="files")')
@@ -222,6 +228,8 @@ class TopicBodies:
 
         if len(packs) < 2:
             return [put(places) for places in packs]
+        from concurrent.futures import ThreadPoolExecutor  # seldom needed, and slow to load
+
         with ThreadPoolExecutor(_AT_ONCE, "penstock-bodies") as pool:
             tasks = [pool.submit(put, places) for places in packs]
         done = [task.result() for task in tasks if task.exception() is None]
@@ -235,8 +243,8 @@ class TopicBodies:
         self, places: Sequence[int], bodies: Sequence[bytes], numbers: Sequence[int]
     ) -> dict[int, Reference]:
         if len(places) == 1:
-            return {places[0]: self._put(bodies[0], codec=numbers[places[0]])}
-        whole = self._put(b"".join(bodies), "pack")
+            return {places[0]: self.put(bodies[0], codec=numbers[places[0]])}
+        whole = self.put(b"".join(bodies), "pack")
         made, at = dict[int, Reference](), 0
         for place, body in zip(places, bodies, strict=True):
             digest = sha256(body).digest()
