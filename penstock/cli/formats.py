@@ -12,6 +12,8 @@ import msgspec
 
 from penstock import Message
 from penstock.cli.units import iso
+from penstock.codecs import name_of
+from penstock.message import value_bytes
 
 #: Control characters would move the cursor or break the line.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -30,19 +32,21 @@ def as_text(message: Message) -> bytes:
     """Place, time, key, value; control characters and bytes that are not UTF-8 are escaped."""
     time = (iso(message.timestamp) or "").replace("T", " ")[:-4]
     key = "-" if message.key is None else shown(message.key)
-    value = "(tombstone)" if message.value is None else shown(message.value)
+    body = value_bytes(message)
+    value = "(tombstone)" if body is None else shown(body)
     return f"{message.partition}:{message.offset}  {time}  {key}  {value}\n".encode()
 
 
 def as_raw(message: Message) -> bytes:
     """The value as it is, and a line end; a tombstone is an empty line."""
-    return (message.value or b"") + b"\n"
+    return (value_bytes(message) or b"") + b"\n"
 
 
 def as_hex(message: Message) -> bytes:
     """Place, key, value in hexadecimal; "-" where there is none."""
     key = "-" if message.key is None else message.key.hex()
-    value = "-" if message.value is None else message.value.hex()
+    body = value_bytes(message)
+    value = "-" if body is None else body.hex()
     return f"{message.partition}:{message.offset}  {key}  {value}\n".encode()
 
 
@@ -58,7 +62,7 @@ def json_record(message: Message) -> dict[str, Any]:
         "partition": message.partition,
         "offset": message.offset,
         **encoded("key", message.key),
-        **encoded("value", message.value),
+        **encoded("value", value_bytes(message)),
         "headers": {},
         "timestamp": iso(message.timestamp),
         "timestamp_ns": message.timestamp,
@@ -73,8 +77,12 @@ def json_record(message: Message) -> dict[str, Any]:
     for name in ("producer_id", "group", "seqno"):
         if getattr(message, name) is not None:
             record[name] = getattr(message, name)
-    if message.codec != "raw":
-        record["codec"] = message.codec
+    reference = message.reference
+    codec = message.codec if reference is None else name_of(reference.codec)
+    if codec != "raw":
+        record["codec"] = codec
+    if reference is not None:
+        record["body"] = {"name": reference.name, "start": reference.start, "bytes": reference.size}
     return record
 
 
