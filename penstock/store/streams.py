@@ -55,10 +55,14 @@ def open_elsewhere(
     name: str, engine: StreamEngine, options: dict[str, Any], bodies: str | os.PathLike[str] | None,
     folder: str,
 ) -> Stream:  # fmt: skip
-    """The stream in another engine; its bodies lie in the store's folder unless `bodies` names a place."""
+    """The stream in another engine; its bodies lie in the store's folder unless a place is named.
+
+    There all bodies lie in one place, so `payloads` and `bodies` are the same.
+    """
+    place = options.pop("payloads", None) or bodies or os.path.join(folder, "payloads", "streams", name)
     if options:
         raise InvalidOption(
             f"{', '.join(sorted(options))}: options of a topic, which a stream in {engine!r} is not",
-            hint="bodies= is the one that it takes",
+            hint="payloads= is the one that it takes",
         )
-    return Stream(engine.open(name, open_bodies(bodies or os.path.join(folder, "payloads", "streams", name))))
+    return Stream(engine.open(name, open_bodies(place)))
