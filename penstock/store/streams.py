@@ -10,6 +10,7 @@ from penstock.errors import InvalidOption, UnknownTopic
 from penstock.faces.embedded import EmbeddedEngine
 from penstock.faces.engine import Engine
 from penstock.faces.stream import Stream
+from penstock.payload_options import FILES, payloads
 from penstock.payloads.opening import open_bodies
 from penstock.payloads.stores import BodyStore
 from penstock.state.streams import Streams
@@ -59,10 +60,16 @@ def open_elsewhere(
 
     There all bodies lie in one place, so `payloads` and `bodies` are the same.
     """
-    place = options.pop("payloads", None) or bodies or os.path.join(folder, "payloads", "streams", name)
+    chosen = payloads(options.pop("payloads", None))
     if options:
         raise InvalidOption(
             f"{', '.join(sorted(options))}: options of a topic, which a stream in {engine!r} is not",
             hint="payloads= is the one that it takes",
         )
-    return Stream(engine.open(name, open_bodies(place)))
+    if bodies is not None:
+        place = open_bodies(bodies)
+    elif chosen is None or chosen.place == FILES:
+        place = open_bodies(os.path.join(folder, "payloads", "streams", name))
+    else:
+        place = open_bodies(chosen.place, options=dict(chosen.options))
+    return Stream(engine.open(name, place))
