@@ -23,7 +23,6 @@ import io
 import threading
 import weakref
 from collections.abc import Callable
-from hashlib import blake2b, sha256
 from struct import Struct
 from typing import BinaryIO, NamedTuple, Protocol, TypeVar, cast
 
@@ -80,7 +79,9 @@ def unpack(stored: bytes) -> Reference:
 
 def place_id(store: str, topic: int, address: str) -> int:
     """The number of a place for the bodies of one topic."""
-    digest = blake2b(f"{store}/{topic}/{address}".encode(), digest_size=8)
+    import hashlib  # here and below: it is slow to load, and every process loads this module
+
+    digest = hashlib.blake2b(f"{store}/{topic}/{address}".encode(), digest_size=8)
     return int.from_bytes(digest.digest(), "little")
 
 
@@ -166,7 +167,9 @@ def _fetched(bodies: Bodies, reference: Reference, where: str) -> bytes:
             body = bodies.get(name, start, max(size, _AHEAD_BYTES))
             _latest.chunk = _Chunk(place, name, start, body)
             found = body[:size]
-    if len(found) != size or sha256(found).digest() != reference.sha256:
+    import hashlib
+
+    if len(found) != size or hashlib.sha256(found).digest() != reference.sha256:
         raise _corrupt(reference, where)
     return found
 
@@ -193,7 +196,9 @@ class _Verified(io.RawIOBase):
         self._file = file
         self._reference = reference
         self._where = where
-        self._digest = sha256()
+        import hashlib
+
+        self._digest = hashlib.sha256()
         #: Bytes that were digested, from the beginning on; -1 after a seek.
         self._digested = 0
 

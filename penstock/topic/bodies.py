@@ -40,7 +40,7 @@ logger = logging.getLogger("penstock.bodies")
 #: A pack is not made larger than this, so that it goes up in one request.
 _PACK_BYTES = 8 * MIB
 #: Objects of one append that are under way together.
-_AT_ONCE = 4
+_AT_ONCE = 16
 
 
 class Lifted(NamedTuple):
