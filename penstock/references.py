@@ -148,7 +148,10 @@ def _first(reference: Reference, where: str, ask: Callable[[Bodies, Reference, s
     if reference.place not in _places:
         for learner in list(_learners):
             learner.learn()
-    missing = BodyMissing(reference.name, "any place that this process knows", message=f"{where}: ")
+    missing = BodyMissing(
+        reference.name, "any place that this process knows", message=f"{where}: ",
+        hint="its place is known to processes that have opened its topic",
+    )  # fmt: skip
     for bodies in _places.get(reference.place, ()):
         try:
             return ask(bodies, reference, where)
@@ -159,14 +162,13 @@ def _first(reference: Reference, where: str, ask: Callable[[Bodies, Reference, s
 
 def _fetched(bodies: Bodies, reference: Reference, where: str) -> bytes:
     place, name, start, size = reference[:4]
-    if not reference.left:
-        found = _from_latest(reference) or bodies.get(name, start, size)
-    else:
-        found = _from_latest(reference)
-        if not found:
-            body = bodies.get(name, start, max(size, _AHEAD_BYTES))
-            _latest.chunk = _Chunk(place, name, start, body)
-            found = body[:size]
+    found = _from_latest(reference)
+    if not found:
+        # The second body of a pack is a sign that more of it will be asked for.
+        goes_on = reference.left > 0 and _latest.chunk[:2] == (place, name)
+        body = bodies.get(name, start, max(size, _AHEAD_BYTES) if goes_on else size)
+        found = body[:size]
+        _latest.chunk = _Chunk(place, name, start, body if reference.is_packed else b"")
     import hashlib
 
     if len(found) != size or hashlib.sha256(found).digest() != reference.sha256:
