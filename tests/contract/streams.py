@@ -7,6 +7,11 @@ whose server is missing skip.
 import pytest
 
 
+def sequences(found):
+    """Of rows or of messages."""
+    return [each[0] if isinstance(each, tuple) else each.sequence for each in found]
+
+
 class Embedded:
     """Streams in a topic of the store."""
 
