@@ -15,8 +15,12 @@ from penstock.errors import InvalidOption, PenstockError
 from penstock.faces.engine import Publication
 from penstock.faces.streamrows import body_of, read_body, stored_headers
 from penstock.keys import checked_key
+from penstock.log import lone
 from penstock.log.append import Rerouted
+from penstock.log.encode import Draft
+from penstock.log.frame import HEADERS, KEYS
 from penstock.message import Headers, Receipt
+from penstock.options import HEADERS_BYTES_MAX
 from penstock.topic.checks import checked_headers, checked_value
 from penstock.topic.partitions import FRAME_BYTES, Outgoing, Partitions
 
@@ -57,8 +61,12 @@ class Publisher:
         """Store a message; its sequence."""
         if not self._is_plain(message):
             return self._written(message)
-        _, value, key, headers = self._ready(0, message)
-        first = self._append(Outgoing((value,), (key,), None if headers is None else (headers,)))
+        draft = self._lone_draft(message)
+        if draft is None:
+            _, value, key, headers = self._ready(0, message)
+            batch = Outgoing((value,), (key,), None if headers is None else (headers,))
+            (draft,) = self._partitions.encode(batch)
+        first = self._append([draft])
         return self._written(message) if first is None else first
 
     def publish_many(self, messages: Sequence[Publication]) -> list[int | PenstockError]:
@@ -89,6 +97,22 @@ class Publisher:
             return len(data) * (4 if isinstance(data, str) else 1) <= options.inline_bytes
         return data is None
 
+    def _lone_draft(self, message: Publication) -> Draft | None:
+        """The frame of one message with headers, without a stop between; None when it needs a closer look."""
+        headers, value = stored_headers(message), body_of(message.data)
+        if headers is None or not isinstance(value, bytes):
+            return None
+        partitions = self._partitions
+        try:
+            parts = lone.parts(value, message.subject.encode(), headers)
+        except UnicodeEncodeError:  # said by whoever looks closer
+            return None
+        if parts is None or sum(map(len, parts)) - len(value) > HEADERS_BYTES_MAX:
+            return None
+        is_packed = partitions.options.compress is not None
+        now = partitions.clock.now_ns()
+        return Draft(parts, count=1, flags=KEYS | HEADERS, created=now, compress=is_packed)
+
     def _ready(self, place: int, message: Publication) -> _Ready:
         value = checked_value(body_of(message.data), self._partitions.options.inline_bytes) or b""
         headers = checked_headers(stored_headers(message))
@@ -105,18 +129,18 @@ class Publisher:
                 headers if any(headers) else None,
             )  # fmt: skip
             try:
-                first = self._append(batch)
+                first = self._append(self._partitions.encode(batch))
             except PenstockError as error:
                 yield from ((each.place, error) for each in together)
                 continue
             for number, each in enumerate(together):
                 yield each.place, self._written(messages[each.place]) if first is None else first + number
 
-    def _append(self, batch: Outgoing) -> int | None:
-        """Store one frame; the sequence of its first message, or None when it has to go the long way."""
+    def _append(self, drafts: list[Draft]) -> int | None:
+        """Store a frame; the sequence of its first message, or None when it has to go the long way."""
         partitions = self._partitions
         try:
-            appended = partitions.append_drafts(0, partitions.encode(batch), partitions.record.tree)
+            appended = partitions.append_drafts(0, drafts, partitions.record.tree)
         except Rerouted:
             return None
         if partitions.options.sync == "disk":
