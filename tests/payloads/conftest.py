@@ -1,21 +1,20 @@
-import os
-
 import pytest
 
 from tests.s3 import s3_server
 
 
 @pytest.fixture(scope="session")
-def s3():
+def server():
+    with s3_server() as running:
+        yield running
+
+
+@pytest.fixture
+def s3(server, monkeypatch):
     """A server, with what it takes to get in put into the environment: as users do it."""
-    with s3_server() as server:
-        before = {name: os.environ.get(name) for name in server.options}
-        os.environ.update(server.options)
-        try:
-            yield server
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name) if value is None else os.environ.update({name: value})
+    for name, value in server.options.items():
+        monkeypatch.setenv(name, value)
+    return server
 
 
 @pytest.fixture(params=["files", "s3"])

@@ -58,7 +58,7 @@ def grown(tmp_path, place, size):
 
 
 def test_a_large_file(tmp_path):
-    assert grown(tmp_path, "files", 64 * MIB) < 40 * MIB
+    assert grown(tmp_path, "files", 48 * MIB) < 36 * MIB
 
 
 @pytest.mark.slow

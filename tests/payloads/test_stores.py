@@ -12,7 +12,7 @@ from penstock.errors import BodyMissing, InvalidOption, MessageTooLarge, WrongTy
 from penstock.payloads.opening import open_bodies
 from penstock.payloads.pieces import PIECE_BYTES
 
-LARGE = os.urandom(1 << 20) * 20 + b"and a little"
+LARGE = os.urandom(1 << 20) * 9 + b"and a little"
 ODD_NAMES = [
     "a",
     "a/b",
@@ -211,7 +211,7 @@ class _Dripping(io.RawIOBase):
 
 class _Breaking(_Dripping):
     def read(self, size=-1):
-        if self._file.tell() > 10 << 20:
+        if self._file.tell() > PIECE_BYTES:
             raise ZeroDivisionError
         return super().read(size)
 
