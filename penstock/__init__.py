@@ -22,6 +22,7 @@ from penstock.codecs import register_codec
 from penstock.errors import (
     AlreadyCommitted,
     AlreadyExists,
+    BodyMissing,
     Closed,
     ConflictError,
     Corrupt,
@@ -72,9 +73,14 @@ if TYPE_CHECKING:
     from penstock.consume.desk import Summary
     from penstock.consume.policy import Retry
     from penstock.consume.reader import Reader
+    from penstock.faces.engine import Publication
     from penstock.faces.events import Events
     from penstock.faces.sessions import Session, Sessions
+    from penstock.faces.stream import Stream
+    from penstock.faces.streammessage import StreamMessage
     from penstock.message import Batch, Message, Receipt, Receipts
+    from penstock.payload_options import Payloads
+    from penstock.references import Reference
     from penstock.serve.asgi import asgi
     from penstock.spark.own.pipeline import pipeline
     from penstock.store import Pipeline, Store, Topic, Transaction
@@ -87,6 +93,7 @@ __all__ = [
     "AlreadyCommitted",
     "AlreadyExists",
     "Batch",
+    "BodyMissing",
     "Clock",
     "Closed",
     "ConflictError",
@@ -112,21 +119,26 @@ __all__ = [
     "OutOfRange",
     "OwnedElsewhere",
     "PartitionLost",
+    "Payloads",
     "PenstockError",
     "Pipeline",
     "PipelineChanged",
     "PipelineFailed",
     "PipelineRunning",
     "ProducerFenced",
+    "Publication",
     "ReadOnly",
     "Reader",
     "Receipt",
     "Receipts",
+    "Reference",
     "Retry",
     "Scan",
     "Session",
     "Sessions",
     "Store",
+    "Stream",
+    "StreamMessage",
     "Summary",
     "TakenElsewhere",
     "Topic",
@@ -159,14 +171,19 @@ _LAZY = {
     "Events": "penstock.faces.events",
     "Message": "penstock.message",
     "Pipeline": "penstock.store",
+    "Publication": "penstock.faces.engine",
     "Reader": "penstock.consume.reader",
+    "Payloads": "penstock.payload_options",
     "Receipt": "penstock.message",
+    "Reference": "penstock.references",
     "Receipts": "penstock.message",
     "Retry": "penstock.consume.policy",
     "Scan": "penstock.topic.scan",
     "Session": "penstock.faces.sessions",
     "Sessions": "penstock.faces.sessions",
     "Store": "penstock.store",
+    "Stream": "penstock.faces.stream",
+    "StreamMessage": "penstock.faces.streammessage",
     "Summary": "penstock.consume.desk",
     "Topic": "penstock.store",
     "Transaction": "penstock.store",

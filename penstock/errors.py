@@ -36,6 +36,7 @@
     │  ├─ UnknownFormat
     │  ├─ Undecodable        one message's value; the others can be read
     │  │  └─ UnknownCodec
+    │  ├─ BodyMissing        one message's body; the others can be read
     │  └─ NotDurable
     ├─ PipelineFailed        look at the cause, mend it, run it again
     └─ Closed                open a new one
@@ -250,11 +251,12 @@ class Corrupt(DataError):
         partition: int | None = None,
         first: int | None = None,
         stop: int | None = None,
+        hint: str = 'on_gap="skip" reads what lies behind it',
     ) -> None:
         span = f", offsets {first} to {stop - 1}" if first is not None and stop is not None else ""
         super().__init__(
             f"{what} in {os.fspath(path)} at byte {byte}{span}",
-            hint='on_gap="skip" reads what lies behind it',
+            hint=hint,
         )
         self.path = os.fspath(path)
         self.byte = byte
@@ -289,6 +291,21 @@ class UnknownCodec(Undecodable):
     ) -> None:
         super().__init__(message, topic=topic, partition=partition, offset=offset, hint=hint)
         self.codec = codec
+
+
+class BodyMissing(DataError):
+    """A body that lies outside the log is not where it should be; `name` is its name, `place` where it was.
+
+    Of a message: its other fields can be read, and the messages around it are as they are.
+    """
+
+    def __init__(self, name: str, place: str, *, message: str = "", hint: str = "") -> None:
+        super().__init__(
+            f"{message}body {name!r} is not in {place}",
+            hint=hint or "it was deleted by another hand, or the place is not the one it was written to",
+        )
+        self.name = name
+        self.place = place
 
 
 class NotDurable(DataError):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from penstock.checksum import crc32
 from penstock.errors import MessageTooLarge
 from penstock.headers import Headers
-from penstock.log import columns, compression
+from penstock.log import columns, compression, lone
 from penstock.log.columns import Buffer, Lengths, padded
 from penstock.log.frame import (
     CODECS,
@@ -145,6 +145,12 @@ def encode(
     `producer` is one for all, with a seqno each; `producers` (of a repacked frame) differ. `lengths` are
     those of values and keys, where the caller has them and none is None.
     """
+    besides = (timestamps, written, producer, producers, codecs)
+    if len(values) == 1 and headers is not None and besides.count(None) == len(besides):
+        parts = lone.parts(values[0], None if keys is None else keys[0], headers[0])
+        if parts is not None:
+            flags = KEYS | HEADERS
+            return Draft(parts, count=1, flags=flags, created=created, codec=codec, compress=compress)
     flags = 0
     fixed: list[bytes] = []
     strings: list[Sequence[bytes]] = []

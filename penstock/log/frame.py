@@ -30,7 +30,7 @@ from penstock import codecs
 from penstock.checksum import crc32
 from penstock.errors import UnknownFormat
 from penstock.headers import NO_HEADERS, Headers
-from penstock.log import columns, compression
+from penstock.log import columns, compression, lone
 from penstock.log.columns import Buffer, round_up
 from penstock.options import FRAME_BYTES_MAX
 
@@ -237,7 +237,12 @@ class Frame:
         """The one message at `place`."""
         head = self.head
         if head.flags & ~KEYS or head.codec != RAW:
-            return self.messages(topic, partition, place, place + 1)[0]
+            is_lone = head.flags == KEYS | HEADERS and head.count == 1 and head.codec == RAW
+            found = lone.fields(self.body) if is_lone else None
+            if found is None:
+                return self.messages(topic, partition, place, place + 1)[0]
+            message = _message or _message_class()
+            return message(topic, partition, head.base, *found[:2], head.created, head.written_at, found[2])
         at, body = self.layout, self.body
         first, stop = _PAIR.unpack_from(body, at.value_offsets + 4 * place)
         value = bytes(body[at.values + first : at.values + stop])

@@ -34,20 +34,24 @@ from penstock.errors import (
 )
 from penstock.faces.events import Events
 from penstock.faces.sessions import Sessions
+from penstock.faces.stream import Stream
 from penstock.files import Files, refuse_network_file_system
 from penstock.locks import FORKED, forget_in_child
 from penstock.options import Duration, Place, TopicOptions, identifier, topic_changes, topic_name
 from penstock.state.consumers import Consumers
 from penstock.state.database import Database, refuse_read_only, refuse_stranger
 from penstock.state.pipelines import Pipelines
+from penstock.state.streams import Streams
 from penstock.state.topics import TopicRecord, Topics
 from penstock.state.transactions import Transactions
 from penstock.store import pipelines
+from penstock.store.dropping import DroppedBodies
 from penstock.store.events import OPTIONS as EVENT_OPTIONS
 from penstock.store.events import open_events
 from penstock.store.folders import TopicFolders
 from penstock.store.ownership import Ownership
 from penstock.store.pipelines import Pipeline
+from penstock.store.streams import StreamEngine, open_elsewhere, open_stream
 from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
 from penstock.topic.delayed import Delayed
@@ -133,7 +137,9 @@ class Store:
         self._consumers = Consumers(self._database)
         self._transactions = Transactions(self._database)
         self._pipelines = Pipelines(self._database)
+        self._streams = Streams(self._database)
         self._folders = TopicFolders(os.path.join(path, "topics"), files)
+        self._dropped_bodies = DroppedBodies(path, lambda: self.id, files)
         self._sessions: Sessions | None = None
         self._delayed = Delayed(
             os.path.join(path, DELAY, PUBLISH),
@@ -148,6 +154,7 @@ class Store:
         if not read_only:
             self._finish_transactions()
             self._delayed.look()
+            self._dropped_bodies.resume(self._is_gone)
 
     @property
     def id(self) -> str:
@@ -223,6 +230,7 @@ class Store:
         record = self._records.find(topic_name(name))
         partitions = self._open(record)
         folder = self._folders.path(name)
+        self._dropped_bodies.note(partitions)
         partitions.publish_dropped(
             lambda: self._records.drop(record.id, after=lambda: self._folders.put_away(folder))
         )
@@ -231,6 +239,7 @@ class Store:
         partitions.close("the topic was dropped")
         self._folders.remove_put_away()
         forget_topic(partitions)
+        self._dropped_bodies.delete(record.id)
 
     def transaction(self, *, name: str | None = None) -> Transaction:
         """Begin a transaction: what is written and committed in it becomes true together, or not at all.
@@ -252,6 +261,24 @@ class Store:
             topic_name(topic), self.topic,
             lambda name: self.create_topic(name, exists_ok=True, **EVENT_OPTIONS), self.transaction,
         )  # fmt: skip
+
+    def stream(
+        self, name: str, *, engine: StreamEngine | None = None, bodies: str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> Stream:  # fmt: skip
+        """A subject stream: messages under subjects in one global sequence, read by durable consumers.
+
+        Its topic is made at first use, with one partition and `index="key"`, and keeps messages for a week
+        unless `options` (those of `create_topic`, such as `sync="os"` or `retention=None`) say otherwise.
+        `bodies` is where bodies lie that others stored and `publish_message` only named: a folder, or
+        s3://bucket/prefix. With an `engine` the stream is kept there instead (docs/streams.md).
+        """
+        self._require_open()
+        topic_name(name)
+        if engine is not None:
+            return open_elsewhere(name, engine, options, bodies, self.path)
+        create = None if self.read_only else self.create_topic
+        return open_stream(name, options, self.topic, create, self._streams, bodies)
 
     @property
     def sessions(self) -> Sessions:
@@ -422,6 +449,13 @@ class Store:
             except TopicReplaced:
                 continue  # dropped at this moment
 
+    def _is_gone(self, topic_id: int) -> bool:
+        try:
+            self._records.by_id(topic_id)
+        except TopicReplaced:
+            return True
+        return False
+
     def _several(self, topics: str | Topic | Sequence[str | Topic]) -> list[Topic]:
         """Topics by name or as they are; each once, and of this store."""
         if isinstance(topics, (str, Topic)):
@@ -501,11 +535,10 @@ _OWN_NAMES = {"state.lock", "state.db-wal", "state.db-shm", "owner"}
 
 
 def _refuse_other_options(name: str, there: TopicOptions, wanted: dict[str, Any]) -> None:
-    present = there.as_dict()
     differing = [
-        f"{field}={present[field]!r} there, {value!r} asked"
+        f"{field}={getattr(there, field)!r} there, {value!r} asked"
         for field, value in wanted.items()
-        if present[field] != value
+        if getattr(there, field) != value
     ]
     if differing:
         raise InvalidOption(
