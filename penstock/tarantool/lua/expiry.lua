@@ -1,0 +1,96 @@
+-- Expiry: messages go by age, all alike or by subject. None of it looks at a message that stays, but for the
+-- first of each subject.
+
+local BATCH = 1000
+
+local function remove(found, is_noted)
+    for _, each in ipairs(found) do
+        messages():delete(each[1])
+        if is_noted then deleted():replace({each[1], each[4], each[3]}) end
+    end
+end
+
+local function expired(cutoff, limit)
+    local found = {}
+    for _, each in messages().index.create_at:pairs(nil, {iterator = 'ALL'}) do
+        if each[5] > cutoff or #found == limit then break end
+        table.insert(found, each)
+    end
+    return found
+end
+
+local function expired_of(subject, cutoff, limit)
+    local found = of_subject(subject, 0, limit)
+    for i = #found, 1, -1 do
+        if found[i][5] <= cutoff then break end
+        found[i] = nil
+    end
+    return found
+end
+
+-- As the seed has it: what went is returned, and whoever asked removes the bodies.
+function streams.delete_old(ttl_seconds)
+    local cutoff, gone = now() - number('ttl_seconds', ttl_seconds), {}
+    while true do
+        local found = expired(cutoff, BATCH)
+        if #found == 0 then return #gone, gone end
+        atomically(remove, found, false)
+        for _, each in ipairs(found) do
+            table.insert(gone, {sequence = each[1], subject = each[4], object_name = each[3]})
+        end
+    end
+end
+
+local function given(found)
+    local gone = {}
+    for i, each in ipairs(found) do gone[i] = {each[1], each[4], each[3]} end
+    return gone
+end
+
+-- Delete at most `limit` messages made at `cutoff` or before, and note them until `forget` says that their
+-- bodies are gone too. With a subject, only its messages.
+function streams.expire(cutoff, limit, subject)
+    limit = at_most(limit or BATCH)
+    local found = subject == nil and expired(cutoff, limit) or nil
+    if found == nil then found = expired_of(text('subject', subject), cutoff, limit) end
+    atomically(remove, found, true)
+    return given(found)
+end
+
+-- What was deleted and may still have a body.
+function streams.leftovers(limit) return deleted():select({}, {limit = at_most(limit or BATCH)}) end
+
+function streams.forget(sequences)
+    atomically(function() for _, sequence in ipairs(sequences) do deleted():delete(sequence) end end)
+    return true
+end
+
+-- A setting is any value under a name; nil when there is none.
+function streams.setting(name)
+    local found = kept():get('setting ' .. text('name', name))
+    return found ~= nil and found[2] or nil
+end
+
+function streams.set(name, value)
+    if value == nil then
+        kept():delete('setting ' .. text('name', name))
+    else
+        kept():replace({'setting ' .. text('name', name), value})
+    end
+    return true
+end
+
+-- The first to ask gives the stream its name; everybody else is told that name.
+function streams.bind(name)
+    local found = kept():get('stream')
+    if found == nil then found = kept():insert({'stream', text('name', name)}) end
+    return found[2]
+end
+
+function streams.about()
+    return setmetatable({
+        version = streams.version, wal_mode = box.cfg.wal_mode, read_only = box.info.ro,
+        tarantool = box.info.version, messages = messages():len(), consumers = consumers():len(),
+        sequence = (last_sequence()),
+    }, {__serialize = 'map'})
+end
