@@ -19,12 +19,14 @@ SEED_FUNCTIONS = (
 )  # fmt: skip
 #: Those that are ours; they are called `penstock.publish` and so on.
 OWN_FUNCTIONS = (
-    "about", "ack", "bind", "by_subject", "by_subjects", "consumers", "count", "count_after", "count_consumers",
-    "drop_consumer", "everything", "expire", "forget", "get", "latest", "latest_of_all", "leftovers", "move",
-    "of_subject", "position", "publish", "publish_many", "set", "setting", "subjects", "wait",
+    "about", "advance", "bind", "consumers", "consumers_of", "count", "drop_consumer", "expire", "forget", "get",
+    "last", "latest", "leftovers", "move", "position", "publish", "publish_many", "rows", "set", "setting",
+    "subjects", "wait",
 )  # fmt: skip
 
-_FUNCTIONS_TEXT = ("load.lua", "messages.lua", "consumers.lua", "expiry.lua", "seed.lua", "loaded.lua")
+_FUNCTIONS_TEXT = (
+    "load.lua", "messages.lua", "subjects.lua", "consumers.lua", "expiry.lua", "seed.lua", "loaded.lua",
+)  # fmt: skip
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,40}|")
 
 

@@ -12,19 +12,13 @@ function streams.position(durable_name, subject)
     return found ~= nil and found[3] or 0
 end
 
--- Move forward only, and not beyond the newest message: {true, position}, or {false, position, highest}.
-local function move_forward(durable_name, subject, sequence)
-    local position, highest = streams.position(durable_name, subject), (last_sequence())
-    if sequence < position or sequence > highest then return {false, position, highest} end
-    if sequence > position then streams.move(durable_name, subject, sequence) end
-    return {true, sequence}
+-- Forward only, in one step: no fiber runs between the look and the move.
+function streams.advance(durable_name, subject, sequence)
+    if number('sequence', sequence) <= streams.position(durable_name, subject) then return false end
+    return streams.move(durable_name, subject, sequence)
 end
 
-function streams.ack(durable_name, subject, sequence)
-    return atomically(move_forward, durable_name, subject, number('sequence', sequence))
-end
-
-function streams.of_subject(subject)
+function streams.consumers_of(subject)
     return consumers().index.subject:select({text('subject', subject)})
 end
 
@@ -34,8 +28,11 @@ function streams.consumers(after, limit)
     return consumers().index.primary:select(after, options)
 end
 
-function streams.count_consumers() return consumers():len() end
-
+-- Drop a durable name's position in a subject, or in all; how many there were.
 function streams.drop_consumer(durable_name, subject)
-    return consumers():delete({text('durable_name', durable_name), text('subject', subject)}) ~= nil
+    local key = {text('durable_name', durable_name)}
+    if subject ~= nil then key[2] = text('subject', subject) end
+    local found = consumers().index.primary:select(key)
+    atomically(function() for _, each in ipairs(found) do consumers():delete({each[1], each[2]}) end end)
+    return #found
 end

@@ -19,18 +19,30 @@ local function expired(cutoff, limit)
     return found
 end
 
-local function expired_of(subject, cutoff, limit)
-    local found = of_subject(subject, 0, limit)
-    for i = #found, 1, -1 do
-        if found[i][5] <= cutoff then break end
-        found[i] = nil
+-- `lives` is {{asked, is_prefix, seconds}, …}; the first that takes a subject says how long its messages live.
+local function life_of(subject, lives)
+    for _, life in ipairs(lives) do
+        if life[1] == subject or life[2] and subject:sub(1, #life[1]) == life[1] then return life[3] end
+    end
+end
+
+local function expired_by_subject(lives, time, limit)
+    local found = {}
+    local one = #lives == 1 and lives[1] or {'', true}
+    for subject in each_subject(one[1], one[2]) do
+        local life = life_of(subject, lives)
+        for _, each in ipairs(life ~= nil and of_subject(subject, 0, limit - #found) or {}) do
+            if each[5] > time - life then break end
+            table.insert(found, each)
+        end
+        if #found == limit then break end
     end
     return found
 end
 
 -- As the seed has it: what went is returned, and whoever asked removes the bodies.
 function streams.delete_old(ttl_seconds)
-    local cutoff, gone = now() - number('ttl_seconds', ttl_seconds), {}
+    local cutoff, gone = fiber.time() - number('ttl_seconds', ttl_seconds), {}
     while true do
         local found = expired(cutoff, BATCH)
         if #found == 0 then return #gone, gone end
@@ -41,20 +53,17 @@ function streams.delete_old(ttl_seconds)
     end
 end
 
-local function given(found)
+-- Delete at most `limit` messages that are as old as their life or older, and note them until `forget` says that
+-- their bodies are gone too. {{sequence, subject, object_name}, …}; empty when nothing is left to delete.
+function streams.expire(lives, limit, time)
+    limit, time = at_most(limit or BATCH), time or fiber.time()
+    local is_all = #lives == 1 and lives[1][2] and lives[1][1] == ''
+    local found = is_all and expired(time - lives[1][3], limit) or nil
+    if found == nil then found = expired_by_subject(lives, time, limit) end
+    atomically(remove, found, true)
     local gone = {}
     for i, each in ipairs(found) do gone[i] = {each[1], each[4], each[3]} end
     return gone
-end
-
--- Delete at most `limit` messages made at `cutoff` or before, and note them until `forget` says that their
--- bodies are gone too. With a subject, only its messages.
-function streams.expire(cutoff, limit, subject)
-    limit = at_most(limit or BATCH)
-    local found = subject == nil and expired(cutoff, limit) or nil
-    if found == nil then found = expired_of(text('subject', subject), cutoff, limit) end
-    atomically(remove, found, true)
-    return given(found)
 end
 
 -- What was deleted and may still have a body.

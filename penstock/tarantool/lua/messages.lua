@@ -1,8 +1,7 @@
--- Messages: stored, found, counted, waited for. `prefix` and `streams` come from load.lua.
+-- Messages: stored, found, waited for. `prefix` and `streams` come from load.lua.
 
 local fiber = require('fiber')
 local SELECT_MOST = 4294967295
-local COUNT_PAUSE = 4096
 
 local function messages() return box.space[prefix .. 'message'] end
 local function consumers() return box.space[prefix .. 'consumers'] end
@@ -115,10 +114,9 @@ function streams.get(sequence)
     return found
 end
 
+-- Rows in the order of their sequences, as they may be shown.
 local function shown(found)
-    local top = 0
-    for _, each in ipairs(found) do if each[1] > top then top = each[1] end end
-    confirm(top)
+    if #found > 0 then confirm(found[#found][1]) end
     return found
 end
 
@@ -140,66 +138,20 @@ function streams.by_subject(subject, start, limit)
     return shown(of_subject(subject, number('start_sequence', start or 0), limit))
 end
 
--- All subjects together, by sequence.
-function streams.everything(start, limit)
-    limit = at_most(limit)
-    if limit == 0 then return {} end
-    return shown(messages().index.primary:select({start or 0}, {iterator = 'GE', limit = limit}))
-end
-
--- Some subjects together, by sequence.
-function streams.by_subjects(subjects, start, limit)
-    limit = at_most(limit)
-    local found = {}
-    for _, subject in ipairs(subjects) do
-        for _, each in ipairs(of_subject(subject, start or 0, limit)) do table.insert(found, each) end
-    end
-    table.sort(found, function(a, b) return a[1] < b[1] end)
-    for i = #found, limit + 1, -1 do found[i] = nil end
-    return shown(found)
-end
-
-function streams.latest(subject)
-    local found = messages().index.subject_sequence:select({text('subject', subject)}, {iterator = 'REQ', limit = 1})
-    if found[1] == nil then return 0 end
-    confirm(found[1][1])
-    return found[1][1]
+function streams.newest(subject)
+    local index = messages().index.subject_sequence
+    local found = index:select({text('subject', subject)}, {iterator = 'REQ', limit = 1})[1]
+    if found == nil then return 0 end
+    confirm(found[1])
+    return found[1]
 end
 
 -- The highest sequence ever given, whether its message is still there or not.
-function streams.latest_of_all()
+function streams.last()
     local last = last_sequence()
     confirm(last)
     return last
 end
-
--- Subjects that have messages, from the one behind `after` on; one step through the index for each.
-function streams.subjects(after, limit)
-    local found, index = {}, messages().index.subject
-    limit = at_most(limit)
-    local place = after or ''
-    while #found < limit do
-        local following = index:select({place}, {iterator = 'GT', limit = 1})[1]
-        if following == nil then break end
-        place = following[4]
-        table.insert(found, place)
-    end
-    return found
-end
-
--- How many messages a subject has above a sequence. Others get their turn while it counts.
-function streams.count_after(subject, sequence)
-    local count = 0
-    local index = messages().index.subject_sequence
-    for _, each in index:pairs({text('subject', subject), sequence or 0}, {iterator = 'GT'}) do
-        if each[4] ~= subject then break end
-        count = count + 1
-        if count % COUNT_PAUSE == 0 and not box.is_in_txn() then fiber.yield() end
-    end
-    return count
-end
-
-function streams.count() return messages():len() end
 
 -- Wait until there is a sequence above `after`; the highest there is then, or when the time is over.
 function streams.wait(after, timeout)

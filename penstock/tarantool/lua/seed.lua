@@ -6,10 +6,10 @@ end
 
 streams.get_message_by_sequence = streams.get
 streams.get_messages_by_subject = streams.by_subject
-streams.get_latest_sequence_for_subject = streams.latest
+streams.get_latest_sequence_for_subject = streams.newest
 streams.update_consumer_position = streams.move
 streams.get_consumer_position = streams.position
-streams.get_consumers_by_subject = streams.of_subject
+streams.get_consumers_by_subject = streams.consumers_of
 streams.delete_old_messages = streams.delete_old
 
 function streams.get_message_by_sequence_decoded(sequence)
@@ -17,18 +17,18 @@ function streams.get_message_by_sequence_decoded(sequence)
     return found ~= nil and found:tomap({names_only = true}) or nil
 end
 
-function streams.get_subject_message_count(subject) return streams.count_after(subject, 0) end
+function streams.get_subject_message_count(subject) return streams.count(text('subject', subject), false, 0) end
 
 -- Messages that are there, not a difference of two numbers.
 function streams.get_new_messages_count(subject, durable_name, since)
     if since == nil then since = durable_name ~= nil and streams.position(durable_name, subject) or 0 end
-    return streams.count_after(subject, since)
+    return streams.count(text('subject', subject), false, since)
 end
 
 function streams.check_new_messages(subject, durable_name)
     local position = streams.position(durable_name, subject)
-    local count = streams.count_after(subject, position)
+    local count = streams.count(subject, false, position)
     return {
-        has_new = count > 0, latest_sequence = streams.latest(subject), consumer_position = position, new_count = count,
+        has_new = count > 0, latest_sequence = streams.newest(subject), consumer_position = position, new_count = count,
     }
 end
