@@ -91,6 +91,8 @@ class TopicOptions:
     compress: str | None = None
     #: "key" lets messages be read by their key or its beginning; None saves the space that takes.
     index: str | None = None
+    #: Messages of some keys live shorter than `retention_s`: (pattern, seconds), as in `penstock.lifetimes`.
+    key_retention: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         whole("partitions", self.partitions, 1, PARTITIONS_MAX)
@@ -107,6 +109,19 @@ class TopicOptions:
             one_of("compress", self.compress, ("zstd",))
         if self.index is not None:
             one_of("index", self.index, ("key",))
+        object.__setattr__(self, "key_retention", tuple((text, age) for text, age in self.key_retention))
+        self._check_key_retention()
+
+    def _check_key_retention(self) -> None:
+        if self.key_retention and self.index != "key":
+            raise InvalidOption('key_retention needs index="key"', hint="give the topic one, or no lifetimes")
+        kept = self.retention_s
+        for text, age in self.key_retention:
+            if kept is not None and age > kept:
+                raise InvalidOption(
+                    f"key_retention[{text[:60]!r}], {age:g} s, is longer than retention, {kept:g} s",
+                    hint='raise retention, and give the other keys the pattern "*"',
+                )
 
     @property
     def retention_ns(self) -> int | None:
@@ -148,10 +163,18 @@ def topic_changes(spoken: Mapping[str, Any]) -> dict[str, Any]:
             value = None if value is None else size(name, value)
         elif field == "codecs":
             value = codec_list(value)
+        elif field == "key_retention":
+            value = _key_retention(value)
         elif field == "compress" and value == "zstd":
             codecs.encoder(codecs.ZSTD)  # a missing library is said now, not with the first message
         changes[field] = value
     return changes
+
+
+def _key_retention(given: object) -> tuple[tuple[str, float], ...]:
+    from penstock.lifetimes import rules_of  # it stands on keys, which stand on what is here
+
+    return rules_of(given)
 
 
 def codec_list(given: object) -> tuple[str, ...]:

@@ -262,6 +262,22 @@ class Topic(Generic[V]):
         """Remove what retention lets go, now, and report it."""
         return await self._threads.run(self._topic.vacuum)
 
+    async def delete_before(self, place: Place) -> Batch[V]:
+        """Remove everything before a place ("7d" ago, an offset), for good, and return what was removed.
+
+        What important consumers have not committed stays. All of it is held in memory; what lifetimes
+        (`key_retention`) had ended already is among it.
+        """
+        return await self._threads.run(self._topic.delete_before, place)
+
+    async def expired(self, *, since: int | datetime | None = None) -> Batch[V]:
+        """Messages whose lifetime (`key_retention`) is over, as far as they still lie in the log.
+
+        No other read gives them. With `since`, only those whose lifetime ended after that moment: so who
+        cleans up after them gets each once.
+        """
+        return await self._threads.run(self._topic.expired, since=since)
+
     def __repr__(self) -> str:
         return repr(self._topic)
 

@@ -24,6 +24,7 @@ from penstock.log import index, keyindex
 from penstock.log.folder import KEY_INDEX
 from penstock.log.keyfold import FoldedKeys
 from penstock.log.keyindex import Hole, Places, Sieve, StoredKeys
+from penstock.log.living import Floors, Living
 from penstock.log.rows import MessageRows
 from penstock.log.segment import read_head
 from penstock.log.view import Bounds, View
@@ -42,8 +43,17 @@ class _MissingKeys(NamedTuple):
     def is_sound(self) -> bool:
         return True
 
-    def found(self, match: Match) -> tuple[Places, ...]:
+    def found(self, match: Match) -> tuple[tuple[bytes, Places], ...]:
         return ()
+
+
+class _Span(NamedTuple):
+    """Offsets from `first` up to `stop`, so many of them at most, without those that are over."""
+
+    first: int
+    stop: int
+    limit: int
+    floors: Floors
 
 
 _Table = StoredKeys | FoldedKeys | _MissingKeys
@@ -52,8 +62,9 @@ _Table = StoredKeys | FoldedKeys | _MissingKeys
 class Keyed:
     """The keys of one partition, as one process sees them; shared by threads."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, living: Living) -> None:
         self._view = view
+        self._living = living
         self._mutex = threading.Lock()
         self._active = FoldedKeys(view, 0)
         #: What is known of sealed segments, in their order; replaced, never changed.
@@ -72,10 +83,11 @@ class Keyed:
 
     def ascending(self, match: Match, first: int, stop: int, limit: int) -> Iterator[list[int]]:
         """The same, segment by segment, each looked at when it is asked for."""
+        floors = self._living.floors()
         for table in self._tables(match, first, stop, newest=False):
             hole = next((hole for hole in table.holes if hole.first < stop and first < hole.stop), None)
             reach = stop if hole is None else hole.first
-            found = _chosen(table, match, first, reach, limit, newest=False)
+            found = _chosen(table, match, _Span(first, reach, limit, floors), newest=False)
             limit -= len(found)
             yield found
             if limit <= 0:
@@ -89,10 +101,12 @@ class Keyed:
         Raises as `oldest` does.
         """
         found: list[int] = []
+        floors = self._living.floors()
         for table in self._tables(match, first, stop, newest=True):
             holes = [hole for hole in table.holes if hole.first < stop and first < hole.stop]
             since = first if not holes else holes[-1].stop
-            found = _chosen(table, match, since, stop, limit - len(found), newest=True) + found
+            span = _Span(since, stop, limit - len(found), floors)
+            found = _chosen(table, match, span, newest=True) + found
             if len(found) >= limit:
                 break
             if holes:
@@ -216,13 +230,13 @@ def store_keys(view: View, base: int, following: int) -> bool:
     return True
 
 
-def _chosen(table: _Table, match: Match, first: int, stop: int, limit: int, *, newest: bool) -> list[int]:
-    """The first or last `limit` offsets from `first` up to `stop` of what a table finds, ascending."""
-    base = table.base
+def _chosen(table: _Table, match: Match, span: _Span, *, newest: bool) -> list[int]:
+    """The first or last of what a table finds within a span, ascending."""
+    base, limit = table.base, span.limit
     parts = []
-    for places in table.found(match):
-        begin = bisect_left(places, first - base)
-        end = bisect_left(places, stop - base, begin)
+    for key, places in table.found(match):
+        begin = bisect_left(places, max(span.first, span.floors.of(key)) - base)
+        end = bisect_left(places, span.stop - base, begin)
         parts.append(
             places[max(begin, end - limit) : end] if newest else places[begin : min(end, begin + limit)]
         )

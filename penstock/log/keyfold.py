@@ -55,17 +55,17 @@ class FoldedKeys:
                     pass
         return self
 
-    def found(self, match: Match) -> Iterator[Places]:
-        """The places of each key that is wanted."""
+    def found(self, match: Match) -> Iterator[tuple[bytes, Places]]:
+        """Each key that is wanted, with its places."""
         for key in match.keys:
             if key in self._places:
-                yield self._places[key]
+                yield key, self._places[key]
         for prefix in match.prefixes:
             keys = self._in_order()
             for number in range(bisect_left(keys, prefix), len(keys)):
                 if not keys[number].startswith(prefix):
                     break
-                yield self._places[keys[number]]
+                yield keys[number], self._places[keys[number]]
 
     def _in_order(self) -> Sequence[bytes]:
         """All keys by their bytes; replaced when there are more, never changed."""

@@ -164,18 +164,19 @@ class StoredKeys:
             self._rest = None
         return self._rest is None
 
-    def found(self, match: Match) -> Iterator[Places]:
-        """The places of each key that is wanted."""
+    def found(self, match: Match) -> Iterator[tuple[bytes, Places]]:
+        """Each key that is wanted, with its places."""
         numbers = range(len(self._keys) - 1)
         for key in match.keys:
             number = bisect_left(numbers, key, key=self._key)
             if number in numbers and self._key(number) == key:
-                yield self._places[self._bounds[number] : self._bounds[number + 1]]
+                yield key, self._places[self._bounds[number] : self._bounds[number + 1]]
         for prefix in match.prefixes:
             for number in numbers[bisect_left(numbers, prefix, key=self._key) :]:
-                if not self._key(number).startswith(prefix):
+                key = self._key(number)
+                if not key.startswith(prefix):
                     break
-                yield self._places[self._bounds[number] : self._bounds[number + 1]]
+                yield key, self._places[self._bounds[number] : self._bounds[number + 1]]
 
     def _key(self, number: int) -> bytes:
         return bytes(self._texts[self._keys[number] : self._keys[number + 1]])

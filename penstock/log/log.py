@@ -5,6 +5,7 @@ Log        what the layers above use
 ├─ Syncer      group commit                  (sync.py)
 ├─ View        bounds and open segments      (view.py)
 │  ├─ Cursor   reading forward               (cursor.py)
+│  ├─ Living   what lifetimes have left      (living.py)
 │  └─ Keyed    reading by key                (keyed.py)
 └─ trim, tidy  vacuum, indexes, repacking    (trim.py, here)
 """
@@ -24,6 +25,7 @@ from penstock.log.append import Appended, Appender
 from penstock.log.cursor import Cursor
 from penstock.log.encode import Draft
 from penstock.log.folder import Folder
+from penstock.log.living import Living, LivingCursor
 from penstock.log.producers import Claim, Fenced, Pair, Producers, tidy_checkpoints
 from penstock.log.segment import read_head
 from penstock.log.staged import Ledger, NoLedger
@@ -54,6 +56,7 @@ class Log:
         committed: Callable[[], int] = lambda: 0,
         require_topic: Callable[[], object] = refuse_dropped,
         ledger: Ledger | None = None,
+        current_options: Callable[[], TopicOptions] | None = None,
         read_only: bool = False,
     ) -> None:
         self.partition = partition
@@ -71,8 +74,10 @@ class Log:
         self._appender = Appender(self.folder, options, committed, require_topic, ledger or NoLedger())
         self._syncer = Syncer(self.folder)
         self.view = View(self.folder, options, topic, None if read_only else self._recover_if_needed)
+        #: What the lifetimes of keys have left.
+        self.living = Living(self.view, current_options or (lambda: self.options), self.offset_at)
         #: Messages by their key.
-        self.keyed = keyed.Keyed(self.view)
+        self.keyed = keyed.Keyed(self.view, self.living)
 
     @property
     def options(self) -> TopicOptions:
@@ -81,6 +86,7 @@ class Log:
     @options.setter
     def options(self, options: TopicOptions) -> None:
         self._appender.options = options
+        self.living.use(options)
 
     # Writing.
 
@@ -154,8 +160,11 @@ class Log:
         return self.view.bounds()
 
     def cursor(self, offset: int, *, far: bool = False) -> Cursor:
-        """A place to read from; `far` says that much will be read, over several segments."""
-        return Cursor(self.view, offset, far=far)
+        """A place to read from; `far` says that much will be read, over several segments.
+
+        It passes over what the lifetimes of keys have ended.
+        """
+        return LivingCursor(self.view, offset, self.living, far=far)
 
     def resolve(self, spot: Spot) -> int:
         """The offset that a place means now; beyond the end and before the start are left to the reader."""
@@ -170,18 +179,24 @@ class Log:
             return self.offset_at(spot.value)
         return spot.value
 
-    def offset_at(self, written_at: int) -> int:
-        """The first offset written at or after that time; the end when there is none."""
+    def offset_at(self, written_at: int, above: int = 0) -> int:
+        """The first offset written at or after that time; the end when there is none.
+
+        It is not below `above`, from where on it is looked for.
+        """
         while True:
             bounds = self.bounds()
             try:
-                return self._offset_at(written_at, bounds)
+                return max(self._offset_at(written_at, bounds, above), above)
             except FileNotFoundError:  # vacuumed or repacked meanwhile
                 if bounds.segment not in self.view.segments():
                     self.view.refuse_missing(bounds.segment, bounds, bounds.start)
 
-    def _offset_at(self, written_at: int, bounds: Bounds) -> int:
-        bases = [base for base in self.view.segments() if base <= bounds.segment]
+    def _offset_at(self, written_at: int, bounds: Bounds, above: int) -> int:
+        if above > bounds.start:
+            bases = self.view.segments_from(above, bounds)
+        else:
+            bases = [base for base in self.view.segments() if base <= bounds.segment]
         for number, base in enumerate(bases):
             following = bases[number + 1] if number + 1 < len(bases) else None
             if following is not None and self._began(base) <= self._began(following) < written_at:

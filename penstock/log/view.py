@@ -6,7 +6,7 @@ still being written.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
@@ -102,6 +102,12 @@ class View:
             self._bases = self.folder.segments()
             at = bisect_right(self._bases, base)
         return self._bases[at] if at < len(self._bases) else None
+
+    def segments_from(self, offset: int, bounds: Bounds) -> list[int]:
+        """The segment in which `offset` lies and those behind it, as far as one may read."""
+        first = self.segment_of(offset, bounds)
+        bases = self._bases
+        return bases[bisect_left(bases, first) : bisect_right(bases, bounds.segment)]
 
     def segments(self) -> list[int]:
         self._bases = self.folder.segments()

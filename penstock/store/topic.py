@@ -30,6 +30,7 @@ from penstock.options import (
     Sync,
     TopicOptions,
     identifier,
+    nanoseconds,
     one_of,
     seconds,
     size,
@@ -40,7 +41,7 @@ from penstock.options import (
 from penstock.state.database import refuse_read_only
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
-from penstock.topic import outgoing
+from penstock.topic import deleting, outgoing
 from penstock.topic.delayed import due_at, postpone
 from penstock.topic.keyed import latest, require_index, rows_between, wanted
 from penstock.topic.outgoing import Value
@@ -237,7 +238,7 @@ class Topic(Generic[V]):
     def get(self, offset: int, *, partition: int = 0) -> Message[V]:
         """The one message at `offset`; raises `OutOfRange` when it is not there (any more, or yet)."""
         log = self._partitions.log(partition)
-        message = log.view.message(offset) if type(offset) is int else None
+        message = log.living.message(offset) if type(offset) is int else None
         if message is None:
             raise self._nothing_at(partition, offset)
         return message if self._decode is None else typed(message, self._decode)  # type: ignore[return-value]
@@ -377,6 +378,26 @@ class Topic(Generic[V]):
         self._require_writable()
         self._partitions.refresh()
         return vacuum(self._partitions)
+
+    def delete_before(self, place: Place) -> Batch[V]:
+        """Remove everything before a place ("7d" ago, an offset), for good, and return what was removed.
+
+        What important consumers have not committed stays. All of it is held in memory; what lifetimes
+        (`key_retention`) had ended already is among it.
+        """
+        self._require_writable()
+        self._partitions.refresh()
+        return Batch(self.name, deleting.delete_before(self._partitions, place), self._decode)
+
+    def expired(self, *, since: int | datetime | None = None) -> Batch[V]:
+        """Messages whose lifetime (`key_retention`) is over, as far as they still lie in the log.
+
+        No other read gives them. With `since`, only those whose lifetime ended after that moment: so who
+        cleans up after them gets each once.
+        """
+        moment = None if since is None else nanoseconds("since", since)
+        self._partitions.refresh()
+        return Batch(self.name, deleting.expired(self._partitions, moment), self._decode)
 
     def __repr__(self) -> str:
         return f"<Topic {self.name}: {len(self._partitions)} partitions>"

@@ -400,6 +400,7 @@ class Partitions:
             committed=lambda: self.consumers.highest(record.id, partition),
             require_topic=lambda: self.topics.by_id(record.id),
             ledger=self.transactions.ledger(record.id, partition),
+            current_options=lambda: self.topics.by_id(record.id).options,
             read_only=self.read_only,
         )
 

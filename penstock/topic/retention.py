@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.clock import NANOSECONDS
+from penstock.errors import Corrupt, OffsetTrimmed
 from penstock.log.folder import file_bytes
 from penstock.log.log import Log
+from penstock.options import MIB
 from penstock.topic.partitions import Partitions
 from penstock.topic.staging import remove_abandoned
 
 logger = logging.getLogger("penstock.retention")
+
+_LOOK_MESSAGES = 4096
 
 
 class Hold(NamedTuple):
@@ -75,9 +79,14 @@ def vacuum_partition(partitions: Partitions, number: int) -> Vacuumed | None:
 
 
 def _vacuum(partitions: Partitions, log: Log) -> Vacuumed:
-    bounds = log.bounds()
     now = partitions.clock.now_ns()
-    wanted = max(bounds.start, _wanted(partitions, log, now))
+    return trim_to(partitions, log, _wanted(partitions, log, now), now)
+
+
+def trim_to(partitions: Partitions, log: Log, wanted: int, now: int) -> Vacuumed:
+    """Remove what lies before an offset, as far as consumers let it go; by whoever does the housekeeping."""
+    bounds = log.bounds()
+    wanted = max(bounds.start, wanted)
     start, held_by = held_back(wanted, _holds(partitions, log.partition), log, now)
     start = max(start, bounds.start)
     if start > bounds.start:
@@ -99,9 +108,20 @@ def held(partitions: Partitions, number: int) -> tuple[int, tuple[str, ...]]:
 
 
 def _wanted(partitions: Partitions, log: Log, now: int) -> int:
-    """Where the partition would begin by age and by size."""
+    """Where the partition would begin by age, by size, and by the lifetimes of keys."""
     options = partitions.options
-    return max(_start_by_age(log, options.retention_ns, now), _start_by_bytes(log, options.max_bytes))
+    start = max(_start_by_age(log, options.retention_ns, now), _start_by_bytes(log, options.max_bytes))
+    return _first_alive(log, start) if options.key_retention else start
+
+
+def _first_alive(log: Log, start: int) -> int:
+    """The first message from `start` on that is not over; the first damage, if that comes before it."""
+    cursor = log.cursor(max(start, log.bounds().start))
+    try:
+        rows = cursor.read(_LOOK_MESSAGES, MIB)
+    except (Corrupt, OffsetTrimmed):
+        return cursor.offset
+    return rows[0].first if rows else max(cursor.offset, start)
 
 
 def _start_by_age(log: Log, retention_ns: int | None, now: int) -> int:

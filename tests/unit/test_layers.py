@@ -24,6 +24,7 @@ LAYERS = (
         "files",
         "headers",
         "keys",
+        "lifetimes",
         "locks",
         "message",
         "options",

@@ -31,7 +31,7 @@ def stored(folder, places, head=HEAD):
 
 def listed(table, *keys, prefixes=()):
     assert table.is_sound()
-    return [list(places) for places in table.found(Match(keys, prefixes))]
+    return [list(places) for _, places in table.found(Match(keys, prefixes))]
 
 
 def passes(table, key):
