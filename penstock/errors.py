@@ -36,6 +36,7 @@
     │  ├─ UnknownFormat
     │  ├─ Undecodable        one message's value; the others can be read
     │  │  └─ UnknownCodec
+    │  ├─ BodyMissing        one message's body; the others can be read
     │  └─ NotDurable
     ├─ PipelineFailed        look at the cause, mend it, run it again
     └─ Closed                open a new one
@@ -289,6 +290,21 @@ class UnknownCodec(Undecodable):
     ) -> None:
         super().__init__(message, topic=topic, partition=partition, offset=offset, hint=hint)
         self.codec = codec
+
+
+class BodyMissing(DataError):
+    """A body that lies outside the log is not where it should be; `name` is its name, `place` where it was.
+
+    Of a message: its other fields can be read, and the messages around it are as they are.
+    """
+
+    def __init__(self, name: str, place: str, *, message: str = "") -> None:
+        super().__init__(
+            f"{message}body {name!r} is not in {place}",
+            hint="it was deleted by another hand, or the place is not the one it was written to",
+        )
+        self.name = name
+        self.place = place
 
 
 class NotDurable(DataError):

@@ -36,8 +36,13 @@ class Found:
 class BodyStore(Protocol):
     """A place for bodies."""
 
-    def put(self, name: str, body: Body, *, content_type: str | None = None) -> Stored:
-        """Store a body, whole and synced when this returns; memory does not grow with its size."""
+    def put(
+        self, name: str, body: Body, *, content_type: str | None = None, most: int | None = None
+    ) -> Stored:
+        """Store a body, whole and synced when this returns; memory does not grow with its size.
+
+        One of more than `most` bytes raises `MessageTooLarge`, and nothing of it stays.
+        """
 
     def get(self, name: str, start: int = 0, length: int | None = None) -> bytes:
         """A body or a part of it; `BodyMissing` when there is none."""
@@ -46,7 +51,7 @@ class BodyStore(Protocol):
         """A body to be read piece by piece."""
 
     def delete(self, names: Iterable[str]) -> int:
-        """Remove bodies; how many were there. One that is not there is no mistake."""
+        """Remove bodies; how many were there, as far as the place says so. A missing one is no mistake."""
 
     def list(self, prefix: str = "") -> Iterator[Found]:
-        """All bodies whose names begin so, by name."""
+        """All bodies whose names begin so, in no order to rely on."""

@@ -1,0 +1,196 @@
+"""Bodies as files of a folder."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO, cast
+
+from penstock.errors import BodyMissing
+from penstock.files import Files, refusal
+from penstock.payloads.names import (
+    LONG,
+    TEMPORARY,
+    checked_name,
+    folder_of,
+    is_body,
+    name_of,
+    note_of,
+    path_of,
+)
+from penstock.payloads.pieces import Pieces, Ranged
+from penstock.payloads.stores import Body, Found, Stored
+
+#: Read at once, where a body is read piece by piece.
+_BUFFER_BYTES = 256 * 1024
+
+
+class FileBodies:
+    """A folder of bodies. Each is written beside its place, synced, and put there by a rename."""
+
+    def __init__(self, folder: str, files: Files | None = None) -> None:
+        self.folder = folder
+        self._files = files or Files()
+
+    def put(
+        self, name: str, body: Body, *, content_type: str | None = None, most: int | None = None
+    ) -> Stored:
+        path = path_of(name)
+        pieces = Pieces(body, most)
+        note = note_of(path)
+        try:
+            if note is not None:
+                self._write(note, Pieces(name.encode()))
+            self._write(path, pieces)
+        except OSError as error:
+            if pieces.error is not None:
+                raise
+            raise refusal(self.folder, error) from error
+        return Stored(name, pieces.size, pieces.sha256)
+
+    def get(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        with self.open(name, start, length) as file:
+            return file.read()
+
+    def open(self, name: str, start: int = 0, length: int | None = None) -> BinaryIO:
+        path = self._path(path_of(name))
+        try:
+            raw = open(path, "rb", buffering=0)  # noqa: SIM115 - the caller closes it
+        except (FileNotFoundError, NotADirectoryError):
+            raise BodyMissing(name, self.folder) from None
+        size = os.fstat(raw.fileno()).st_size
+        rest = max(0, size - start)
+        part = _Part(raw, start, rest if length is None else min(length, rest))
+        return cast(BinaryIO, io.BufferedReader(part, _BUFFER_BYTES))
+
+    def delete(self, names: Iterable[str]) -> int:
+        count = 0
+        folders = set()
+        for name in names:
+            path = path_of(name)
+            note = note_of(path)
+            try:
+                self._files.unlink(self._path(path))
+                count += 1
+                folders.add(os.path.dirname(path))
+                if note is not None:
+                    self._files.unlink(self._path(note))
+            except (FileNotFoundError, NotADirectoryError):
+                pass
+            except OSError as error:
+                raise refusal(self.folder, error) from error
+        for folder in folders:
+            self._remove_empty(folder)
+        return count
+
+    def list(self, prefix: str = "") -> Iterator[Found]:
+        for root in (folder_of(checked_name(prefix) if prefix else ""), f"{LONG}/"):
+            for path in self._walk(root):
+                name = self._name(path)
+                if name is None or not name.startswith(prefix):
+                    continue
+                try:
+                    stat = os.stat(self._path(path))
+                except FileNotFoundError:  # deleted meanwhile
+                    continue
+                yield Found(name, stat.st_size, stat.st_mtime_ns)
+
+    def __repr__(self) -> str:
+        return f"<FileBodies {self.folder}>"
+
+    def _name(self, path: str) -> str | None:
+        note = note_of(path)
+        if note is None:
+            return name_of(path)
+        try:
+            with open(self._path(note), "rb") as file:
+                return file.read().decode()
+        except FileNotFoundError:  # deleted meanwhile
+            return None
+
+    def _walk(self, root: str) -> Iterator[str]:
+        """Paths of bodies below a folder; those under their digests only when asked for."""
+        try:
+            entries = sorted(os.scandir(self._path(root)), key=lambda entry: entry.name)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for entry in entries:
+            path = f"{root}{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name not in (LONG, TEMPORARY):
+                    yield from self._walk(f"{path}/")
+            elif is_body(path):
+                yield path
+
+    def _write(self, path: str, pieces: Pieces) -> None:
+        target = self._path(path)
+        temporary = self._path(f"{TEMPORARY}/{secrets.token_hex(16)}")
+        self._make_folder(os.path.dirname(temporary))
+        fd = self._files.open(temporary, create=True, exclusive=True)
+        try:
+            try:
+                at = 0
+                for piece in pieces:
+                    at += self._files.pwrite(fd, piece, at)
+                self._files.sync(fd)
+            finally:
+                self._files.close(fd)
+            self._put_in_place(temporary, target)
+        except BaseException:
+            if self._files.exists(temporary):
+                self._files.unlink(temporary)
+            raise
+
+    def _put_in_place(self, temporary: str, target: str) -> None:
+        """Rename, and sync the folder: it may be removed as empty by a delete at the same moment."""
+        while True:
+            self._make_folder(os.path.dirname(target))
+            try:
+                self._files.rename(temporary, target)
+                self._files.sync_dir(os.path.dirname(target))
+                return
+            except FileNotFoundError:
+                if not self._files.exists(temporary):
+                    raise
+
+    def _make_folder(self, folder: str) -> None:
+        """With every folder above it durable, up to one that was there."""
+        made = []
+        while not self._files.exists(folder):
+            made.append(folder)
+            folder = os.path.dirname(folder)
+        for each in reversed(made):
+            try:
+                self._files.make_dirs(each)
+                self._files.sync_dir(os.path.dirname(each))
+            except FileNotFoundError:  # removed as empty meanwhile: it is made with the next attempt
+                return
+
+    def _remove_empty(self, folder: str) -> None:
+        """A folder without bodies, and those above it; one that is not empty ends it."""
+        while folder:
+            try:
+                os.rmdir(self._path(folder))
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                    raise
+                return
+            folder = os.path.dirname(folder)
+
+    def _path(self, path: str) -> str:
+        return os.path.join(self.folder, path)
+
+
+class _Part(Ranged):
+    """A part of a file that is closed with it."""
+
+    def __init__(self, file: io.FileIO, start: int, length: int) -> None:
+        super().__init__(lambda at, count: os.pread(file.fileno(), count, at), start, length)
+        self._file = file
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
