@@ -1,7 +1,7 @@
 """A stream in Tarantool: messages and positions there, bodies in a place for bodies.
 
-The body is stored first, then its message in one call that gives it its sequence. Deleting goes the other way:
-messages first, noted until their bodies are gone too, so that a crash in between leaves nothing behind.
+The body is stored first, then its message in one call that gives it its sequence. Deleting goes the other
+way: messages first, noted until their bodies are gone too, so that a crash in between leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-from penstock.clock import Clock
+from penstock.clock import NANOSECONDS, Clock
 from penstock.errors import PenstockError, Unavailable
 from penstock.faces.engine import Deleted, Publication, Row, SubjectFacts, Ttl, Watching
 from penstock.faces.streammessage import StreamMessage
 from penstock.faces.subjects import Asked
 from penstock.faces.ttl import lives
-from penstock.options import NANOSECONDS
 from penstock.tarantool.bodies import DIGEST_HEADER, Bodies
 from penstock.tarantool.link import Link
 from penstock.tarantool.news import News
@@ -165,8 +164,8 @@ class TarantoolEngine:
             found = [*found, *part]
         return list(found)
 
-    def _published(self, items: list[Any]) -> list[int] | list[PenstockError]:
-        """All of them or none; what refuses one refuses all, so they are then tried one by one."""
+    def _published(self, items: list[Any]) -> Sequence[int | PenstockError]:
+        """All of them or none."""
         try:
             return list(self._write("publish_many", items, self._seconds()))
         except PenstockError as error:

@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import Closed, MissingExtra, Unavailable
@@ -40,9 +41,14 @@ class Link:
         self.timeout_s = timeout_s
         self._where = {"host": host, "port": port, "username": user, "password": password}
         self._mutex = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._pid = 0
         self._closed = False
+        # Of this process; a child of a fork makes its own.
+        self._pid = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._connection: Connection | None = None
+        self._attempt: asyncio.Future[Connection] | None = None
+        self._room: asyncio.Semaphore
 
     def call(self, function: str, *arguments: Any, again: bool = True, waits_s: float = 0.0) -> Any:
         """The first thing that a function returns; `again` says that it may be called twice."""
@@ -68,6 +74,8 @@ class Link:
         future = asyncio.run_coroutine_threadsafe(work, loop)
         try:
             return future.result()
+        except CancelledError:
+            raise self._is_closed() from None
         except BaseException:
             future.cancel()
             raise
@@ -84,6 +92,7 @@ class Link:
         if loop is not None and self._pid == os.getpid():
             asyncio.run_coroutine_threadsafe(self._end(), loop).result()
             loop.call_soon_threadsafe(loop.stop)
+            assert self._thread is not None
             self._thread.join()
             loop.close()
 
@@ -173,11 +182,14 @@ class Link:
         """The loop of this process; a child of a fork gets one of its own."""
         with self._mutex:
             if self._closed:
-                raise Closed(f"the link to Tarantool {self.address} is closed", hint="open the stream again")
+                raise self._is_closed()
             if self._loop is None or self._pid != os.getpid():
                 self._begin()
             assert self._loop is not None
             return self._loop
+
+    def _is_closed(self) -> Closed:
+        return Closed(f"the link to Tarantool {self.address} is closed", hint="open the stream again")
 
     def _begin(self) -> None:
         try:
@@ -186,8 +198,7 @@ class Link:
             raise MissingExtra("asynctnt, which speaks to Tarantool,", "tarantool") from None
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
-        self._connection: Connection | None = None
-        self._attempt: asyncio.Future[Connection] | None = None
+        self._connection = self._attempt = None
         self._room = asyncio.Semaphore(_AT_ONCE)
         self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-tarantool", daemon=True)
         self._thread.start()

@@ -37,8 +37,8 @@ def refusal(code: int, message: str, address: str) -> PenstockError:
     if code in (_NO_FUNCTION, _DENIED):
         return UsageError(
             f"Tarantool {address} refuses the call: {message}",
-            hint=f"penstock stream engine install --tarantool {address} makes the functions; --allow USER lets "
-            "a user call them",
+            hint=f"penstock stream engine install --tarantool {address} makes the functions; "
+            "--allow USER lets a user call them",
         )
     return PenstockError(f"Tarantool {address} answered: {message}", hint="its log may say more")
 

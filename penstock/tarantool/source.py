@@ -12,16 +12,16 @@ VERSION = 1
 
 #: The functions that MiniToolStream's clients call; in Lua they are globals as well.
 SEED_FUNCTIONS = (
-    "publish_message", "get_message_by_sequence", "get_messages_by_subject", "get_latest_sequence_for_subject",
-    "update_consumer_position", "get_consumer_position", "get_consumers_by_subject", "delete_old_messages",
-    "get_message_by_sequence_decoded", "get_subject_message_count", "get_new_messages_count",
-    "check_new_messages",
+    "publish_message", "get_message_by_sequence", "get_messages_by_subject",
+    "get_latest_sequence_for_subject", "update_consumer_position", "get_consumer_position",
+    "get_consumers_by_subject", "delete_old_messages", "get_message_by_sequence_decoded",
+    "get_subject_message_count", "get_new_messages_count", "check_new_messages",
 )  # fmt: skip
 #: Those that are ours; they are called `penstock.publish` and so on.
 OWN_FUNCTIONS = (
-    "about", "advance", "bind", "consumers", "consumers_of", "count", "drop_consumer", "expire", "forget", "get",
-    "last", "latest", "leftovers", "move", "position", "publish", "publish_many", "rows", "set", "setting",
-    "subjects", "wait",
+    "about", "advance", "bind", "consumers", "consumers_of", "count", "drop_consumer", "expire", "forget",
+    "get", "last", "latest", "leftovers", "move", "position", "publish", "publish_many", "rows", "set",
+    "setting", "subjects", "wait",
 )  # fmt: skip
 
 _FUNCTIONS_TEXT = (

@@ -56,7 +56,7 @@ end
 -- Delete at most `limit` messages that are as old as their life or older, and note them until `forget` says that
 -- their bodies are gone too. {{sequence, subject, object_name}, …}; empty when nothing is left to delete.
 function streams.expire(lives, limit, time)
-    limit, time = at_most(limit or BATCH), time or fiber.time()
+    limit, time = at_most(given(limit, BATCH)), given(time, fiber.time())
     local is_all = #lives == 1 and lives[1][2] and lives[1][1] == ''
     local found = is_all and expired(time - lives[1][3], limit) or nil
     if found == nil then found = expired_by_subject(lives, time, limit) end
@@ -67,7 +67,7 @@ function streams.expire(lives, limit, time)
 end
 
 -- What was deleted and may still have a body.
-function streams.leftovers(limit) return deleted():select({}, {limit = at_most(limit or BATCH)}) end
+function streams.leftovers(limit) return deleted():select({}, {limit = at_most(given(limit, BATCH))}) end
 
 function streams.forget(sequences)
     atomically(function() for _, sequence in ipairs(sequences) do deleted():delete(sequence) end end)

@@ -10,6 +10,12 @@ local function deleted() return box.space[prefix .. 'penstock_deleted'] end
 
 local function refuse(message) error('penstock: ' .. message, 0) end
 
+-- A nil from outside is box.NULL, which is true to `or`.
+local function given(value, otherwise)
+    if value == nil then return otherwise end
+    return value
+end
+
 local function text(name, value)
     if type(value) ~= 'string' or value == '' then refuse(name .. ' must be a text that is not empty') end
     return value
@@ -87,7 +93,7 @@ function streams.publish(subject, object_name, headers, create_at)
     if type(object_name) ~= 'string' then refuse('object_name must be a text') end
     headers = checked_headers(headers)
     local is_inner = box.is_in_txn()
-    local sequence = atomically(insert, subject, object_name, headers, create_at or now())
+    local sequence = atomically(insert, subject, object_name, headers, given(create_at, now()))
     if not is_inner and sequence > confirmed then confirmed = sequence end
     return sequence
 end
@@ -100,9 +106,9 @@ function streams.publish_many(items, create_at)
         item[3] = checked_headers(item[3])
     end
     local sequences = atomically(function()
-        local given = {}
-        for i, item in ipairs(items) do given[i] = insert(item[1], item[2], item[3], create_at or now()) end
-        return given
+        local sequences = {}
+        for i, item in ipairs(items) do sequences[i] = insert(item[1], item[2], item[3], given(create_at, now())) end
+        return sequences
     end)
     if #sequences > 0 then confirm(sequences[#sequences]) end
     return sequences
@@ -135,7 +141,7 @@ function streams.by_subject(subject, start, limit)
     text('subject', subject)
     limit = at_most(limit)
     if limit == 0 then return {} end
-    return shown(of_subject(subject, number('start_sequence', start or 0), limit))
+    return shown(of_subject(subject, number('start_sequence', given(start, 0)), limit))
 end
 
 function streams.newest(subject)

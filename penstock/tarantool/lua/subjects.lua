@@ -85,9 +85,9 @@ local function count_of(subject, after)
 end
 
 function streams.count(asked, is_prefix, after)
-    if is_prefix and asked == '' and (after or 0) == 0 then return messages():len() end
+    if is_prefix and asked == '' and given(after, 0) == 0 then return messages():len() end
     local count = 0
-    for subject in each_subject(asked, is_prefix) do count = count + count_of(subject, after or 0) end
+    for subject in each_subject(asked, is_prefix) do count = count + count_of(subject, given(after, 0)) end
     return count
 end
 
