@@ -121,7 +121,7 @@ class Engine(Protocol):
     def forget(self, durable: str, subject: str | None = None) -> int:
         """Drop a durable consumer's position, or all it has; how many there were."""
 
-    def delete(self, asked: Asked, age_s: float) -> list[Deleted]:
+    def delete(self, age_s: float) -> list[Deleted]:
         """Delete messages that are as old as that or older, and say which, ascending; bodies come after."""
 
     def sweep(self) -> list[Deleted]:

@@ -179,5 +179,5 @@ class SeedCalls:
             raise WrongType(f"ttl_seconds is a number, not {type(ttl_seconds).__name__}")
         if not 0 <= ttl_seconds <= _TTL_MAX_S:
             raise InvalidOption(f"ttl_seconds={ttl_seconds} must be between 0 and 300 years")
-        deleted = self._engine.delete(EVERYTHING, float(ttl_seconds))
+        deleted = self._engine.delete(float(ttl_seconds))
         return len(deleted), deleted

@@ -25,7 +25,7 @@ LIMIT_MAX = 1_000_000
 OBJECT_HEADER = "penstock-object"
 #: A body that lies elsewhere, under this name:
 ELSEWHERE_HEADER = "penstock-elsewhere"
-_RESERVED = frozenset((OBJECT_HEADER, ELSEWHERE_HEADER))
+_RESERVED = "penstock-"
 
 
 class Asked(NamedTuple):
@@ -106,9 +106,9 @@ def checked_stream_headers(headers: Mapping[Any, Any] | None) -> Mapping[str, st
                 f"header {name!r} is {type(value).__name__}: headers of a stream are text under text",
                 hint="str() makes text of a number",
             )
-        if name in _RESERVED:
+        if name.startswith(_RESERVED):
             raise InvalidOption(
-                f"header {name!r} is Penstock's own", hint="object_name says what the body is called"
+                f"header {name!r} begins as Penstock's own do", hint="choose another name for it"
             )
     return headers
 

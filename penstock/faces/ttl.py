@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 
 from penstock.errors import Closed, InvalidOption, PenstockError, WrongType
 from penstock.faces.engine import Deleted, Engine, Ttl
-from penstock.faces.subjects import Asked, asked
+from penstock.faces.subjects import EVERYTHING, Asked, asked
 from penstock.options import Duration, seconds
 
 logger = logging.getLogger("penstock.stream")
@@ -138,16 +138,16 @@ class TtlCleanup:
                 return  # the sweep says what is wrong
 
 
+def lifetimes(ttl: Ttl) -> dict[str, float]:
+    """How long messages live, by subject or pattern; the most telling pattern counts, "*" takes the rest."""
+    return {"*": ttl.default_s, **ttl.channels} if ttl.enabled else {}
+
+
 def lives(ttl: Ttl) -> list[tuple[Asked, float]]:
-    """Which subjects live how long, the most telling first; the last one takes all that are left."""
+    """The same, the most telling first; the last one takes all subjects that are left."""
     chosen = [(asked(pattern), life) for pattern, life in ttl.channels.items()]
     chosen.sort(key=lambda each: (each[0].is_prefix, -len(each[0].text)))
-    return [*chosen, (Asked("", is_prefix=True), ttl.default_s)]
-
-
-def life_of(subject: str, ttl: Ttl) -> float:
-    """How long a message of a subject lives."""
-    return next(life for wanted, life in lives(ttl) if wanted.takes(subject))
+    return [*chosen, (EVERYTHING, ttl.default_s)]
 
 
 def _channels(given: Any) -> dict[str, float]:

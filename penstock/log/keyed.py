@@ -39,6 +39,7 @@ class _MissingKeys(NamedTuple):
     base: int
     stop: int
     holes: tuple[Hole]
+    messages: int = 0
 
     def is_sound(self) -> bool:
         return True
@@ -54,6 +55,14 @@ class _Span(NamedTuple):
     stop: int
     limit: int
     floors: Floors
+
+
+class KeySpan(NamedTuple):
+    """A key: how many messages hold it, the first and the last of them."""
+
+    count: int
+    first: int
+    last: int
 
 
 _Table = StoredKeys | FoldedKeys | _MissingKeys
@@ -113,6 +122,40 @@ class Keyed:
                 raise holes[-1].error.with_traceback(None)
         return found
 
+    def count(self, match: Match, first: int, stop: int) -> int:
+        """How many offsets from `first` up to `stop` hold a key that is wanted; no message is read.
+
+        Raises as `oldest` does.
+        """
+        floors = self._living.floors()
+        total = 0
+        for table in self._whole(match, first, stop):
+            since = max(first, floors.highest)
+            if b"" in match.prefixes and since <= table.base and table.stop <= stop:
+                total += table.messages
+                continue
+            total += sum(end - begin for _, _, begin, end in _cuts(table, match, first, stop, floors))
+        return total
+
+    def spans(self, match: Match, first: int, stop: int) -> dict[bytes, KeySpan]:
+        """For each key that is wanted and is there: how many offsets hold it, its first and its last one.
+
+        Raises as `oldest` does.
+        """
+        floors = self._living.floors()
+        found: dict[bytes, KeySpan] = {}
+        for table in self._whole(match, first, stop):
+            for key, places, begin, end in _cuts(table, match, first, stop, floors):
+                if begin < end:
+                    oldest, newest = table.base + places[begin], table.base + places[end - 1]
+                    known = found.get(key)
+                    found[key] = (
+                        KeySpan(end - begin, oldest, newest)
+                        if known is None
+                        else KeySpan(known.count + end - begin, known.first, newest)
+                    )
+        return found
+
     def rows(self, offsets: list[int]) -> list[MessageRows]:
         """The messages at those offsets, neighbours together; `OffsetTrimmed` when retention took one."""
         runs: list[list[Message]] = []
@@ -128,6 +171,14 @@ class Keyed:
         return list(map(MessageRows, runs))
 
     # What there is to search.
+
+    def _whole(self, match: Match, first: int, stop: int) -> Iterator[_Table]:
+        """All that may know of a wanted key; raises where messages are missing."""
+        for table in self._tables(match, first, stop, newest=False):
+            for hole in table.holes:
+                if hole.first < stop and first < hole.stop:
+                    raise hole.error.with_traceback(None)
+            yield table
 
     def _tables(self, match: Match, first: int, stop: int, *, newest: bool) -> Iterator[_Table]:
         """What may know of a wanted key, in order or the newest first, up to what readers may see now."""
@@ -234,12 +285,20 @@ def _chosen(table: _Table, match: Match, span: _Span, *, newest: bool) -> list[i
     """The first or last of what a table finds within a span, ascending."""
     base, limit = table.base, span.limit
     parts = []
-    for key, places in table.found(match):
-        begin = bisect_left(places, max(span.first, span.floors.of(key)) - base)
-        end = bisect_left(places, span.stop - base, begin)
+    for _, places, begin, end in _cuts(table, match, span.first, span.stop, span.floors):
         parts.append(
             places[max(begin, end - limit) : end] if newest else places[begin : min(end, begin + limit)]
         )
     merged = list(parts[0]) if len(parts) == 1 else sorted(chain.from_iterable(parts))
     cut = merged[-limit:] if newest else merged[:limit]
     return [base + place for place in cut]
+
+
+def _cuts(
+    table: _Table, match: Match, first: int, stop: int, floors: Floors
+) -> Iterator[tuple[bytes, Places, int, int]]:
+    """Each key that a table finds: which of its places, from and to, lie between and are not over."""
+    base = table.base
+    for key, places in table.found(match):
+        begin = bisect_left(places, max(first, floors.of(key)) - base)
+        yield key, places, begin, bisect_left(places, stop - base, begin)

@@ -44,6 +44,11 @@ class FoldedKeys:
         """All keys, each with its places."""
         return self._places
 
+    @property
+    def messages(self) -> int:
+        """How many messages have a key."""
+        return sum(map(len, list(self._places.values())))
+
     def is_sound(self) -> bool:
         return True
 

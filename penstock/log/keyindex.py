@@ -158,6 +158,11 @@ class StoredKeys:
             files.close(fd)
         return cls(data) if _is_of(data, head) else None
 
+    @property
+    def messages(self) -> int:
+        """How many messages have a key."""
+        return len(self._places)
+
     def is_sound(self) -> bool:
         """Whether keys and places are what was stored; looked at with the first search."""
         if self._rest is not None and crc32(self._rest) == self._check:

@@ -31,9 +31,10 @@ from penstock.files import Files
 from penstock.locks import STATE_RANK, FileLock, pause_at_fork
 from penstock.state.readonly import ReadOnlyConnection, refusal
 
-#: 2 added bindings and transactions, 3 pipelines; an older store gets them when first opened for writing.
-FORMAT = 3
-_READABLE = (1, 2, 3)
+#: 2 added bindings and transactions, 3 pipelines, 4 streams; an older store gets them when first opened for
+#: writing.
+FORMAT = 4
+_READABLE = (1, 2, 3, 4)
 #: "PnSk": tells a store's database from any other.
 _APPLICATION_ID = 0x506E536B
 
@@ -98,8 +99,22 @@ CREATE TABLE pipelines (
     created INTEGER NOT NULL
 ) WITHOUT ROWID;
 """
+_SINCE_4 = """
+CREATE TABLE stream_positions (          -- of durable consumers of subject streams
+    topic_id INTEGER NOT NULL, durable TEXT NOT NULL,
+    subject TEXT NOT NULL,               -- or a pattern
+    position INTEGER NOT NULL,           -- the next offset to read: the last sequence that was read
+    PRIMARY KEY (topic_id, durable, subject)
+) WITHOUT ROWID;
+CREATE INDEX stream_positions_by_subject ON stream_positions (topic_id, subject);
+CREATE TABLE streams (
+    topic_id INTEGER PRIMARY KEY,
+    ttl TEXT NOT NULL,                   -- JSON: how long messages live
+    swept INTEGER                        -- up to which moment it was told what is over
+);
+"""
 #: What each format added to the one before.
-_ADDED = {2: _SINCE_2, 3: _SINCE_3}
+_ADDED = {2: _SINCE_2, 3: _SINCE_3, 4: _SINCE_4}
 
 
 class Database:

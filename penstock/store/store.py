@@ -34,12 +34,14 @@ from penstock.errors import (
 )
 from penstock.faces.events import Events
 from penstock.faces.sessions import Sessions
+from penstock.faces.stream import Stream
 from penstock.files import Files, refuse_network_file_system
 from penstock.locks import FORKED, forget_in_child
 from penstock.options import Duration, Place, TopicOptions, identifier, topic_changes, topic_name
 from penstock.state.consumers import Consumers
 from penstock.state.database import Database, refuse_read_only, refuse_stranger
 from penstock.state.pipelines import Pipelines
+from penstock.state.streams import Streams
 from penstock.state.topics import TopicRecord, Topics
 from penstock.state.transactions import Transactions
 from penstock.store import pipelines
@@ -48,6 +50,7 @@ from penstock.store.events import open_events
 from penstock.store.folders import TopicFolders
 from penstock.store.ownership import Ownership
 from penstock.store.pipelines import Pipeline
+from penstock.store.streams import StreamEngine, open_elsewhere, open_stream
 from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
 from penstock.topic.delayed import Delayed
@@ -133,6 +136,7 @@ class Store:
         self._consumers = Consumers(self._database)
         self._transactions = Transactions(self._database)
         self._pipelines = Pipelines(self._database)
+        self._streams = Streams(self._database)
         self._folders = TopicFolders(os.path.join(path, "topics"), files)
         self._sessions: Sessions | None = None
         self._delayed = Delayed(
@@ -252,6 +256,19 @@ class Store:
             topic_name(topic), self.topic,
             lambda name: self.create_topic(name, exists_ok=True, **EVENT_OPTIONS), self.transaction,
         )  # fmt: skip
+
+    def stream(self, name: str, *, engine: StreamEngine | None = None, **options: Any) -> Stream:
+        """A subject stream: messages under subjects in one global sequence, read by durable consumers.
+
+        Its topic is made at first use, with one partition and `index="key"`, and keeps messages for a week
+        unless `options` (those of `create_topic`, such as `sync="os"` or `retention=None`) say otherwise.
+        With an `engine` it is kept there instead (docs/streams.md).
+        """
+        self._require_open()
+        topic_name(name)
+        if engine is not None:
+            return open_elsewhere(name, engine, options, self.path)
+        return open_stream(name, options, self.topic, self.create_topic, self._streams)
 
     @property
     def sessions(self) -> Sessions:

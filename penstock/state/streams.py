@@ -1,0 +1,85 @@
+"""Streams as the store remembers them: how far durable consumers have read, and how long messages live.
+
+A position is the next offset to read, as everywhere; since sequences are offsets plus one, that is the same
+number as the last sequence that was read. A consumer that never said has no row.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from penstock.state.database import Database
+
+_WHOSE = "topic_id = ? AND durable = ? AND subject = ?"
+_GET = f"SELECT position FROM stream_positions WHERE {_WHOSE}"
+_SET = (
+    "INSERT INTO stream_positions VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET position = excluded.position"
+)
+_ADVANCE = f"{_SET} WHERE excluded.position > position"
+
+
+class StreamSettings(NamedTuple):
+    """What a stream keeps besides its messages and positions."""
+
+    #: How long messages live, as the face spells it; empty when nobody chose.
+    ttl: dict[str, Any]
+    #: Up to which moment those who clean up were told what is over, in nanoseconds.
+    swept_ns: int | None
+
+
+class Streams:
+    """The streams of a store, by the ids of their topics."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        #: A store of an older format that was opened only to be read has no streams.
+        self._exists = database.has_table("stream_positions")
+
+    def position(self, topic_id: int, durable: str, subject: str) -> int:
+        """How far a durable consumer has read; 0 when it never said."""
+        if not self._exists:
+            return 0
+        row = self._database.row(_GET, (topic_id, durable, subject))
+        return 0 if row is None else row[0]
+
+    def put(self, topic_id: int, durable: str, subject: str, position: int) -> None:
+        """Put a durable consumer anywhere."""
+        self._database.quick(_SET, (topic_id, durable, subject, position))
+
+    def advance(self, topic_id: int, durable: str, subject: str, position: int) -> bool:
+        """Put a durable consumer forward; False when it stands there or further already."""
+        return self._database.quick(_ADVANCE, (topic_id, durable, subject, position)) > 0
+
+    def positions(self, topic_id: int, subject: str | None) -> list[tuple[str, str, int]]:
+        """(durable, subject, position), of one subject or of all, by subject and name."""
+        if not self._exists:
+            return []
+        of_one = "" if subject is None else "AND subject = ?"
+        return self._database.rows(
+            "SELECT durable, subject, position FROM stream_positions "
+            f"WHERE topic_id = ? {of_one} ORDER BY subject, durable",
+            (topic_id,) if subject is None else (topic_id, subject),
+        )
+
+    def forget(self, topic_id: int, durable: str, subject: str | None) -> int:
+        """Drop positions of a durable consumer; how many there were."""
+        of_one = "" if subject is None else "AND subject = ?"
+        return self._database.quick(
+            f"DELETE FROM stream_positions WHERE topic_id = ? AND durable = ? {of_one}",
+            (topic_id, durable) if subject is None else (topic_id, durable, subject),
+        )
+
+    def settings(self, topic_id: int) -> StreamSettings:
+        row = None
+        if self._exists:
+            row = self._database.row("SELECT ttl, swept FROM streams WHERE topic_id = ?", (topic_id,))
+        return StreamSettings({}, None) if row is None else StreamSettings(json.loads(row[0]), row[1])
+
+    def keep_settings(self, topic_id: int, settings: StreamSettings) -> None:
+        """Store them; on disk when this returns."""
+        with self._database.transaction() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO streams VALUES (?, ?, ?)",
+                (topic_id, json.dumps(settings.ttl), settings.swept_ns),
+            )

@@ -1,0 +1,57 @@
+"""Opening a subject stream: in a topic, which is made at first use, or in another engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from penstock.errors import InvalidOption, UnknownTopic
+from penstock.faces.embedded import EmbeddedEngine
+from penstock.faces.engine import Engine
+from penstock.faces.stream import Stream
+from penstock.payloads.opening import open_bodies
+from penstock.payloads.stores import BodyStore
+from penstock.state.streams import Streams
+from penstock.store.topic import Topic
+
+#: What a stream is kept in: a total order, found by key, for a week.
+OPTIONS = {"index": "key", "retention": "7d"}
+
+
+class StreamEngine(Protocol):
+    """Where streams can be kept besides the store: `penstock.Tarantool`."""
+
+    def open(self, name: str, bodies: BodyStore) -> Engine:
+        """The engine of one stream, whose bodies are in `bodies`."""
+
+
+def open_stream(
+    name: str, options: dict[str, Any], find: Callable[[str], Topic], create: Callable[..., Topic],
+    streams: Streams,
+) -> Stream:  # fmt: skip
+    """The stream in a topic; `create` makes it when there is none, and compares options that are given."""
+    try:
+        topic = find(name)
+    except UnknownTopic:
+        topic = create(name, exists_ok=True, **{**OPTIONS, **options})
+    else:
+        if options:
+            topic = create(name, exists_ok=True, **options)
+    if topic.options.partitions != 1 or topic.options.index != "key":
+        raise InvalidOption(
+            f"topic {name!r} cannot hold a stream: it needs one partition and an index of its keys",
+            hint='alter(index="key") gives it one; partitions cannot be taken away',
+        )
+    return Stream(EmbeddedEngine(topic, streams))
+
+
+def open_elsewhere(name: str, engine: StreamEngine, options: dict[str, Any], folder: str) -> Stream:
+    """The stream in another engine; its bodies lie in the store's folder unless `payloads` names a place."""
+    place = options.pop("payloads", None)
+    if options:
+        raise InvalidOption(
+            f"{', '.join(sorted(options))}: options of a topic, which a stream in {engine!r} is not",
+            hint="payloads= is the one that it takes",
+        )
+    return Stream(engine.open(name, open_bodies(place or os.path.join(folder, "payloads", "streams", name))))
