@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from penstock.message import Batch, Message, Receipt, Receipts
     from penstock.spark.own.pipeline import pipeline
     from penstock.store import Pipeline, Store, Topic, Transaction
+    from penstock.tarantool.place import Tarantool
     from penstock.topic.scan import Scan
     from penstock.topic.writer import Writer
 
@@ -128,6 +129,7 @@ __all__ = [
     "Store",
     "Summary",
     "TakenElsewhere",
+    "Tarantool",
     "Topic",
     "TopicReplaced",
     "Transaction",
@@ -166,6 +168,7 @@ _LAZY = {
     "Sessions": "penstock.faces.sessions",
     "Store": "penstock.store",
     "Summary": "penstock.consume.desk",
+    "Tarantool": "penstock.tarantool.place",
     "Topic": "penstock.store",
     "Transaction": "penstock.store",
     "Writer": "penstock.topic.writer",

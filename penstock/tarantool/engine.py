@@ -15,7 +15,7 @@ from penstock.clock import NANOSECONDS, Clock
 from penstock.errors import PenstockError, Unavailable
 from penstock.faces.engine import Deleted, Publication, Row, SubjectFacts, Ttl, Watching
 from penstock.faces.streammessage import StreamMessage
-from penstock.faces.subjects import Asked
+from penstock.faces.subjects import EVERYTHING, Asked
 from penstock.faces.ttl import lives
 from penstock.tarantool.bodies import DIGEST_HEADER, Bodies
 from penstock.tarantool.link import Link
@@ -46,7 +46,14 @@ class TarantoolEngine:
     def publish(self, message: Publication) -> int:
         """Store the body, then the message; its sequence, once Tarantool's WAL has it."""
         name, headers = self._bodies.put(message.data, message.object_name, message.headers)
-        return int(self._write("publish", message.subject, name, headers, self._seconds()))
+        try:
+            return int(self._write("publish", message.subject, name, headers, self._seconds()))
+        except Unavailable:
+            raise  # it may have been stored, and then needs its body
+        except PenstockError:
+            if message.object_name is None:
+                self._bodies.delete([name])
+            raise
 
     def publish_many(self, messages: Sequence[Publication]) -> list[int | PenstockError]:
         """The same for several, each on its own: its sequence, or why it was not stored."""
@@ -120,9 +127,9 @@ class TarantoolEngine:
         """Drop a durable consumer's position, or all it has; how many there were."""
         return int(self._write("drop_consumer", durable, subject))
 
-    def delete(self, asked: Asked, age_s: float) -> list[Deleted]:
+    def delete(self, age_s: float) -> list[Deleted]:
         """Delete messages that are as old as that or older, and their bodies; which, ascending."""
-        return self._expire([(asked, age_s)])
+        return self._expire([(EVERYTHING, age_s)])
 
     def sweep(self) -> list[Deleted]:
         """Delete what the TTL says, and say which."""
@@ -172,9 +179,9 @@ class TarantoolEngine:
             return [error] * len(items)
 
     def _message(self, found: Any) -> StreamMessage:
-        sequence, headers, object_name, subject, create_at = found
-        digest = headers.pop(DIGEST_HEADER, None)
-        body = partial(self._bodies.open, object_name, digest) if object_name else b""
+        digest = found[1].get(DIGEST_HEADER)
+        body = partial(self._bodies.open, found[2], digest) if found[2] else b""
+        sequence, headers, object_name, subject, create_at = _row(found)
         return StreamMessage(subject, sequence, headers, object_name, create_at * NANOSECONDS, body)
 
     def _expire(self, chosen: list[tuple[Asked, float]]) -> list[Deleted]:
@@ -183,7 +190,7 @@ class TarantoolEngine:
         deleted: list[Deleted] = []
         wanted = [[*asked, life_s] for asked, life_s in chosen]
         while part := self._write("expire", wanted, _AT_ONCE, self._seconds()):
-            deleted += [Deleted(sequence=s, subject=subject, object_name=name) for s, subject, name in part]
+            deleted += [_deleted(*each) for each in part]
             self._remove_bodies()
         return sorted(deleted, key=lambda each: each["sequence"])
 
@@ -201,7 +208,17 @@ class TarantoolEngine:
 def _row(found: Any) -> Row:
     sequence, headers, object_name, subject, create_at = found
     headers.pop(DIGEST_HEADER, None)
-    return (sequence, headers, object_name, subject, create_at)
+    return (sequence, headers, object_name or _no_body(subject, sequence), subject, create_at)
+
+
+def _deleted(sequence: int, subject: str, object_name: str) -> Deleted:
+    name = object_name or _no_body(subject, sequence)
+    return Deleted(sequence=sequence, subject=subject, object_name=name)
+
+
+def _no_body(subject: str, sequence: int) -> str:
+    """What the body of a message is called that has none; the same name as in an embedded stream."""
+    return f"{subject}_{sequence}"
 
 
 def _unreadable(error: OSError) -> PenstockError:

@@ -59,6 +59,18 @@ local function check(space, wanted, index, parts, unique)
     end
 end
 
+-- Some versions of MiniToolStream kept no headers as an empty array, which is no map.
+local function mend_headers(space)
+    local format = space:format()
+    if format[2] ~= nil and format[2].type == 'map' then return end
+    for _, message in space:pairs() do
+        local kind = getmetatable(message[2])
+        if type(message[2]) ~= 'table' or kind ~= nil and kind.__serialize == 'seq' then
+            space:update(message[1], {{'=', 2, setmetatable({}, {__serialize = 'map'})}})
+        end
+    end
+end
+
 local function make_space(wanted)
     local name = prefix .. wanted.name
     local space = box.space[name] or box.schema.space.create(name, {engine = 'memtx'})
@@ -71,6 +83,7 @@ local function make_space(wanted)
             space:create_index(index[1], {type = 'TREE', unique = index[2], parts = parts})
         end
     end
+    if wanted.name == 'message' then mend_headers(space) end
     space:format(wanted.format)
 end
 
