@@ -72,8 +72,11 @@ if TYPE_CHECKING:
     from penstock.consume.desk import Summary
     from penstock.consume.policy import Retry
     from penstock.consume.reader import Reader
+    from penstock.faces.engine import Publication
     from penstock.faces.events import Events
     from penstock.faces.sessions import Session, Sessions
+    from penstock.faces.stream import Stream
+    from penstock.faces.streammessage import StreamMessage
     from penstock.message import Batch, Message, Receipt, Receipts
     from penstock.spark.own.pipeline import pipeline
     from penstock.store import Pipeline, Store, Topic, Transaction
@@ -118,6 +121,7 @@ __all__ = [
     "PipelineFailed",
     "PipelineRunning",
     "ProducerFenced",
+    "Publication",
     "ReadOnly",
     "Reader",
     "Receipt",
@@ -127,6 +131,8 @@ __all__ = [
     "Session",
     "Sessions",
     "Store",
+    "Stream",
+    "StreamMessage",
     "Summary",
     "TakenElsewhere",
     "Tarantool",
@@ -159,6 +165,7 @@ _LAZY = {
     "Events": "penstock.faces.events",
     "Message": "penstock.message",
     "Pipeline": "penstock.store",
+    "Publication": "penstock.faces.engine",
     "Reader": "penstock.consume.reader",
     "Receipt": "penstock.message",
     "Receipts": "penstock.message",
@@ -167,6 +174,8 @@ _LAZY = {
     "Session": "penstock.faces.sessions",
     "Sessions": "penstock.faces.sessions",
     "Store": "penstock.store",
+    "Stream": "penstock.faces.stream",
+    "StreamMessage": "penstock.faces.streammessage",
     "Summary": "penstock.consume.desk",
     "Tarantool": "penstock.tarantool.place",
     "Topic": "penstock.store",

@@ -20,6 +20,7 @@ from penstock.aio.reader import Reader
 from penstock.aio.scan import Scan
 from penstock.aio.sessions import Session, Sessions
 from penstock.aio.store import Store, open
+from penstock.aio.stream import Stream
 from penstock.aio.topic import Topic
 from penstock.aio.transaction import Transaction
 from penstock.aio.writer import Writer
@@ -33,6 +34,7 @@ __all__ = [
     "Session",
     "Sessions",
     "Store",
+    "Stream",
     "Topic",
     "Transaction",
     "Writer",

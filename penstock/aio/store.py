@@ -16,6 +16,7 @@ from penstock.aio.events import Events
 from penstock.aio.group import Group
 from penstock.aio.opening import Opening
 from penstock.aio.sessions import Sessions
+from penstock.aio.stream import Stream
 from penstock.aio.threads import Threads, in_own_thread
 from penstock.aio.topic import OpeningReader, Topic, opening_reader
 from penstock.aio.transaction import Transaction
@@ -26,6 +27,7 @@ from penstock.consume.policy import Retry
 from penstock.errors import PenstockError
 from penstock.files import Files
 from penstock.options import Duration, Place
+from penstock.store.streams import StreamEngine
 
 #: How long `close` waits for calls that are under way in threads.
 _CLOSE_WAIT_S = 10.0
@@ -147,6 +149,17 @@ class Store:
         """
         blocking = await self._threads.run(self._store.events, topic)
         return Events(blocking, await self.topic(topic), self._threads)
+
+    async def stream(self, name: str, *, engine: StreamEngine | None = None, **options: Any) -> Stream:
+        """A subject stream: messages under subjects in one global sequence, read by durable consumers.
+
+        Its topic is made at first use, with one partition and `index="key"`, and keeps messages for a week
+        unless `options` (those of `create_topic`, such as `sync="os"` or `retention=None`) say otherwise.
+        With an `engine` it is kept there instead (docs/streams.md).
+        """
+        open_stream: Any = self._store.stream
+        blocking = await self._threads.run(open_stream, name, engine=engine, **options)
+        return Stream(blocking, await self.topic(name) if engine is None else None, self._threads)
 
     @property
     def sessions(self) -> Sessions:

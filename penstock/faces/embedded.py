@@ -17,7 +17,7 @@ from penstock.errors import OffsetTrimmed, PenstockError, TopicReplaced, Unavail
 from penstock.faces.engine import Deleted, Publication, Row, SubjectFacts, Ttl
 from penstock.faces.question import Help, Waiting
 from penstock.faces.streammessage import StreamMessage
-from penstock.faces.streamrows import deleted_of, message_of, row_of, stored_headers
+from penstock.faces.streamrows import deleted_of, message_of, row_of, stored_headers, stored_value
 from penstock.faces.subjects import EVERYTHING, Asked
 from penstock.faces.ttl import lifetimes
 from penstock.keys import Match, match
@@ -69,7 +69,7 @@ class EmbeddedEngine:
     # Messages.
 
     def publish(self, message: Publication) -> int:
-        value = b"" if message.data is None else message.data
+        value = stored_value(message.data, self._partitions.options.max_message_bytes)
         return self._topic.write(value, key=message.subject, headers=stored_headers(message)).offset + 1
 
     def publish_many(self, messages: Sequence[Publication]) -> list[int | PenstockError]:
@@ -117,7 +117,7 @@ class EmbeddedEngine:
     def subjects(self, asked: Asked) -> list[SubjectFacts]:
         found = self._looked(lambda log, bounds: log.keyed.spans(_match(asked), bounds.start, bounds.end))
         return [
-            SubjectFacts(key.decode(errors="surrogateescape"), span.count, span.first + 1, span.last + 1)
+            SubjectFacts(key.decode(errors="surrogateescape"), span.messages, span.first + 1, span.last + 1)
             for key, span in sorted(found.items())
         ]
 

@@ -67,7 +67,7 @@ class Stream(SeedCalls, TtlCleanup):
         is large and the stream has a place for bodies it is stored there first, so that whoever sees the
         message finds its body.
         """
-        return self._engine.publish(_publication(subject, data, headers, object_name))
+        return self._engine.publish(publication(subject, data, headers, object_name))
 
     def publish_many(self, messages: Iterable[Publication | tuple[str, Data]]) -> list[Published]:
         """Store several messages, each on its own; what became of each, in their order.
@@ -78,7 +78,7 @@ class Stream(SeedCalls, TtlCleanup):
         results: list[Published | None] = []
         for message in messages:
             try:
-                wanted.append(_publication(*_fields(message)))
+                wanted.append(publication(*_fields(message)))
             except PenstockError as error:
                 results.append(Published(None, error))
             else:
@@ -124,7 +124,7 @@ class Stream(SeedCalls, TtlCleanup):
         for `timeout`; without one it goes on for ever.
         """
         following = self._following(durable, subject, start_sequence)
-        return followed(self._engine, following.take, _optional_seconds(timeout))
+        return followed(self._engine, following.take, optional_seconds(timeout))
 
     def notifications(
         self, durable: str, subject: str, *, start_sequence: int | None = None,
@@ -135,7 +135,7 @@ class Stream(SeedCalls, TtlCleanup):
         For those who `fetch` themselves. The options are those of `subscribe`.
         """
         following = self._following(durable, subject, start_sequence)
-        return followed(self._engine, following.look, _optional_seconds(timeout))
+        return followed(self._engine, following.look, optional_seconds(timeout))
 
     def messages(self, subject: str = "*", start_sequence: int = 1) -> Iterator[StreamMessage]:
         """Everything there is now of a subject or a pattern, in the order of the global sequence."""
@@ -158,7 +158,7 @@ class Stream(SeedCalls, TtlCleanup):
         return Following(self._engine, wanted, subject, position)
 
 
-def _publication(
+def publication(
     subject: str, data: Data, headers: Mapping[str, str] | None, object_name: str | None
 ) -> Publication:
     """A message that may be published; raises for what may not."""
@@ -186,5 +186,5 @@ def _published(result: int | PenstockError) -> Published:
     return Published(result) if isinstance(result, int) else Published(None, result)
 
 
-def _optional_seconds(timeout: Duration | None) -> float | None:
+def optional_seconds(timeout: Duration | None) -> float | None:
     return None if timeout is None else seconds("timeout", timeout)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from penstock.clock import NANOSECONDS
-from penstock.errors import DataError
-from penstock.faces.engine import Deleted, Publication, Row
+from penstock.errors import DataError, InvalidOption, WrongType
+from penstock.faces.engine import Data, Deleted, Publication, Row
 from penstock.faces.streammessage import OpenBody, StreamMessage
 from penstock.faces.subjects import ELSEWHERE_HEADER, OBJECT_HEADER
 from penstock.headers import Headers
@@ -20,6 +21,24 @@ def stored_headers(message: Publication) -> Mapping[str, str] | None:
         return message.headers
     kind = ELSEWHERE_HEADER if message.data is None else OBJECT_HEADER
     return {**(message.headers or {}), kind: message.object_name}
+
+
+def stored_value(data: Data, limit: int) -> bytes | str:
+    """A body as it is written; of a file no more is read than the topic takes."""
+    if data is None:
+        return b""
+    if isinstance(data, (bytes, bytearray, memoryview, str)):
+        return data if isinstance(data, (bytes, str)) else bytes(data)
+    try:
+        if isinstance(data, Path):
+            with data.open("rb") as opened:
+                return opened.read(limit + 1)
+        found = data.read(limit + 1)
+    except OSError as error:
+        raise InvalidOption(f"the body cannot be read: {error}") from error
+    if not isinstance(found, bytes):
+        raise WrongType("the body is a file that was opened as text", hint='open it with mode "rb"')
+    return found
 
 
 def row_of(message: Message[Any]) -> Row:

@@ -112,19 +112,20 @@ class TtlCleanup:
     def _clean(self, stopping: threading.Event, on_deleted: Callable[[list[Deleted]], None] | None) -> None:
         """The thread: a sweep that fails is tried again, and said by `get_ttl_status`."""
         left: list[Deleted] = []
+        interval = _NOTICE_S
         while not stopping.is_set():
             try:
+                interval = self._engine.ttl().check_interval_s
                 left += self.delete_expired()[1]
                 if left and on_deleted is not None:
                     on_deleted(left)
                 left, self._last_error = [], ""
-                interval = self._engine.ttl().check_interval_s
             except Closed:
                 return
             except Exception as error:  # the caller's function may raise anything; it is called again
                 self._last_error = f"{type(error).__name__}: {error}"
                 logger.exception("a sweep of stream %s failed", self._engine.name)
-                interval = _NOTICE_S
+                interval = min(interval, _NOTICE_S)
             self._rest(stopping, interval)
 
     def _rest(self, stopping: threading.Event, interval_s: float) -> None:

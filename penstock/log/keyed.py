@@ -60,7 +60,7 @@ class _Span(NamedTuple):
 class KeySpan(NamedTuple):
     """A key: how many messages hold it, the first and the last of them."""
 
-    count: int
+    messages: int
     first: int
     last: int
 
@@ -152,7 +152,7 @@ class Keyed:
                     found[key] = (
                         KeySpan(end - begin, oldest, newest)
                         if known is None
-                        else KeySpan(known.count + end - begin, known.first, newest)
+                        else KeySpan(known.messages + end - begin, known.first, newest)
                     )
         return found
 

@@ -4,6 +4,9 @@ import pytest
 
 from penstock.testing import Clock
 from tests.contract.faces import AsyncFace, BlockingFace
+from tests.contract.streams import stream, streams
+
+__all__ = ["stream", "streams"]
 
 
 @pytest.fixture(scope="session", params=[BlockingFace, AsyncFace], ids=lambda kind: kind.name)

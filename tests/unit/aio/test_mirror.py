@@ -11,6 +11,7 @@ from penstock.consume.deadletters import DeadLetters
 from penstock.consume.reader import Reader
 from penstock.faces.events import Events
 from penstock.faces.sessions import Session, Sessions
+from penstock.faces.stream import Stream
 from penstock.store import Store, Topic, Transaction
 from penstock.topic.scan import Scan
 from penstock.topic.writer import Writer
@@ -26,6 +27,7 @@ TWINS = [
     (DeadLetters, penstock.aio.DeadLetters),
     (Sessions, penstock.aio.Sessions),
     (Session, penstock.aio.Session),
+    (Stream, penstock.aio.Stream),
 ]
 #: Public only for the parts of Penstock itself.
 INSIDE = {
@@ -35,7 +37,9 @@ INSIDE = {
 #: What the async face has besides: the way back to what may block.
 BESIDES = {"blocking"}
 #: These open nothing and wait for nothing, or return what is awaited or iterated.
-AT_ONCE = {"writer", "reader", "messages", "record_batches", "stop", "transaction"}
+AT_ONCE = {"writer", "reader", "messages", "record_batches", "stop", "transaction"} | {
+    "Stream.subscribe", "Stream.notifications"
+}  # fmt: skip
 SPECIAL = {
     "__enter__": "__aenter__",
     "__exit__": "__aexit__",
@@ -77,7 +81,8 @@ def test_every_method_has_its_twin(blocking, mirrored, name):
         assert isinstance(twin, property)
         return
     assert parameters(twin) == parameters(original)
-    assert inspect.iscoroutinefunction(twin) == (name not in AT_ONCE)
+    is_awaited = not {name, f"{blocking.__name__}.{name}"} & AT_ONCE
+    assert inspect.iscoroutinefunction(twin) == is_awaited
 
 
 @pytest.mark.parametrize(("blocking", "mirrored"), TWINS, ids=lambda kind: kind.__module__)
@@ -96,6 +101,7 @@ def test_each_face_has_what_the_other_has(tmp_path):
                 opened = (
                     store, topic, reader, writer, topic.scan(), transaction, store.events(),
                     store.dead_letters("orders"), store.sessions, store.sessions.open("mail"),
+                    store.stream("stream"),
                 )  # fmt: skip
                 (instance,) = [each for each in opened if type(each) is blocking]
                 attributes = {name for name in vars(instance) if not name.startswith("_")}

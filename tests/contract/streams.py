@@ -1,0 +1,55 @@
+"""What the tests of streams share: an engine to keep them in, and a stream that can be opened again.
+
+An engine is a class here with a `name` and `stream(store, name, **options)`; `ENGINES` lists them. Those
+whose server is missing skip.
+"""
+
+import pytest
+
+
+class Embedded:
+    """Streams in a topic of the store."""
+
+    name = "embedded"
+
+    def __init__(self, tmp_path, clock):
+        pass
+
+    def stream(self, store, name="stream", **options):
+        return store.stream(name, **options)
+
+    def close(self):
+        pass
+
+
+ENGINES = [Embedded]
+
+
+class Streams:
+    """A store with streams, which can be closed and opened again as after a restart."""
+
+    def __init__(self, open_store, engine, clock):
+        self._open_store = open_store
+        self.engine = engine
+        self.clock = clock
+        self.store = open_store(clock=clock)
+
+    def stream(self, name="stream", **options):
+        return self.engine.stream(self.store, name, **options)
+
+    def restart(self):
+        """Everything anew, from what was stored."""
+        self.store.close()
+        self.store = self._open_store(clock=self.clock)
+
+
+@pytest.fixture(params=ENGINES, ids=lambda kind: kind.name)
+def streams(request, open_store, clock, tmp_path):
+    engine = request.param(tmp_path, clock)
+    yield Streams(open_store, engine, clock)
+    engine.close()
+
+
+@pytest.fixture
+def stream(streams):
+    return streams.stream()
