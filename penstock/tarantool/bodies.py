@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import BinaryIO
 
-from penstock.errors import DataError
+from penstock.errors import DataError, InvalidOption
 from penstock.faces.engine import Data
 from penstock.payloads.stores import BodyStore
 
@@ -32,7 +32,10 @@ class Bodies:
             return object_name or "", headers
         name = object_name or _new_name()
         body = data.encode() if isinstance(data, str) else data
-        stored = self.store.put(name, body, content_type=headers.get("content-type"))
+        try:
+            stored = self.store.put(name, body, content_type=headers.get("content-type"))
+        except OSError as error:
+            raise InvalidOption(f"the body cannot be stored: {error}") from error
         return name, {**headers, DIGEST_HEADER: stored.sha256.hex()}
 
     def open(self, object_name: str, digest: str | None) -> BinaryIO:

@@ -63,8 +63,8 @@ class TarantoolEngine:
             try:
                 name, headers = self._bodies.put(message.data, message.object_name, message.headers)
                 items.append((place, [message.subject, name, headers]))
-            except (PenstockError, OSError) as error:
-                results[place] = error if isinstance(error, PenstockError) else _unreadable(error)
+            except PenstockError as error:
+                results[place] = error
         for first in range(0, len(items), _AT_ONCE):
             part = items[first : first + _AT_ONCE]
             for (place, _), result in zip(part, self._published([item for _, item in part]), strict=True):
@@ -219,7 +219,3 @@ def _deleted(sequence: int, subject: str, object_name: str) -> Deleted:
 def _no_body(subject: str, sequence: int) -> str:
     """What the body of a message is called that has none; the same name as in an embedded stream."""
     return f"{subject}_{sequence}"
-
-
-def _unreadable(error: OSError) -> PenstockError:
-    return Unavailable(f"the body could not be stored: {error}", hint="look at the file, or its place")

@@ -14,7 +14,7 @@ from collections.abc import Coroutine
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.errors import Closed, MissingExtra, Unavailable
+from penstock.errors import Closed, InvalidOption, MissingExtra, Unavailable
 from penstock.tarantool.refusals import is_worth_waiting, refusal
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ logging.getLogger("asynctnt").addHandler(logging.NullHandler())
 T = TypeVar("T")
 
 _PAUSE_FIRST_S, _PAUSE_MOST_S = 0.02, 1.0
+#: One attempt to connect: an instance that died between accepting and greeting is noticed no sooner.
+_ATTEMPT_S = 2.0
 #: More than this is not sent before something was answered: an instance takes 768 by itself.
 _AT_ONCE = 512
 
@@ -115,6 +117,8 @@ class Link:
                     if not is_worth_waiting(error.code) or self._now() > deadline:
                         raise refusal(error.code, error.message, self.address) from None
                     await asyncio.sleep(_PAUSE_FIRST_S)
+                except UnicodeEncodeError:
+                    raise InvalidOption("a text holds a lone surrogate: UTF-8 cannot have it") from None
                 except TimeoutError:
                     raise self._unanswered("did not answer in time", again) from None
                 except (OSError, TarantoolNetworkError) as error:
@@ -137,7 +141,7 @@ class Link:
         while True:
             connection = Connection(
                 **self._where, fetch_schema=False, auto_refetch_schema=False, reconnect_timeout=0,
-                connect_timeout=self.timeout_s, ping_timeout=0,
+                connect_timeout=min(self.timeout_s, _ATTEMPT_S), ping_timeout=0,
             )  # fmt: skip
             try:
                 await connection.connect()

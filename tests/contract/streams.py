@@ -4,7 +4,13 @@ An engine is a class here with a `name` and `stream(store, name, **options)`; `E
 whose server is missing skip.
 """
 
+import atexit
+import itertools
+
 import pytest
+
+import penstock
+from tests.tarantool import tarantool_server
 
 
 class Embedded:
@@ -22,7 +28,38 @@ class Embedded:
         pass
 
 
-ENGINES = [Embedded]
+class InTarantool:
+    """Streams in a Tarantool, one server for all tests; each test has a prefix of its own."""
+
+    name = "tarantool"
+    _server, _numbers = None, itertools.count()
+
+    def __init__(self, tmp_path, clock):
+        if InTarantool._server is None:
+            starting = tarantool_server()
+            InTarantool._server = starting.__enter__()
+            atexit.register(starting.__exit__, None, None, None)
+        self._clock = clock
+        self._prefix = f"test{next(self._numbers)}_"
+        self._place = self._new_place()
+        self._place.install()
+
+    def stream(self, store, name="stream", **options):
+        bodies = {key: value for key, value in options.items() if key == "payloads"}
+        return store.stream(name, engine=self._place, **bodies)
+
+    def close(self):
+        self._place.close()
+
+    def _new_place(self):
+        server = InTarantool._server
+        return penstock.Tarantool(
+            server.host, server.port, user=server.user, password=server.password, prefix=self._prefix,
+            timeout="30s", clock=self._clock,
+        )  # fmt: skip
+
+
+ENGINES = [Embedded, InTarantool]
 
 
 class Streams:
