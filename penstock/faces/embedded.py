@@ -15,18 +15,18 @@ from typing import Any, Protocol, TypeVar
 from penstock.clock import NANOSECONDS
 from penstock.errors import OffsetTrimmed, PenstockError, TopicReplaced, Unavailable
 from penstock.faces.engine import Deleted, Publication, Row, SubjectFacts, Ttl
+from penstock.faces.publishing import Publisher, Writes
 from penstock.faces.question import Help, Waiting
 from penstock.faces.streammessage import StreamMessage
-from penstock.faces.streamrows import deleted_of, message_of, row_of, stored_headers, stored_value
+from penstock.faces.streamrows import deleted_of, message_of, row_of
 from penstock.faces.subjects import EVERYTHING, Asked
 from penstock.faces.ttl import lifetimes
 from penstock.keys import Match, match
 from penstock.log.log import Log
 from penstock.log.view import Bounds
-from penstock.message import Batch, Message, Receipt
+from penstock.message import Batch, Message
 from penstock.options import MIB
 from penstock.state.streams import Streams, StreamSettings
-from penstock.topic.partitions import Partitions
 
 _READ_BYTES = 8 * MIB
 #: How long, and how often, one tries to delete while another process tidies the topic.
@@ -35,13 +35,8 @@ _PATIENCE_S, _LOOK_AGAIN_S = 10.0, 0.01
 T = TypeVar("T")
 
 
-class StreamTopic(Protocol):
+class StreamTopic(Writes, Protocol):
     """What the engine asks of its topic."""
-
-    @property
-    def _partitions(self) -> Partitions: ...
-
-    def write(self, value: Any, *, key: Any = None, headers: Any = None) -> Receipt: ...
 
     def alter(self, **changes: Any) -> None: ...
 
@@ -60,6 +55,7 @@ class EmbeddedEngine:
         self._partitions = topic._partitions
         self._id = self._partitions.record.id
         self._streams = streams
+        self._publisher = Publisher(topic)
         self._help = Help(self._partitions)
 
     @property
@@ -69,17 +65,10 @@ class EmbeddedEngine:
     # Messages.
 
     def publish(self, message: Publication) -> int:
-        value = stored_value(message.data, self._partitions.options.max_message_bytes)
-        return self._topic.write(value, key=message.subject, headers=stored_headers(message)).offset + 1
+        return self._publisher.publish(message)
 
     def publish_many(self, messages: Sequence[Publication]) -> list[int | PenstockError]:
-        results: list[int | PenstockError] = []
-        for message in messages:
-            try:
-                results.append(self.publish(message))
-            except PenstockError as error:
-                results.append(error)
-        return results
+        return self._publisher.publish_many(messages)
 
     def get(self, sequence: int) -> Row | None:
         log = self._partitions.log(0)
