@@ -56,9 +56,9 @@ class Link:
         """The first thing that a function returns; `again` says that it may be called twice."""
         return self.run(self.called(function, arguments, again=again, waits_s=waits_s))
 
-    def eval(self, lua: str) -> Any:
-        """The first thing that a piece of Lua returns."""
-        return self.run(self._asked("eval", lua, (), again=True, waits_s=0.0))
+    def eval(self, lua: str, *arguments: Any) -> Any:
+        """The first thing that a piece of Lua returns, which may be run twice."""
+        return self.run(self._asked("eval", lua, arguments, again=True, waits_s=0.0))
 
     async def called(
         self, function: str, arguments: tuple[Any, ...], *, again: bool = True, waits_s: float = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from penstock.clock import Clock
@@ -11,6 +12,8 @@ from penstock.payloads.stores import BodyStore
 from penstock.tarantool.bodies import Bodies
 from penstock.tarantool.engine import TarantoolEngine
 from penstock.tarantool.link import Link
+from penstock.tarantool.migration import Migrated, Progress, migrate, survey
+from penstock.tarantool.oldrows import OldStream
 from penstock.tarantool.source import VERSION, checked_prefix, install_text
 
 
@@ -59,6 +62,24 @@ class Tarantool:
                 hint="give this one a prefix of its own: Tarantool(…, prefix=…), and install with it",
             )
         return TarantoolEngine(self._link, self.prefix, name, Bodies(bodies), self._clock)
+
+    def survey(self, name: str) -> Migrated:
+        """What `migrate` would find, of a MiniToolStream as of a stream of ours; nothing is written."""
+        return survey(OldStream(self._link, self.prefix), name)
+
+    def migrate(
+        self, path: str | os.PathLike[str], name: str, *, bodies: str | None = None,
+        on_progress: Progress | None = None, **options: Any,
+    ) -> Migrated:  # fmt: skip
+        """Bring all messages and positions into the stream `name` of the store at `path` (docs/tarantool.md).
+
+        Sequences and times stay. Run it again to go on where it was killed, or for what is new since; stop
+        those who publish before the last run. The store is had exclusively meanwhile. `bodies` is where the
+        bodies are (`s3://bucket/prefix`, or a folder), to be copied; without it messages only name them.
+        `options` are those of the topic, which keeps messages for ever unless they say otherwise.
+        """
+        source = OldStream(self._link, self.prefix)
+        return migrate(source, path, name, bodies=bodies, on_progress=on_progress, **options)
 
     def close(self) -> None:
         """End the connection; streams that were opened with it end with it."""
