@@ -22,6 +22,7 @@ from penstock.codecs import register_codec
 from penstock.errors import (
     AlreadyCommitted,
     AlreadyExists,
+    BodyMissing,
     Closed,
     ConflictError,
     Corrupt,
@@ -78,6 +79,8 @@ if TYPE_CHECKING:
     from penstock.faces.stream import Stream
     from penstock.faces.streammessage import StreamMessage
     from penstock.message import Batch, Message, Receipt, Receipts
+    from penstock.payload_options import Payloads
+    from penstock.references import Reference
     from penstock.spark.own.pipeline import pipeline
     from penstock.store import Pipeline, Store, Topic, Transaction
     from penstock.tarantool.place import Tarantool
@@ -90,6 +93,7 @@ __all__ = [
     "AlreadyCommitted",
     "AlreadyExists",
     "Batch",
+    "BodyMissing",
     "Clock",
     "Closed",
     "ConflictError",
@@ -115,6 +119,7 @@ __all__ = [
     "OutOfRange",
     "OwnedElsewhere",
     "PartitionLost",
+    "Payloads",
     "PenstockError",
     "Pipeline",
     "PipelineChanged",
@@ -126,6 +131,7 @@ __all__ = [
     "Reader",
     "Receipt",
     "Receipts",
+    "Reference",
     "Retry",
     "Scan",
     "Session",
@@ -167,7 +173,9 @@ _LAZY = {
     "Pipeline": "penstock.store",
     "Publication": "penstock.faces.engine",
     "Reader": "penstock.consume.reader",
+    "Payloads": "penstock.payload_options",
     "Receipt": "penstock.message",
+    "Reference": "penstock.references",
     "Receipts": "penstock.message",
     "Retry": "penstock.consume.policy",
     "Scan": "penstock.topic.scan",

@@ -251,11 +251,12 @@ class Corrupt(DataError):
         partition: int | None = None,
         first: int | None = None,
         stop: int | None = None,
+        hint: str = 'on_gap="skip" reads what lies behind it',
     ) -> None:
         span = f", offsets {first} to {stop - 1}" if first is not None and stop is not None else ""
         super().__init__(
             f"{what} in {os.fspath(path)} at byte {byte}{span}",
-            hint='on_gap="skip" reads what lies behind it',
+            hint=hint,
         )
         self.path = os.fspath(path)
         self.byte = byte

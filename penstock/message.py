@@ -5,18 +5,20 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, overload
 
 import msgspec
 
-from penstock import codecs
-from penstock.errors import DataError, Undecodable
+from penstock import codecs, references
+from penstock.errors import DataError, Undecodable, UsageError
 from penstock.headers import NO_HEADERS as NO_HEADERS
 from penstock.headers import Headers as Headers
 from penstock.options import Sync, utc
+from penstock.references import Reference as Reference
 
 if TYPE_CHECKING:
     import pandas
@@ -67,6 +69,26 @@ class Message(msgspec.Struct, Generic[V], frozen=True, gc=False):
     def stored(self) -> bytes | None:
         """The value's bytes as they lie in the log, packed by `codec`; of an archive, unpacked."""
         return self.value  # type: ignore[return-value]  # a plain Message holds bytes, others are `Unopened`
+
+    @property
+    def reference(self) -> Reference | None:
+        """Where the value lies if that is outside the log (docs/payloads.md), without fetching it."""
+        stored = self.stored if self.codec == references.CODEC_NAME else None
+        return None if stored is None else references.unpack(stored)
+
+    def open(self) -> BinaryIO:
+        """The value's bytes as a file; one that lies outside the log is read piece by piece.
+
+        Its digest is checked when the end is reached: until then, bytes are only what the place said.
+        """
+        reference = self.reference
+        if reference is not None and reference.codec == codecs.RAW:
+            where = f"offset {self.offset} of {self.topic!r} partition {self.partition}"
+            return references.open_body(reference, where)
+        body = value_bytes(self)
+        if body is None:
+            raise UsageError("a tombstone has no value to be opened", hint="ask whether value is None first")
+        return io.BytesIO(body)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Message, _travelling(self, self.value)
@@ -128,7 +150,8 @@ class Unopened(Message[Any], frozen=True, gc=True):
 
     def __repr__(self) -> str:
         try:
-            value = repr(self.value)
+            reference = self.reference
+            value = f"<body {reference.name!r}>" if reference is not None else repr(self.value)
         except DataError:
             value = f"<{len(self.stored or b'')} bytes that cannot be decoded>"
         fields = (value if name == "value" else repr(getattr(self, name)) for name in _PLAIN_FIELDS)

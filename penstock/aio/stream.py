@@ -63,6 +63,10 @@ class Stream(SeedCalls):
         """
         return await self._threads.run(self._blocking.publish_many, list(messages))
 
+    async def get(self, sequence: int) -> StreamMessage | None:
+        """The message of that sequence, with its body; None when it is not there, any more or yet."""
+        return await self._threads.run(self._blocking.get, sequence)
+
     async def fetch(self, durable: str, subject: str, batch: int = BATCH) -> list[StreamMessage]:
         """The next messages behind a durable consumer's position, at most `batch`; the position stays.
 

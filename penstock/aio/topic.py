@@ -7,7 +7,8 @@ import os
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, Literal
+from pathlib import Path
+from typing import Any, BinaryIO, Generic, Literal
 
 from penstock import store as sync
 from penstock.aio.group import Group
@@ -24,6 +25,7 @@ from penstock.message import Batch, Message, Receipt, Receipts, V
 from penstock.options import Duration, Place, Size, Sync, TopicOptions, identifier, nanoseconds, seconds
 from penstock.store.consumers import ConsumerStats
 from penstock.store.topic import TopicStats
+from penstock.topic.bodies import is_file
 from penstock.topic.buffer import Extras
 from penstock.topic.checks import checked_headers, checked_value
 from penstock.topic.retention import VacuumReport
@@ -61,9 +63,10 @@ class Topic(Generic[V]):
     # Writing.
 
     async def write(
-        self, value: V | str | None, *, key: Key = None, headers: Mapping[str, str | bytes] | None = None,
-        partition: int | None = None, group: str | None = None, timestamp: int | datetime | None = None,
-        delay: Duration | None = None, deliver_at: int | datetime | None = None,
+        self, value: V | str | Path | BinaryIO | None, *, key: Key = None,
+        headers: Mapping[str, str | bytes] | None = None, partition: int | None = None,
+        group: str | None = None, timestamp: int | datetime | None = None, delay: Duration | None = None,
+        deliver_at: int | datetime | None = None, name: str | None = None,
     ) -> Receipt:  # fmt: skip
         """Append one message; return once it would survive a power cut (or what the topic's `sync` says).
 
@@ -71,14 +74,18 @@ class Topic(Generic[V]):
         stored now: nothing of it stays, try again. Cancelled, it may be stored or not. With `delay`, or at
         `deliver_at` (a datetime, or nanoseconds since 1970), it enters the topic when that has passed: it is
         on disk until then, and some process that has the store open appends it (docs/retries.md).
+
+        On a topic with `payloads` the value may be a path or an open file, of any size; its body is stored
+        before the message (docs/payloads.md). With a `name`, which becomes part of the body's, also a small
+        value is stored so.
         """
-        if delay is not None or deliver_at is not None:
+        if delay is not None or deliver_at is not None or name is not None or is_file(value):
             return await self._threads.run(
                 self._topic.write, value, key=key, headers=headers, partition=partition, group=group,
-                timestamp=timestamp, delay=delay, deliver_at=deliver_at,
+                timestamp=timestamp, delay=delay, deliver_at=deliver_at, name=name,
             )  # fmt: skip
         self._topic._require_raw()
-        stored = checked_value(self._topic._encoded(value), self.options.max_message_bytes)
+        stored = checked_value(self._topic._encoded(value), self.options.value_bytes)  # type: ignore[arg-type]
         stored_key = checked_key(key)
         extras = None
         if headers is not None or timestamp is not None or partition is not None or group is not None:

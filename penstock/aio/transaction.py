@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, BinaryIO, ParamSpec, TypeVar
 
 from penstock import store as sync
 from penstock.aio.scan import Scan
@@ -15,9 +16,14 @@ from penstock.aio.threads import Threads
 from penstock.aio.topic import Topic
 from penstock.keys import Key
 from penstock.message import Stored, V
+from penstock.options import KIB
+from penstock.topic.bodies import is_file
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+#: Values up to this size are added in the loop.
+_ADD_HERE_BYTES = 64 * KIB
 
 
 class Transaction:
@@ -36,7 +42,7 @@ class Transaction:
         return self.blocking.name
 
     async def write(
-        self, topic: str | Topic[V], value: V | str | None, *, key: Key = None,
+        self, topic: str | Topic[V], value: V | str | Path | BinaryIO | None, *, key: Key = None,
         headers: Mapping[str, str | bytes] | None = None, partition: int | None = None,
         group: str | None = None, timestamp: int | datetime | None = None,
     ) -> None:  # fmt: skip
@@ -46,7 +52,7 @@ class Transaction:
             group=group, timestamp=timestamp,
         )  # fmt: skip
         staging = self.blocking.known_staging(_blocking(topic))
-        if staging is None or staging.nearly_takes_time or self._is_busy():
+        if staging is None or staging.nearly_takes_time or self._is_busy() or _takes_time(value):
             await self._alone(write)
         else:
             write()
@@ -117,3 +123,8 @@ class Transaction:
 
 def _blocking(topic: str | Topic[V]) -> str | sync.Topic[V]:
     return topic._topic if isinstance(topic, Topic) else topic
+
+
+def _takes_time(value: object) -> bool:
+    """Whether adding a value may store its body, or write to a file."""
+    return is_file(value) or (isinstance(value, (bytes, str)) and len(value) > _ADD_HERE_BYTES)

@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic
+from typing import Any, BinaryIO, Generic
 
 from penstock.aio.scan import Scan
 from penstock.aio.threads import Threads
@@ -23,6 +24,7 @@ from penstock.log.frame import RAW
 from penstock.message import Receipts, V
 from penstock.options import KIB
 from penstock.topic import writer
+from penstock.topic.bodies import is_file
 from penstock.topic.buffer import NO_EXTRAS, Entry, weight
 from penstock.topic.packing import Packing
 from penstock.topic.partitions import FRAME_BYTES, FRAME_MESSAGES
@@ -63,9 +65,9 @@ class Writer(Generic[V]):
     # Writing.
 
     async def write(
-        self, value: V | str | None, *, key: Key = None, headers: Mapping[str, str | bytes] | None = None,
-        partition: int | None = None, timestamp: int | datetime | None = None, group: str | None = None,
-        seqno: int | None = None,
+        self, value: V | str | Path | BinaryIO | None, *, key: Key = None,
+        headers: Mapping[str, str | bytes] | None = None, partition: int | None = None,
+        timestamp: int | datetime | None = None, group: str | None = None, seqno: int | None = None,
     ) -> None:  # fmt: skip
         """Accept one message; it is stored by `flush`, or soon by itself.
 
@@ -74,7 +76,12 @@ class Writer(Generic[V]):
         `seqno` grows from message to message; without one the writer numbers them itself.
         """
         packing = self._blocking._packing
-        stored = self._blocking._stored(value) if packing is None else await self._packed(value, packing)
+        if is_file(value):
+            stored = await self._threads.run(self._blocking._stored, value)
+        elif packing is None:
+            stored = self._blocking._stored(value)
+        else:
+            stored = await self._packed(value, packing)  # type: ignore[arg-type]
         stored_key = checked_key(key)
         extras = None
         special = headers is not None or timestamp is not None or partition is not None or group is not None

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import __version__
-from penstock.cli import consumer, dead, events, failures, output, pipeline, topic
+from penstock.cli import consumer, dead, events, failures, output, pipeline, stream, topic
 from penstock.cli.arguments import StoreOption, flag
 from penstock.cli.failures import Exit
 from penstock.cli.read import read
@@ -31,8 +31,8 @@ The store is a folder, ./penstock-data unless you say otherwise; any number of p
 """
 
 _ORDER = (
-    "write", "read", "topic", "consumer", "dead", "pipeline", "run", "events", "serve", "status", "vacuum",
-    "verify",
+    "write", "read", "topic", "consumer", "dead", "pipeline", "run", "events", "serve", "stream", "status",
+    "vacuum", "verify",
 )  # fmt: skip
 
 
@@ -63,6 +63,7 @@ app.add_typer(pipeline.app, name="pipeline", rich_help_panel="Pipelines")
 app.command("run", rich_help_panel="Pipelines")(run_pipeline)
 app.add_typer(events.app, name="events", rich_help_panel="Live events")
 app.command(rich_help_panel="Live events")(serve)
+app.add_typer(stream.app, name="stream", rich_help_panel="Streams of subjects")
 app.command(rich_help_panel="Health")(status)
 app.command(rich_help_panel="Health")(vacuum)
 app.command(rich_help_panel="Health")(verify)

@@ -12,6 +12,8 @@ import msgspec
 
 from penstock import Message
 from penstock.cli.units import iso
+from penstock.codecs import name_of
+from penstock.message import value_bytes
 
 #: Control characters would move the cursor or break the line.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -29,20 +31,22 @@ class Format(StrEnum):
 def as_text(message: Message) -> bytes:
     """Place, time, key, value; control characters and bytes that are not UTF-8 are escaped."""
     time = (iso(message.timestamp) or "").replace("T", " ")[:-4]
-    key = "-" if message.key is None else _shown(message.key)
-    value = "(tombstone)" if message.value is None else _shown(message.value)
+    key = "-" if message.key is None else shown(message.key)
+    body = value_bytes(message)
+    value = "(tombstone)" if body is None else shown(body)
     return f"{message.partition}:{message.offset}  {time}  {key}  {value}\n".encode()
 
 
 def as_raw(message: Message) -> bytes:
     """The value as it is, and a line end; a tombstone is an empty line."""
-    return (message.value or b"") + b"\n"
+    return (value_bytes(message) or b"") + b"\n"
 
 
 def as_hex(message: Message) -> bytes:
     """Place, key, value in hexadecimal; "-" where there is none."""
     key = "-" if message.key is None else message.key.hex()
-    value = "-" if message.value is None else message.value.hex()
+    body = value_bytes(message)
+    value = "-" if body is None else body.hex()
     return f"{message.partition}:{message.offset}  {key}  {value}\n".encode()
 
 
@@ -57,8 +61,8 @@ def json_record(message: Message) -> dict[str, Any]:
         "topic": message.topic,
         "partition": message.partition,
         "offset": message.offset,
-        **_encoded("key", message.key),
-        **_encoded("value", message.value),
+        **encoded("key", message.key),
+        **encoded("value", value_bytes(message)),
         "headers": {},
         "timestamp": iso(message.timestamp),
         "timestamp_ns": message.timestamp,
@@ -66,19 +70,24 @@ def json_record(message: Message) -> dict[str, Any]:
         "written_at_ns": message.written_at,
     }
     for name, value in message.headers.items():
-        header = _encoded("value", value)
+        header = encoded("value", value)
         record["headers"][name] = header["value"]
         if "value_encoding" in header:
             record.setdefault("headers_encoding", {})[name] = header["value_encoding"]
     for name in ("producer_id", "group", "seqno"):
         if getattr(message, name) is not None:
             record[name] = getattr(message, name)
-    if message.codec != "raw":
-        record["codec"] = message.codec
+    reference = message.reference
+    codec = message.codec if reference is None else name_of(reference.codec)
+    if codec != "raw":
+        record["codec"] = codec
+    if reference is not None:
+        record["body"] = {"name": reference.name, "start": reference.start, "bytes": reference.size}
     return record
 
 
-def _encoded(name: str, value: bytes | str | None) -> dict[str, str | None]:
+def encoded(name: str, value: bytes | str | None) -> dict[str, str | None]:
+    """Bytes as text if they are UTF-8, else base64, which is said beside them."""
     if value is None or isinstance(value, str):
         return {name: value}
     try:
@@ -87,7 +96,8 @@ def _encoded(name: str, value: bytes | str | None) -> dict[str, str | None]:
         return {name: base64.b64encode(value).decode(), f"{name}_encoding": "base64"}
 
 
-def _shown(value: bytes) -> str:
+def shown(value: bytes) -> str:
+    """Bytes as one line of text; what would break it is escaped."""
     text = value.decode(errors="backslashreplace")
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 

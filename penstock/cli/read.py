@@ -131,7 +131,11 @@ def _print(topic: Topic, wanted: _Wanted, form: Callable[[Message], bytes]) -> N
         on_gap=wanted.on_gap,
     ) as reader:
         for batch, messages in _batches(reader, wanted.limit, stops):
-            output.put(b"".join(map(form, messages)))
+            if any(message.codec == "reference" for message in messages):  # bodies may be large: one by one
+                for message in messages:
+                    output.put(form(message))
+            else:
+                output.put(b"".join(map(form, messages)))
             if wanted.consumer is not None:
                 _commit(reader, batch, messages)
 

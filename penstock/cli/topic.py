@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +20,8 @@ from penstock.cli.arguments import (
 )
 from penstock.cli.facts import ConsumerFacts, PartitionFacts, TopicFacts
 from penstock.errors import InvalidOption
-from penstock.options import TopicOptions, topic_changes, topic_name
+from penstock.options import TopicOptions, size, topic_changes, topic_name
+from penstock.payload_options import FILES, Payloads
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -67,6 +68,23 @@ _Compress = Annotated[
 _Index = Annotated[
     str | None, typer.Option("--index", metavar="key|none", help="Let messages be read by their key.")
 ]
+_KeyRetention = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key-retention", metavar="PATTERN=AGE",
+        help="Messages of these keys go sooner: 'progress.*=10m'; once for each pattern, all anew; or none.",
+    ),
+]  # fmt: skip
+_Payloads = Annotated[
+    str | None,
+    typer.Option(
+        "--payloads", metavar="PLACE", help="Where large values lie: files, s3://bucket/prefix; or none."
+    ),
+]
+_PayloadsAbove = Annotated[
+    str | None,
+    typer.Option("--payloads-above", metavar="SIZE", help="Values above this size lie there; 64KiB."),
+]
 
 
 @dataclass(frozen=True)
@@ -107,6 +125,9 @@ def create(
     codecs: _Codecs = None,
     compress: _Compress = None,
     index: _Index = None,
+    key_retention: _KeyRetention = None,
+    payloads: _Payloads = None,
+    payloads_above: _PayloadsAbove = None,
     exists_ok: Annotated[
         bool, flag("--exists-ok", help="Accept a topic that is there, unless these options differ.")
     ] = False,
@@ -118,6 +139,8 @@ def create(
         partitions=partitions, retention=retention, max_bytes=max_bytes, sync=sync,
         segment_bytes=segment_bytes, segment_age=segment_age, max_message_bytes=max_message_bytes,
         partitioner=partitioner, codecs=codecs and codecs.split(","), compress=compress, index=index,
+        key_retention=key_retention and _lifetimes(key_retention),
+        payloads=_chosen_payloads(None, payloads, payloads_above),
     )  # fmt: skip
     topic_name(topic)
     TopicOptions(**topic_changes(options))  # what is wrong fails before a store is made
@@ -177,6 +200,9 @@ def alter(
     codecs: _Codecs = None,
     compress: _Compress = None,
     index: _Index = None,
+    key_retention: _KeyRetention = None,
+    payloads: _Payloads = None,
+    payloads_above: _PayloadsAbove = None,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -185,11 +211,13 @@ def alter(
         partitions=partitions, retention=retention, max_bytes=max_bytes, sync=sync,
         segment_bytes=segment_bytes, segment_age=segment_age, max_message_bytes=max_message_bytes,
         partitioner=partitioner, codecs=codecs and codecs.split(","), compress=compress, index=index,
+        key_retention=key_retention and _lifetimes(key_retention),
     )  # fmt: skip
-    if not options:
+    if not options and payloads is None and payloads_above is None:
         raise InvalidOption("nothing to alter", hint="name an option, such as --retention 7d")
     with open_to_write(store) as opened:
         found = opened.topic(topic)
+        options |= _options(payloads=_chosen_payloads(found.options.payloads, payloads, payloads_above))
         before = asdict(found.options)
         found.alter(**options)
         result = TopicChange(topic, False, before, asdict(found.options))
@@ -241,12 +269,43 @@ def _details(topic: Topic) -> TopicDetails:
 
 def _options(**given: Any) -> dict[str, Any]:
     """The options that were given; "none" clears a limit."""
-    limits = ("retention", "max_bytes", "codecs", "compress", "index")
+    limits = ("retention", "max_bytes", "codecs", "compress", "index", "payloads")
     return {
         name: None if name in limits and value in ("none", ["none"]) else value
         for name, value in given.items()
         if value is not None
     }
+
+
+def _lifetimes(given: list[str]) -> dict[str, str]:
+    """PATTERN=AGE, each; the one word "none" is no lifetimes."""
+    if given == ["none"]:
+        return {}
+    found = {}
+    for each in given:
+        pattern, equals, age = each.rpartition("=")
+        if not equals:
+            raise InvalidOption(f"--key-retention {each!r} has no '='", hint="write it like 'progress.*=10m'")
+        found[pattern] = age
+    return found
+
+
+def _chosen_payloads(before: Payloads | None, place: str | None, above: str | None) -> Payloads | str | None:
+    """What two options say of payloads; what they leave open stays as it was."""
+    if place == "none":
+        if above is not None:
+            raise InvalidOption("--payloads-above needs a place", hint="--payloads files")
+        return place
+    if place is None and above is None:
+        return None
+    if place is None and before is None:
+        raise InvalidOption("--payloads-above needs --payloads", hint="--payloads files")
+    chosen = (
+        before if before is not None and place in (None, before.place) else Payloads(place=place or FILES)
+    )
+    if above is not None:
+        return replace(chosen, above=size("--payloads-above", above))
+    return replace(chosen, above=Payloads.above) if chosen.above is None else chosen
 
 
 def _put_options(options: dict[str, Any]) -> None:
@@ -259,6 +318,11 @@ def _shown(name: str, value: Any) -> str:
         return "none"
     if name == "codecs":
         return ", ".join(value) or "all"
+    if name == "key_retention":
+        return ", ".join(f"{pattern}={units.duration(age)}" for pattern, age in value) or "none"
+    if name == "payloads":
+        above = value["above"]
+        return f"{value['place']}, {'no more' if above is None else f'above {units.size(above)}'}"
     if name.endswith("_s"):
         return units.duration(value)
     return units.size(value) if name.endswith("bytes") else str(value)

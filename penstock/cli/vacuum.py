@@ -27,6 +27,9 @@ class VacuumedPartition:
     held_by: list[str]
     #: Another process is vacuuming it at this moment; nothing was done here.
     busy: bool = False
+    #: Bodies outside the log that went with their messages, and those that go with the next vacuum.
+    bodies: int = 0
+    bodies_left: int = 0
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,9 @@ class Vacuumed:
     segments: int
     bytes: int
     partitions: list[VacuumedPartition]
+    #: Objects with bodies that went (a pack is one), and those whose place did not answer.
+    bodies: int = 0
+    bodies_left: int = 0
 
 
 def vacuum(
@@ -59,11 +65,19 @@ def vacuum(
         sum(row.segments for row in rows),
         sum(row.bytes for row in rows),
         rows,
+        sum(row.bodies for row in rows),
+        sum(row.bodies_left for row in rows),
     )
     if as_json:
         output.put_json(result)
         return
     gone = f"{units.counted(result.segments, 'segment')}, {units.size(result.bytes)}"
+    if result.bodies or result.bodies_left:
+        gone += f", {units.counted(result.bodies, 'object')} with bodies"
+    if result.bodies_left:
+        output.say(
+            f"warning: {units.counted(result.bodies_left, 'object')} could not be deleted: try again later"
+        )
     output.put_table(
         f"{units.counted(result.messages, 'message')} removed, {gone}", result.partitions, _COLUMNS
     )
@@ -91,7 +105,7 @@ def _vacuumed(topic: Topic) -> list[VacuumedPartition]:
     done = {
         each.partition: VacuumedPartition(
             topic.name, each.partition, each.messages, each.segments, each.bytes, each.start_before,
-            each.start, list(each.held_by),
+            each.start, list(each.held_by), False, each.bodies, each.bodies_left,
         )
         for each in report.partitions
     }  # fmt: skip

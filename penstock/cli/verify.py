@@ -11,9 +11,10 @@ from typing import Annotated
 import typer
 
 from penstock.cli import output, units
-from penstock.cli.arguments import JsonOption, StoreOption
+from penstock.cli.arguments import JsonOption, StoreOption, flag, open_to_read
 from penstock.cli.failures import Exit
 from penstock.log.findings import Finding
+from penstock.store.bodycheck import body_findings
 from penstock.store.verify import StoreVerifier
 
 
@@ -53,6 +54,9 @@ def verify(
         str | None, typer.Argument(metavar="[TOPIC]", help="Only this topic.", show_default=False)
     ] = None,
     store: StoreOption = "",
+    payloads: Annotated[
+        bool, flag("--payloads", help="Also ask, wherever bodies lie, whether each message has its own.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check every byte that is stored; exit code 3 when there is damage.
@@ -65,6 +69,8 @@ def verify(
     checked = verifier.checked
     progress = output.Progress(lambda: f"{units.size(checked.bytes)} checked")
     found = list(verifier.findings(progress.update))
+    if payloads:
+        found += _body_findings(store, topic)
     progress.clear()
     result = Verified(
         store=verifier.path,
@@ -80,6 +86,12 @@ def verify(
         _put(result)
     if not result.sound:
         raise typer.Exit(Exit.UNHEALTHY)
+
+
+def _body_findings(store: str, topic: str | None) -> list[Finding]:
+    with open_to_read(store) as opened:
+        topics = opened.topics() if topic is None else [opened.topic(topic)]
+        return [found for each in topics for found in body_findings(each._partitions)]
 
 
 def _listed(store: str, findings: Sequence[Finding], severity: str) -> list[Found]:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
@@ -144,6 +145,17 @@ def write(
         str | None,
         typer.Option("--codec", metavar="CODEC", help="Pack each value: raw, gzip, zstd or lzop."),
     ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file",
+            metavar="PATH",
+            help="The value is this file's content, of any size with --payloads.",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+        ),
+    ] = None,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -169,12 +181,13 @@ def write(
     )
     if codec is not None:
         number_of(codec)
-    if value is not None or tombstone:
-        if value is not None and tombstone:
-            raise InvalidOption("a tombstone has no value", hint="leave VALUE or --tombstone away")
+    given = file if file is not None else None if value is None else os.fsencode(value)
+    if given is not None or tombstone:
+        if (given is not None and tombstone) or (file is not None and value is not None):
+            raise InvalidOption("a message has one value", hint="give VALUE, --file or --tombstone")
         if key_separator is not None:
             raise InvalidOption("--key-separator is for the lines of stdin", hint="use --key with a VALUE")
-        _write_one(store, topic, None if value is None else os.fsencode(value), common, sender, as_json)
+        _write_one(store, topic, given, common, sender, as_json)
         return
     if key_separator is not None and (key is not None or not key_separator):
         raise InvalidOption("--key-separator needs a text, and no --key beside it")
@@ -182,12 +195,15 @@ def write(
 
 
 def _write_one(
-    store: str, name: str, value: bytes | None, common: _Common, sender: _Sender, as_json: bool
+    store: str, name: str, value: bytes | Path | None, common: _Common, sender: _Sender, as_json: bool
 ) -> None:
-    _check(value, common)
-    _refuse_in_new_store(store, name, common.partition, len(value or b""))
+    size = value.stat().st_size if isinstance(value, Path) else len(value or b"")
+    _check(b"" if isinstance(value, Path) else value, common)
+    _refuse_in_new_store(store, name, common.partition, size)
     with open_to_write(store, create=True) as opened:
-        topic = _topic(opened, name, common.partition, len(value or b""))
+        topic = _topic(opened, name, common.partition, size)
+        if isinstance(value, Path) and not topic._partitions.bodies.takes_bodies:
+            value = _whole(value, topic.options.max_message_bytes)
         receipt = _receipt(topic, value, common, sender)
         result = Written(name, receipt.partition, receipt.offset, receipt.sync, receipt.duplicate)
     if as_json:
@@ -198,12 +214,24 @@ def _write_one(
         output.put_text(f"{name}: partition {result.partition}, offset {result.offset}")
 
 
+def _whole(path: Path, limit: int) -> bytes:
+    """A file that is to lie in the log."""
+    with path.open("rb") as file:
+        body = file.read(limit + 1)
+    if len(body) > limit:
+        raise MessageTooLarge(
+            f"{path} is over the topic's limit of {limit} bytes",
+            hint="`penstock topic alter TOPIC --payloads files` lets large values lie beside the log",
+        )
+    return body
+
+
 def _check(value: bytes | None, common: _Common) -> None:
     """What is wrong anyway fails before anything is made."""
     outgoing.one(value, common.key, common.headers, common.timestamp, common.partition, limit=2**62)
 
 
-def _receipt(topic: Topic, value: bytes | None, common: _Common, sender: _Sender) -> Receipt:
+def _receipt(topic: Topic, value: bytes | Path | None, common: _Common, sender: _Sender) -> Receipt:
     message = common._asdict()
     if sender.producer is None and sender.codec is None:
         return topic.write(value, group=sender.group, **message)

@@ -5,6 +5,8 @@ when the value is asked for. Numbers and names are those of YDB topics:
 
     1 raw · 2 gzip · 3 lzop · 4 zstd · 10000 to 19999 your own, see `register_codec`
 
+20000 is none to choose: such a value lies outside the log (`penstock.references`).
+
 zstd and lzop need the `codecs` extra; what needs it says so only when it is used.
 """
 
@@ -13,12 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from penstock import references
 from penstock.codecs import gzip, lzop, zstd
 from penstock.codecs.limits import Damaged
 from penstock.errors import InvalidOption, MissingExtra, Undecodable, UnknownCodec, WrongType
 
 RAW, GZIP, LZOP, ZSTD = 1, 2, 3, 4
 OWN_FIRST, OWN_LAST = 10_000, 19_999
+REFERENCE = references.CODEC
 
 Function = Callable[[bytes], bytes]
 
@@ -61,7 +65,8 @@ def register_codec(number: int, *, encode: Function, decode: Function, name: str
     chosen = str(number) if name is None else name
     if not isinstance(chosen, str):
         raise WrongType(f"a codec's name is a str, not {type(chosen).__name__}")
-    if _NUMBERS.get(chosen, number) != number or (chosen.isdecimal() and chosen != str(number)) or not chosen:
+    taken = _NUMBERS.get(chosen, number) != number or chosen == references.CODEC_NAME
+    if taken or (chosen.isdecimal() and chosen != str(number)) or not chosen:
         raise InvalidOption(f"a codec cannot be called {chosen!r}: that is another one's name")
     if number in _KNOWN:
         _NUMBERS.pop(_KNOWN[number].name, None)
@@ -90,12 +95,21 @@ def number_of(codec: str | int) -> int:
 
 def name_of(number: int) -> str:
     """What a codec is called in this process; one that is not known here by its number."""
+    if number == REFERENCE:
+        return references.CODEC_NAME
     codec = _KNOWN.get(number)
     return str(number) if codec is None else codec.name
 
 
+def stored_number(name: str) -> int:
+    """The number of what `name_of` said, also of one that no writer may choose."""
+    return REFERENCE if name == references.CODEC_NAME else number_of(name)
+
+
 def lasting_name(codec: str | int) -> str:
     """The name by which a codec is the same in every process: of your own ones, the number."""
+    if codec == REFERENCE:
+        return references.CODEC_NAME
     number = number_of(codec)
     return str(number) if number >= OWN_FIRST else _KNOWN[number].name
 
@@ -119,12 +133,18 @@ def encode(number: int, value: bytes) -> bytes:
 
 
 def decoded(codec: int | str, stored: bytes, *, topic: str, partition: int, offset: int) -> bytes:
-    """The value of a message as it was before packing.
+    """The value of a message as it was before packing; one that lies outside the log is fetched.
 
     Raises `UnknownCodec` when this process cannot unpack it, `Undecodable` when the bytes are not what the
-    codec made; both say which message it was.
+    codec made, `BodyMissing` or `Corrupt` for a body outside; all say which message it was.
     """
     where = f"offset {offset} of {topic!r} partition {partition}"
+    if codec in (REFERENCE, references.CODEC_NAME):
+        reference = references.unpack(stored)
+        body = references.fetch(reference, where)
+        if reference.codec == RAW:
+            return body
+        return decoded(reference.codec, body, topic=topic, partition=partition, offset=offset)
     place: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset}
     number = _NUMBERS.get(codec) if isinstance(codec, str) else codec
     if number is None:

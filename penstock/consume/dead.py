@@ -15,15 +15,19 @@ headers of its own why it is there. What became of it later is a message behind 
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import msgspec
 
+from penstock import references
 from penstock.consume.envelope import Envelope
-from penstock.errors import InvalidOption
+from penstock.errors import DataError, InvalidOption
 from penstock.headers import Headers
 from penstock.options import topic_name
 from penstock.topic.partitions import Outgoing, Partitions
+
+logger = logging.getLogger("penstock.dead")
 
 SUFFIX = ".dead"
 #: Long enough to be noticed and mended, short enough that nobody's data stays for ever.
@@ -79,11 +83,33 @@ def bury(topic: Partitions, consumer: str, enclosed: Envelope, *, attempts: int,
         LAST_ERROR: enclosed.last_error,
         ORIGIN: _encoder.encode(origin).decode(),
     }
+    there = cemetery(topic)
+    value, codec = _brought(there, enclosed)
     letter = Outgoing(
-        (enclosed.value,), None if enclosed.key is None else (enclosed.key,), (headers,),
-        (enclosed.timestamp,), codec=enclosed.codec,
+        (value,), None if enclosed.key is None else (enclosed.key,), (headers,), (enclosed.timestamp,),
+        codec=codec,
     )  # fmt: skip
-    append(cemetery(topic), letter)
+    append(there, letter)
+
+
+def _brought(there: Partitions, enclosed: Envelope) -> tuple[bytes | None, int]:
+    """The value of a letter and its codec: a body outside the log gets a copy that lives as long.
+
+    One that is gone, or for which the topic of letters has no place, stays a reference to where it was.
+    """
+    if enclosed.codec != references.CODEC or enclosed.value is None:
+        return enclosed.value, enclosed.codec
+    kept = references.Referenced(enclosed.value)
+    reference, where = references.unpack(kept), f"offset {enclosed.offset} of partition {enclosed.partition}"
+    try:
+        if there.bodies.takes_bodies:
+            with references.open_body(reference, where) as body:
+                return there.bodies.put(body, codec=reference.codec).packed(), references.CODEC
+        if reference.size <= there.options.max_message_bytes:
+            return references.fetch(reference, where), reference.codec
+    except DataError as error:
+        logger.warning("a dead letter comes without its body: %s", error)
+    return kept, references.CODEC
 
 
 def settle(dead: Partitions, numbers: str, how: str) -> None:
@@ -93,7 +119,9 @@ def settle(dead: Partitions, numbers: str, how: str) -> None:
 
 def cemetery(topic: Partitions) -> Partitions:
     """The topic of dead letters, made if need be."""
-    options = {"retention": RETENTION, "sync": topic.options.sync}
+    options: dict[str, Any] = {"retention": RETENTION, "sync": topic.options.sync}
+    if topic.bodies.takes_bodies:
+        options["payloads"] = topic.options.payloads
     return topic.neighbour(dead_name(topic.name), options)
 
 

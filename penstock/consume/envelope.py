@@ -5,20 +5,23 @@ It carries its own bytes instead of pointing at the log, so that retention may t
 
 from __future__ import annotations
 
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
-from penstock import codecs
+from penstock import codecs, references
 from penstock.delay.records import DATA_BYTES_MAX
-from penstock.errors import MessageTooLarge
+from penstock.errors import DataError, MessageTooLarge, Unavailable
 from penstock.headers import NO_HEADERS
 from penstock.message import Message, Unopened
-from penstock.options import KIB
+from penstock.options import KIB, MIB
 
 #: A record has a few bytes besides its message.
 BYTES_MAX = DATA_BYTES_MAX - KIB
+#: A body outside the log comes along up to this size.
+_BODY_BYTES = MIB
 #: Of an error's text so much is kept.
 _ERROR_CHARACTERS = 1000
 
@@ -65,11 +68,24 @@ _decoder = msgspec.msgpack.Decoder(Envelope)
 
 def enclosed(message: Message[Any], topic_id: int) -> Envelope:
     """A message that the log delivered, about to wait for the first time."""
+    stored, number = _kept(message)
     return Envelope(
-        topic_id, message.partition, message.offset, message.key, message.stored,
-        codecs.number_of(message.codec), message.timestamp, message.written_at, dict(message.headers),
-        message.producer_id, message.group, message.seqno,
+        topic_id, message.partition, message.offset, message.key, stored, number, message.timestamp,
+        message.written_at, dict(message.headers), message.producer_id, message.group, message.seqno,
     )  # fmt: skip
+
+
+def _kept(message: Message[Any]) -> tuple[bytes | None, int]:
+    """What waits of a value, and its codec: a body outside the log comes along unless it is large.
+
+    A large one stays where it is, and so does one that cannot be had now: waiting must not fail for it.
+    """
+    reference = message.reference
+    if reference is not None and reference.size <= _BODY_BYTES:
+        with suppress(DataError, Unavailable):
+            where = f"offset {message.offset} of {message.topic!r} partition {message.partition}"
+            return references.fetch(reference, where), reference.codec
+    return message.stored, codecs.stored_number(message.codec)
 
 
 def encoded(envelope: Envelope) -> bytes:

@@ -75,7 +75,7 @@ class Holdings:
         """Take up partitions that were added, or that others gave; whether there are more now."""
         before = len(self.order)
         for source in self.order:
-            source.log.help()
+            source.topic.help(source.partition)
         for topic in self.topics:
             topic.refresh()
             topic.delayed.look()

@@ -42,7 +42,12 @@ class Question:
 
     def begin(self, cursor: str | None, rewind: int | None, since: str | datetime | None) -> Question:
         """Say where to look from; without a cursor the first look is the last."""
-        log = self._partitions.log(0)
+        with self._partitions.named_if_closed():
+            return self._begin(self._partitions.log(0), cursor, rewind, since)
+
+    def _begin(
+        self, log: Log, cursor: str | None, rewind: int | None, since: str | datetime | None
+    ) -> Question:
         bounds = log.view.readable_from(log.bounds().start)
         self._next = bounds.end
         self._waits = cursor is not None
@@ -139,7 +144,8 @@ class Question:
         self._next = stop
 
     def _answer(self, messages: list[Message], behind: int, gap: EventGap | None = None) -> Answer:
-        start = self._partitions.log(0).bounds().start
+        with self._partitions.named_if_closed():
+            start = self._partitions.log(0).bounds().start
         return Answer(list(map(heard, messages)), cursor_text(self._epoch, behind + 1), start + 1, gap)
 
 
@@ -184,4 +190,4 @@ class Help:
         return True
 
     def __call__(self) -> None:
-        self._partitions.log(0).help()
+        self._partitions.help(0)

@@ -22,6 +22,7 @@ from penstock.faces.engine import DATA_TYPES, Data, Engine, Publication
 from penstock.faces.seedcalls import SeedCalls
 from penstock.faces.streammessage import StreamMessage
 from penstock.faces.subjects import (
+    EVERYTHING,
     asked,
     checked_durable,
     checked_limit,
@@ -85,6 +86,11 @@ class Stream(SeedCalls, TtlCleanup):
                 results.append(None)
         stored = iter(self._engine.publish_many(wanted) if wanted else ())
         return [each if each is not None else _published(next(stored)) for each in results]
+
+    def get(self, sequence: int) -> StreamMessage | None:
+        """The message of that sequence, with its body; None when it is not there, any more or yet."""
+        found = self._engine.messages(EVERYTHING, checked_sequence("sequence", sequence), 1)
+        return found[0] if found and found[0].sequence == sequence else None
 
     def fetch(self, durable: str, subject: str, batch: int = BATCH) -> list[StreamMessage]:
         """The next messages behind a durable consumer's position, at most `batch`; the position stays.

@@ -154,14 +154,15 @@ class Folder:
                 self.files.close(fd)  # and the lock with it
 
     def close(self) -> None:
+        open_fds = self.append_fd, self.tail_fd
+        self.append_fd = self.tail_fd = -1  # first: the numbers may soon be those of other files
         if not self.read_only:
             self.append.close()
             self.tail.close()
         else:
-            for fd in (self.append_fd, self.tail_fd):
+            for fd in open_fds:
                 if fd >= 0:
                     self.files.close(fd)
-        self.append_fd = self.tail_fd = -1
 
     def _open_if_there(self, name: str) -> int:
         try:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 from penstock.errors import InvalidOption, WrongType
 from penstock.files import Files
+from penstock.payload_options import split_s3
 from penstock.payloads.files import FileBodies
 from penstock.payloads.s3 import S3Bodies
 from penstock.payloads.stores import BodyStore
@@ -26,7 +26,7 @@ def open_bodies(
         raise WrongType(f"a place for bodies is a folder or an s3:// address, not {type(place).__name__}")
     address = os.fspath(place)
     if address.startswith("s3://"):
-        bucket, inside = checked_s3(address)
+        bucket, inside = split_s3(address)
         return S3Bodies(bucket, "/".join(part for part in (inside, prefix.strip("/")) if part), options)
     if "://" in address or not address:
         raise InvalidOption(f"bodies cannot lie at {address!r}", hint="use a folder, or s3://bucket/prefix")
@@ -35,22 +35,3 @@ def open_bodies(
     return FileBodies(
         os.path.join(os.path.abspath(address), prefix) if prefix else os.path.abspath(address), files
     )
-
-
-def checked_s3(address: str) -> tuple[str, str]:
-    """Bucket and prefix of an address; raises when it names none, or holds what it must not."""
-    parts = urlsplit(address)
-    if "@" in parts.netloc:
-        raise InvalidOption(
-            "an s3:// address holds no credentials",
-            hint="give them by the environment, a profile or the machine's role",
-        )
-    inside = parts.path.strip("/")
-    if (
-        not parts.netloc
-        or parts.query
-        or parts.fragment
-        or any(p in ("", ".", "..") for p in inside.split("/") if inside)
-    ):
-        raise InvalidOption("that is no s3:// address", hint="write it like s3://bucket/prefix")
-    return parts.netloc, inside

@@ -99,6 +99,10 @@ class Ranged(io.RawIOBase):
         self._at = max(0, origin + offset)
         return self._at
 
+    def readall(self) -> bytes:
+        """In large pieces: Python's own way would ask for 8 KiB at a time."""
+        return b"".join(iter(lambda: self.read(PIECE_BYTES), b""))
+
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
         wanted = min(len(buffer), self._length - self._at)
         if wanted <= 0:

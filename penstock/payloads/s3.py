@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, cast
 
 from penstock.errors import BodyMissing, InvalidOption, MissingExtra, PenstockError, Unavailable, UsageError
 from penstock.options import MIB, datetime_ns
+from penstock.payload_options import refuse_secrets
 from penstock.payloads.names import LONG, checked_name, folder_of, is_body, name_of, note_of, path_of
 from penstock.payloads.pieces import PIECE_BYTES, Pieces, Ranged
 from penstock.payloads.stores import Body, Found, Stored
@@ -25,8 +26,6 @@ _PARTS_AT_ONCE = 3
 _READ_BYTES = 4 * MIB
 #: What one request of S3 deletes, and lists.
 _MANY = 1000
-#: Words by which an option is known as a secret, which is not kept.
-_SECRET = ("secret", "token", "password", "access_key", "credential", "signature")
 #: A server that is gone is noticed within seconds: whoever writes shall hear of it.
 _RETRIES: Any = {
     "max_retries": 4,
@@ -179,16 +178,6 @@ class S3Bodies:
                 f"{self} does not answer as it should: {_first_line(error)}",
                 hint="nothing was stored half; check the server and its address, then try again",
             ) from None
-
-
-def refuse_secrets(options: Mapping[str, str]) -> None:
-    """Raise when an option that would be kept is a secret."""
-    for name in options:
-        if any(word in name.lower() for word in _SECRET):
-            raise InvalidOption(
-                f"option {name!r} is a secret, and options are kept in the store",
-                hint="give credentials by the environment, a profile or the machine's role",
-            )
 
 
 def _lower(options: Mapping[str, str]) -> dict[str, str]:

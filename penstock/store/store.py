@@ -45,6 +45,7 @@ from penstock.state.streams import Streams
 from penstock.state.topics import TopicRecord, Topics
 from penstock.state.transactions import Transactions
 from penstock.store import pipelines
+from penstock.store.dropping import DroppedBodies
 from penstock.store.events import OPTIONS as EVENT_OPTIONS
 from penstock.store.events import open_events
 from penstock.store.folders import TopicFolders
@@ -138,6 +139,7 @@ class Store:
         self._pipelines = Pipelines(self._database)
         self._streams = Streams(self._database)
         self._folders = TopicFolders(os.path.join(path, "topics"), files)
+        self._dropped_bodies = DroppedBodies(path, lambda: self.id, files)
         self._sessions: Sessions | None = None
         self._delayed = Delayed(
             os.path.join(path, DELAY, PUBLISH),
@@ -152,6 +154,7 @@ class Store:
         if not read_only:
             self._finish_transactions()
             self._delayed.look()
+            self._dropped_bodies.resume(self._is_gone)
 
     @property
     def id(self) -> str:
@@ -227,6 +230,7 @@ class Store:
         record = self._records.find(topic_name(name))
         partitions = self._open(record)
         folder = self._folders.path(name)
+        self._dropped_bodies.note(partitions)
         partitions.publish_dropped(
             lambda: self._records.drop(record.id, after=lambda: self._folders.put_away(folder))
         )
@@ -235,6 +239,7 @@ class Store:
         partitions.close("the topic was dropped")
         self._folders.remove_put_away()
         forget_topic(partitions)
+        self._dropped_bodies.delete(record.id)
 
     def transaction(self, *, name: str | None = None) -> Transaction:
         """Begin a transaction: what is written and committed in it becomes true together, or not at all.
@@ -268,7 +273,8 @@ class Store:
         topic_name(name)
         if engine is not None:
             return open_elsewhere(name, engine, options, self.path)
-        return open_stream(name, options, self.topic, self.create_topic, self._streams)
+        create = None if self.read_only else self.create_topic
+        return open_stream(name, options, self.topic, create, self._streams)
 
     @property
     def sessions(self) -> Sessions:
@@ -439,6 +445,13 @@ class Store:
             except TopicReplaced:
                 continue  # dropped at this moment
 
+    def _is_gone(self, topic_id: int) -> bool:
+        try:
+            self._records.by_id(topic_id)
+        except TopicReplaced:
+            return True
+        return False
+
     def _several(self, topics: str | Topic | Sequence[str | Topic]) -> list[Topic]:
         """Topics by name or as they are; each once, and of this store."""
         if isinstance(topics, (str, Topic)):
@@ -518,11 +531,10 @@ _OWN_NAMES = {"state.lock", "state.db-wal", "state.db-shm", "owner"}
 
 
 def _refuse_other_options(name: str, there: TopicOptions, wanted: dict[str, Any]) -> None:
-    present = there.as_dict()
     differing = [
-        f"{field}={present[field]!r} there, {value!r} asked"
+        f"{field}={getattr(there, field)!r} there, {value!r} asked"
         for field, value in wanted.items()
-        if present[field] != value
+        if getattr(there, field) != value
     ]
     if differing:
         raise InvalidOption(

@@ -27,16 +27,21 @@ class StreamEngine(Protocol):
 
 
 def open_stream(
-    name: str, options: dict[str, Any], find: Callable[[str], Topic], create: Callable[..., Topic],
+    name: str, options: dict[str, Any], find: Callable[[str], Topic], create: Callable[..., Topic] | None,
     streams: Streams,
 ) -> Stream:  # fmt: skip
-    """The stream in a topic; `create` makes it when there is none, and compares options that are given."""
+    """The stream in a topic; `create` makes it when there is none, and compares options that are given.
+
+    Without `create`, in a store that may only be read, there must be one.
+    """
     try:
         topic = find(name)
     except UnknownTopic:
+        if create is None:
+            raise
         topic = create(name, exists_ok=True, **{**OPTIONS, **options})
     else:
-        if options:
+        if options and create is not None:
             topic = create(name, exists_ok=True, **options)
     if topic.options.partitions != 1 or topic.options.index != "key":
         raise InvalidOption(

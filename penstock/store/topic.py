@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, BinaryIO, Generic, Literal, NamedTuple
 
 from penstock.consume.options import Moment, reader_options
 from penstock.consume.policy import Retry
 from penstock.consume.reader import Reader
 from penstock.errors import (
+    DataError,
     InvalidOption,
     OffsetAhead,
     OffsetTrimmed,
     OutOfRange,
+    PenstockError,
     TopicReplaced,
 )
 from penstock.keys import Key, Prefix, match
@@ -38,10 +41,13 @@ from penstock.options import (
     topic_changes,
     whole,
 )
+from penstock.payload_options import Payloads
+from penstock.references import Referenced, unpack
 from penstock.state.database import refuse_read_only
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
 from penstock.topic import deleting, outgoing
+from penstock.topic.bodies import is_file
 from penstock.topic.delayed import due_at, postpone
 from penstock.topic.keyed import latest, require_index, rows_between, wanted
 from penstock.topic.outgoing import Value
@@ -111,33 +117,37 @@ class Topic(Generic[V]):
     # Writing.
 
     def write(
-        self, value: V | str | None, *, key: Key = None, headers: Mapping[str, str | bytes] | None = None,
-        partition: int | None = None, group: str | None = None, timestamp: int | datetime | None = None,
-        delay: Duration | None = None, deliver_at: int | datetime | None = None,
+        self, value: V | str | Path | BinaryIO | None, *, key: Key = None,
+        headers: Mapping[str, str | bytes] | None = None, partition: int | None = None,
+        group: str | None = None, timestamp: int | datetime | None = None, delay: Duration | None = None,
+        deliver_at: int | datetime | None = None, name: str | None = None,
     ) -> Receipt:  # fmt: skip
         """Append one message; return once it would survive a power cut (or what the topic's `sync` says).
 
         Raises `Unavailable` when it cannot be stored now: nothing of it stays, try again. With `delay`, or
         at `deliver_at` (a datetime, or nanoseconds since 1970), it enters the topic when that has passed: it
         is on disk until then, and some process that has the store open appends it (docs/retries.md).
+
+        On a topic with `payloads` the value may be a path or an open file, of any size; its body is stored
+        before the message (docs/payloads.md). With a `name`, which becomes part of the body's, also a small
+        value is stored so.
         """
         partitions = self._partitions
         self._require_raw()
         if partition is not None:
             partitions.check(partition)
-        message = outgoing.one(
-            self._encoded(value), key, headers, timestamp, partition, self.options.max_message_bytes
-        )
+        if name is not None or is_file(value):
+            later = deliver_at if delay is None else delay
+            return self._write_body(value, name, later, (key, headers, timestamp, partition, group))
+        is_delayed = delay is not None or deliver_at is not None
+        limit = self.options.max_message_bytes if is_delayed else self.options.value_bytes
+        message = outgoing.one(self._encoded(value), key, headers, timestamp, partition, limit)  # type: ignore[arg-type]
         sender = NOBODY if group is None else Sender(group=identifier("group", group))
-        if delay is not None or deliver_at is not None:
+        if is_delayed:
             due_ns = due_at(delay, deliver_at, partitions.clock.now_ns())
             if due_ns is not None:
                 return postpone(partitions, message, sender.group, due_ns)
-        landed = next(partitions.append(message, sender))
-        sync = self.options.sync
-        if sync == "disk":
-            partitions.sync((landed,))
-        return landed.stored().receipt(0, sync)
+        return self._append_one(message, sender)
 
     def write_many(
         self, values: Any, *, keys: Any = None, headers: Any = None, timestamps: Any = None,
@@ -154,8 +164,9 @@ class Topic(Generic[V]):
         sync = self.options.sync
         if isinstance(values, Scan):
             return self._write_scan(values, partition)
-        limit = self.options.max_message_bytes
+        limit = self.options.value_bytes
         packed = packing(self._coder, RAW, limit)
+        values = partitions.bodies.outside_all(values)
         batch = outgoing.many(values, keys, headers, timestamps, partition, limit, packed)
         if not batch.values:
             return Receipts((), sync=sync)
@@ -199,7 +210,7 @@ class Topic(Generic[V]):
             buffer_bytes=size("buffer", buffer),
             timeout_s=None if timeout is None else seconds("timeout", timeout),
             sync=chosen,
-            packing=packing(self._coder, number, self.options.max_message_bytes),
+            packing=packing(self._coder, number, self.options.value_bytes),
         )
 
     # Reading.
@@ -365,6 +376,8 @@ class Topic(Generic[V]):
             raise InvalidOption(
                 "sync cannot be changed later", hint="a writer may choose its own: writer(sync=…)"
             )
+        if "payloads" in fields:
+            fields["payloads"] = _payloads_after(self.options.payloads, fields["payloads"])
         partitions.alter(self.options.altered(**fields))
 
     def stats(self) -> TopicStats:
@@ -403,6 +416,35 @@ class Topic(Generic[V]):
         return f"<Topic {self.name}: {len(self._partitions)} partitions>"
 
     # Inside.
+
+    def _append_one(self, message: Outgoing, sender: Sender) -> Receipt:
+        landed = next(self._partitions.append(message, sender))
+        sync = self.options.sync
+        if sync == "disk":
+            self._partitions.sync((landed,))
+        return landed.stored().receipt(0, sync)
+
+    def _write_body(
+        self, value: Any, name: str | None, later: object,
+        rest: tuple[Key, Mapping[str, str | bytes] | None, int | datetime | None, int | None, str | None],
+    ) -> Receipt:  # fmt: skip
+        """Store a body, then its message; what is wrong with the rest is said before anything is stored."""
+        if later is not None:
+            raise InvalidOption(
+                "what is delayed lies in the log",
+                hint="give its bytes, without a name, or write it when it is due",
+            )
+        key, headers, timestamp, partition, group = rest
+        message = outgoing.one(b"", key, headers, timestamp, partition, 0)
+        sender = NOBODY if group is None else Sender(group=identifier("group", group))
+        bodies = self._partitions.bodies
+        stored = bodies.outside(value if is_file(value) else self._encoded(value), name)
+        try:
+            return self._append_one(message._replace(values=(stored,)), sender)
+        except PenstockError as error:
+            if isinstance(stored, Referenced) and not isinstance(error, DataError):
+                bodies.discard([unpack(stored).name])
+            raise
 
     def _encoded(self, value: V | str | None) -> Value:
         return value if self._coder is None else self._coder.encode(value)  # type: ignore[return-value]
@@ -461,6 +503,13 @@ class Topic(Generic[V]):
 
     def _require_writable(self) -> None:
         refuse_read_only(self._partitions.read_only)
+
+
+def _payloads_after(before: Payloads | None, wanted: Payloads | None) -> Payloads | None:
+    """What a topic's payloads become: bodies that lie somewhere are found there for as long as it lives."""
+    if wanted is None:
+        return None if before is None else before.ended()
+    return wanted.after(before)
 
 
 def _order(batch: Outgoing, landed: Sequence[Landed]) -> list[tuple[int, int]] | None:

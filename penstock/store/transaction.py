@@ -22,8 +22,9 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
+from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from penstock.errors import Closed, NotDurable, PenstockError, UsageError
 from penstock.keys import Key
@@ -38,6 +39,7 @@ from penstock.options import KEY_BYTES_MAX
 from penstock.state.transactions import Move, Part, Transactions
 from penstock.store.topic import Topic
 from penstock.topic import outgoing
+from penstock.topic.bodies import is_file
 from penstock.topic.packing import packing
 from penstock.topic.partitions import Partitions
 from penstock.topic.scan import Scan
@@ -100,7 +102,7 @@ class Transaction:
     # Writing.
 
     def write(
-        self, topic: str | Topic[V], value: V | str | None, *, key: Key = None,
+        self, topic: str | Topic[V], value: V | str | Path | BinaryIO | None, *, key: Key = None,
         headers: Mapping[str, str | bytes] | None = None, partition: int | None = None,
         group: str | None = None, timestamp: int | datetime | None = None,
     ) -> None:  # fmt: skip
@@ -118,7 +120,8 @@ class Transaction:
             or group is not None
         ):
             staging = self.staging_of(topic)
-            body: Any = topic._encoded(value) if isinstance(topic, Topic) else value
+            encode = isinstance(topic, Topic) and not is_file(value)
+            body: Any = topic._encoded(value) if encode else value  # type: ignore[union-attr,arg-type]
             staging.add(body, key, headers, timestamp, partition, group)
         else:
             staging.add_small(value, key)
@@ -131,8 +134,9 @@ class Transaction:
         staging = self.staging_of(topic)
         partitions = staging.partitions
         partitions.check(partition)
-        limit = partitions.options.max_message_bytes
+        limit = partitions.options.value_bytes
         packed = packing(topic._coder, RAW, limit) if isinstance(topic, Topic) else None
+        values = partitions.bodies.outside_all(values)
         for part in values if isinstance(values, Scan) else (values,):
             staging.add_many(outgoing.many(part, keys, headers, timestamps, partition, limit, packed))
 
@@ -175,6 +179,7 @@ class Transaction:
         self._end("it was rolled back")
         for staging in self._staging.values():
             staging.discard()
+            staging.discard_bodies()
         for reader in self._readers:
             reader.rolled_back(self)
 

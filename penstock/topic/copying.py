@@ -104,14 +104,19 @@ class Copying:
         return shelf
 
     def _check(self, run: Run) -> None:
-        plan = self._plan
+        plan, numbers = self._plan, run.codecs()
+        if codecs.REFERENCE in numbers:
+            raise InvalidOption(
+                "values of the source lie outside its log, and would be left behind when their messages go",
+                hint="write them anew: sink.write(message.open()) for each message",
+            )
         if (longest := run.longest(plan.max_message_bytes)) > plan.max_message_bytes:
             raise MessageTooLarge(
                 f"a value of {longest} bytes is over the limit of {plan.max_message_bytes} of {plan.name!r}",
                 hint=f"penstock topic alter {plan.name} --max-message-bytes …",
             )
         if plan.codecs:
-            for number in run.codecs():
+            for number in numbers:
                 if codecs.lasting_name(number) not in plan.codecs:
                     raise InvalidOption(
                         f"topic {plan.name!r} does not allow codec {codecs.name_of(number)}",

@@ -12,6 +12,7 @@ from penstock import codecs
 from penstock.codecs.limits import DECODED_BYTES_MAX
 from penstock.errors import InvalidOption
 from penstock.options import TopicOptions
+from penstock.references import Referenced
 from penstock.topic.checks import checked_value
 from penstock.topic.typed import Coder
 
@@ -30,7 +31,7 @@ class Packing:
 
     def one(self, value: Any) -> bytes | None:
         """A value as it is stored. The topic's limit holds for what is stored, not for what was given."""
-        if value is None or isinstance(value, Packed):
+        if value is None or isinstance(value, (Packed, Referenced)):
             return value
         return self.body(self.encoded(value))
 
@@ -43,8 +44,8 @@ class Packing:
     def body(self, body: Any) -> bytes | None:
         """Bytes as they are stored; they are what a typed value is made of."""
         checked = checked_value(body, DECODED_BYTES_MAX)
-        if checked is None:
-            return None
+        if checked is None or isinstance(checked, Referenced):
+            return checked
         packed = checked if self.codec == codecs.RAW else codecs.encode(self.codec, checked)
         checked_value(packed, self._limit)
         return Packed(packed)

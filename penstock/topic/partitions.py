@@ -7,11 +7,19 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple, Protocol
 
 from penstock.clock import Clock
-from penstock.errors import Closed, InvalidOption, MessageTooLarge, OffsetAhead, TopicReplaced
+from penstock.errors import (
+    Closed,
+    DataError,
+    InvalidOption,
+    MessageTooLarge,
+    OffsetAhead,
+    PenstockError,
+    TopicReplaced,
+)
 from penstock.files import Files
 from penstock.log.append import Appended, Rerouted
 from penstock.log.columns import Lengths
@@ -24,10 +32,13 @@ from penstock.options import KIB, MIB, PARTITIONS_MAX, Place, Spot, TopicOptions
 from penstock.state.consumers import Consumers
 from penstock.state.topics import TopicRecord, Topics
 from penstock.state.transactions import Transactions
+from penstock.topic.bodies import TopicBodies
 from penstock.topic.gates import Gates
 from penstock.topic.routing import PARTITIONERS, Share
 from penstock.topic.sender import Sender
 
+#: The folder of a store in which its topics' bodies lie, those that lie in files.
+PAYLOADS = "payloads"
 #: Writes under no name.
 NOBODY = Sender()
 #: A writer's frames: large enough to be worth a checksum, small enough to be read alone.
@@ -48,13 +59,15 @@ class Outgoing(NamedTuple):
     partitions: Sequence[int | None] | None = None
     #: Lengths of values and keys, where checking them has found them.
     lengths: tuple[Lengths | None, Lengths | None] = (None, None)
-    #: How all values are encoded.
+    #: How all values are encoded, unless `codecs` says it of each.
     codec: int = RAW
     #: Who writes, and the number each message has for them, ascending.
     producer: Producer | None = None
     seqnos: Sequence[int] | None = None
     #: Groups of their own, where messages have one.
     groups: Sequence[str | None] | None = None
+    #: How each value is encoded, where they differ.
+    codecs: Sequence[int] | None = None
 
     def pick(self, places: Sequence[int]) -> Outgoing:
         """Those at `places`, in that order."""
@@ -68,6 +81,7 @@ class Outgoing(NamedTuple):
             producer=self.producer,
             seqnos=self.seqnos and [self.seqnos[i] for i in places],
             groups=self.groups and [self.groups[i] for i in places],
+            codecs=self.codecs and [self.codecs[i] for i in places],
         )
 
     def part(self, first: int, stop: int) -> Outgoing:
@@ -81,6 +95,7 @@ class Outgoing(NamedTuple):
             producer=self.producer,
             seqnos=self.seqnos and self.seqnos[first:stop],
             groups=self.groups and self.groups[first:stop],
+            codecs=self.codecs and self.codecs[first:stop],
         )
 
 
@@ -152,6 +167,11 @@ class Partitions:
         self._turn = itertools.count()
         self.bindings = topics.bindings(record.id)
         self.gates = Gates(self)
+        #: Where values lie that are too large for the log.
+        self.bodies = TopicBodies(
+            os.path.join(os.path.dirname(os.path.dirname(folder)), PAYLOADS), topics.store_id, record.id,
+            lambda: self.record.options, self.refresh, files, clock,
+        )  # fmt: skip
         self._closed = ""
         self._dropped = False
         #: Open writers: they are closed before the store is, or what they hold would be lost.
@@ -230,6 +250,7 @@ class Partitions:
         record = self.topics.by_id(self.record.id)
         if record != self.record:
             self.record = record
+            self.bodies.make_known()
             for log in list(self._logs.values()):
                 log.options = record.options
 
@@ -255,6 +276,21 @@ class Partitions:
             left = left[1:]
 
     def _append_share(self, batch: Outgoing, share: Share, sender: Sender, tree: int) -> list[Landed]:
+        if self.record.options.payloads is None:
+            return self._append_inline(batch, share, sender, tree)
+        lifted = self.bodies.lift(batch, share.places)
+        try:
+            landed = self._append_inline(lifted.batch, share, sender, tree)
+        except (Rerouted, PenstockError) as error:
+            # Of a single message it is certain that nothing stays; of several, a body may have its message.
+            if isinstance(error, Rerouted) or (len(share.places) == 1 and not isinstance(error, DataError)):
+                self.bodies.discard(lifted.made)
+            raise
+        stored = (place for each in landed if not each.duplicate for place in each.places)
+        self.bodies.discard(lifted.unused(stored))
+        return landed
+
+    def _append_inline(self, batch: Outgoing, share: Share, sender: Sender, tree: int) -> list[Landed]:
         if sender.producer_id:
             return [
                 Landed(share.partition, places, appended, size, duplicate=not size)
@@ -367,6 +403,7 @@ class Partitions:
             for log in logs:
                 log.appender.publish_tree(self.record.tree)
                 log.options = options
+        self.bodies.make_known()
 
     def publish_dropped(self, forget: Callable[[], None]) -> None:
         """Tell every reader and writer that the topic is gone, and call `forget`, all locks held."""
@@ -404,6 +441,20 @@ class Partitions:
             read_only=self.read_only,
         )
 
+    @contextmanager
+    def named_if_closed(self) -> Iterator[None]:
+        """Files may be closed under whoever looks: what that raises is said as `Closed`, `TopicReplaced`."""
+        try:
+            yield
+        except (Closed, OSError):
+            self.require_open()  # knows why
+            raise
+
+    def help(self, partition: int) -> None:
+        """Let readers see what a process that died left behind in a partition."""
+        with self.named_if_closed():
+            self.log(partition).help()
+
     def require_open(self) -> None:
         """Raise when the store was closed or the topic dropped."""
         if self._dropped:
@@ -437,9 +488,17 @@ def _seems_small(batch: Outgoing) -> bool:
 def _encode(batch: Outgoing, created: int, compress: bool) -> Draft:
     return encode(
         batch.values, batch.keys, created=created, headers=batch.headers, timestamps=batch.timestamps,
-        lengths=batch.lengths, codec=batch.codec, compress=compress,
+        lengths=batch.lengths, compress=compress, **_codecs(batch),
         producer=(batch.producer, batch.seqnos) if batch.producer and batch.seqnos else None,
     )  # fmt: skip
+
+
+def _codecs(batch: Outgoing) -> dict[str, Any]:
+    """A column of codecs only where they differ."""
+    if batch.codecs is None:
+        return {"codec": batch.codec}
+    differ = len(set(batch.codecs)) > 1
+    return {"codec": batch.codecs[0], "codecs": batch.codecs if differ else None}
 
 
 def _frame_bounds(batch: Outgoing) -> list[tuple[int, int]]:

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from operator import lt
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from penstock.errors import InvalidOption
 from penstock.keys import Key
@@ -42,9 +43,9 @@ class ProducerWriter(Writer[V]):
         self._kind: type = Writer
 
     def write(
-        self, value: V | str | None, *, key: Key = None, headers: Mapping[str, str | bytes] | None = None,
-        partition: int | None = None, timestamp: int | datetime | None = None, group: str | None = None,
-        seqno: int | None = None,
+        self, value: V | str | Path | BinaryIO | None, *, key: Key = None,
+        headers: Mapping[str, str | bytes] | None = None, partition: int | None = None,
+        timestamp: int | datetime | None = None, group: str | None = None, seqno: int | None = None,
     ) -> None:  # fmt: skip
         if (
             value.__class__ is not bytes

@@ -10,7 +10,10 @@ from penstock.clock import NANOSECONDS
 from penstock.errors import Corrupt, OffsetTrimmed
 from penstock.log.folder import file_bytes
 from penstock.log.log import Log
+from penstock.log.trim import Trimmed
 from penstock.options import MIB
+from penstock.topic.bodyrefs import gone_with
+from penstock.topic.bodytrim import GoingBodies
 from penstock.topic.partitions import Partitions
 from penstock.topic.staging import remove_abandoned
 
@@ -40,6 +43,9 @@ class Vacuumed(NamedTuple):
     bytes: int
     #: Consumers that kept something from going.
     held_by: tuple[str, ...]
+    #: Bodies outside the log that went with their messages (a pack is one), and those that go later.
+    bodies: int = 0
+    bodies_left: int = 0
 
 
 class VacuumReport(NamedTuple):
@@ -59,6 +65,15 @@ class VacuumReport(NamedTuple):
     @property
     def segments(self) -> int:
         return sum(each.segments for each in self.partitions)
+
+    @property
+    def bodies(self) -> int:
+        return sum(each.bodies for each in self.partitions)
+
+    @property
+    def bodies_left(self) -> int:
+        """Bodies whose place did not answer: the next vacuum tries again."""
+        return sum(each.bodies_left for each in self.partitions)
 
 
 def vacuum(partitions: Partitions) -> VacuumReport:
@@ -92,10 +107,22 @@ def trim_to(partitions: Partitions, log: Log, wanted: int, now: int) -> Vacuumed
     if start > bounds.start:
         # The positions that let it go must be as durable as the new start, or a consumer falls behind it.
         partitions.topics.make_durable()
-    trimmed = log.trim(start)
+    trimmed, bodies = _trim(partitions, log, start)
     return Vacuumed(
-        log.partition, bounds.start, trimmed.start, trimmed.messages, trimmed.segments, trimmed.bytes, held_by
-    )
+        log.partition, bounds.start, trimmed.start, trimmed.messages, trimmed.segments, trimmed.bytes,
+        held_by, *bodies,
+    )  # fmt: skip
+
+
+def _trim(partitions: Partitions, log: Log, start: int) -> tuple[Trimmed, tuple[int, int]]:
+    """Remove messages, then their bodies: how many went, and how many go later."""
+    if not partitions.bodies.is_used:
+        return log.trim(start), (0, 0)
+    going, present = GoingBodies(log.folder, partitions.bodies), log.bounds().start
+    if start > present:
+        going.add(start, gone_with(log, present, start), present)
+    trimmed = log.trim(start)
+    return trimmed, going.delete(trimmed.start)
 
 
 def held(partitions: Partitions, number: int) -> tuple[int, tuple[str, ...]]:

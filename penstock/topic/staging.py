@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO
 
+from penstock import references
 from penstock.clock import NANOSECONDS
 from penstock.keys import Key, checked_key
 from penstock.log.frame import Frame
@@ -46,16 +49,20 @@ class TopicStaging:
         self._weight = 0
         self._shelves_made = 0
         self._staged = 0
+        #: Objects with bodies of these messages.
+        self._bodies: list[str] = []
         self._begin()
 
     def add(
-        self, value: Value, key: Key, headers: Mapping[str, str | bytes] | None,
+        self, value: Value | Path | BinaryIO, key: Key, headers: Mapping[str, str | bytes] | None,
         timestamp: int | datetime | None, partition: int | None, group: str | None,
     ) -> None:  # fmt: skip
         """One message; it is encoded together with its neighbours."""
         if partition is not None:
             self.partitions.check(partition)
-        stored = checked_value(value, self.partitions.options.max_message_bytes)
+        stored = checked_value(self.partitions.bodies.outside(value), self.partitions.options.value_bytes)
+        if isinstance(stored, references.Referenced):
+            self._bodies.append(references.unpack(stored).name)
         if headers is None and timestamp is None and partition is None and group is None:
             self._pairs.extend((stored, checked_key(key)))
         else:
@@ -121,7 +128,7 @@ class TopicStaging:
         self._begin()
         for number, shelf in sorted(old.items()):
             for each in shelf.frames():
-                batch = _outgoing(each)
+                batch = self._unpacked(_outgoing(each))
                 by_key = [
                     key is not None and choose(key, before) == number for key in each.keys(0, each.head.count)
                 ]
@@ -134,6 +141,26 @@ class TopicStaging:
         self._pairs = []
         for shelf in self._shelves.values():
             shelf.discard()
+
+    def discard_bodies(self) -> None:
+        """No message will refer to them: it was rolled back."""
+        names, self._bodies = self._bodies, []
+        self.partitions.bodies.discard(names)
+
+    def _unpacked(self, batch: Outgoing) -> Outgoing:
+        """With the bodies of packs instead of references: the messages of a pack may go apart now."""
+        if batch.codecs is None or references.CODEC not in batch.codecs:
+            return batch
+        values, numbers = list(batch.values), list(batch.codecs)
+        for place, stored in enumerate(batch.values):
+            if numbers[place] != references.CODEC or stored is None:
+                continue
+            reference = references.unpack(stored)
+            values[place] = references.Referenced(stored)
+            if reference.is_packed:
+                values[place] = references.fetch(reference, f"a transaction on {self.partitions.name!r}")
+                numbers[place] = reference.codec
+        return batch._replace(values=values, codecs=numbers)
 
     def _begin(self) -> None:
         self.tree = self.partitions.record.tree
@@ -158,7 +185,12 @@ class TopicStaging:
         if self.partitions.record.tree != self.tree:
             self._route_again()
         for share in self.partitions.route(batch, range(len(batch.values))):
-            drafts = self.partitions.drafts(batch, share)
+            if self.partitions.options.payloads is not None:
+                lifted = self.partitions.bodies.lift(batch, share.places)
+                self._bodies += [*lifted.made, *lifted.given]
+                drafts = self.partitions.drafts(lifted.batch, share)
+            else:
+                drafts = self.partitions.drafts(batch, share)
             shelf = self._shelves.get(share.partition) or self._new_shelf(share.partition)
             for draft in drafts:
                 shelf.add(draft)
@@ -179,7 +211,7 @@ def _outgoing(found: Frame) -> Outgoing:
         keys if any(key is not None for key in keys) else None,
         headers if any(headers) else None,
         found.timestamps(0, n),
-        codec=found.head.codec,
+        codecs=found.codec_numbers(0, n),
         groups=None if named is None else [named[0].group] * n,
     )
 

@@ -16,9 +16,10 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import Any, Generic, NoReturn
+from typing import Any, BinaryIO, Generic, NoReturn
 
 from penstock.errors import Closed, InvalidOption, PenstockError, WriteTimeout
 from penstock.keys import Key, checked_key
@@ -26,6 +27,7 @@ from penstock.locks import FORKED, forget_in_child
 from penstock.message import Headers, Receipts, Stored, V
 from penstock.options import KEY_BYTES_MAX, KIB, Sync, identifier, nanoseconds
 from penstock.topic import outgoing
+from penstock.topic.bodies import is_file
 from penstock.topic.buffer import Extras, Pairs, Special, pair_columns, weight
 from penstock.topic.checks import checked_headers, checked_value
 from penstock.topic.packing import Packing
@@ -65,7 +67,7 @@ class Writer(Generic[V]):
         self._timeout_s = timeout_s
         self._sync = sync
         self._extras = None if self._headers is None else Extras(self._headers, None, None)
-        self._limit = partitions.options.max_message_bytes
+        self._limit = partitions.options.value_bytes
         self._packing = packing
         # Who packs, or asks a partitioner before a message is accepted, looks at every one.
         short = packing is None and sender.choose is None
@@ -97,9 +99,9 @@ class Writer(Generic[V]):
     # Writing.
 
     def write(
-        self, value: V | str | None, *, key: Key = None, headers: Mapping[str, str | bytes] | None = None,
-        partition: int | None = None, timestamp: int | datetime | None = None, group: str | None = None,
-        seqno: int | None = None,
+        self, value: V | str | Path | BinaryIO | None, *, key: Key = None,
+        headers: Mapping[str, str | bytes] | None = None, partition: int | None = None,
+        timestamp: int | datetime | None = None, group: str | None = None, seqno: int | None = None,
     ) -> None:  # fmt: skip
         """Accept one message; it is stored by `flush`, or soon by itself.
 
@@ -138,6 +140,7 @@ class Writer(Generic[V]):
                 self.write_many(part, keys=keys, headers=headers, timestamps=timestamps, partition=partition)
             return
         self._partitions.check(partition)
+        values = self._partitions.bodies.outside_all(values)
         batch = outgoing.many(values, keys, headers, timestamps, partition, self._limit, self._packing)
         if self._headers is not None:
             own = batch.headers or [None] * len(batch.values)
@@ -227,12 +230,14 @@ class Writer(Generic[V]):
 
     # Inside.
 
-    def _stored(self, value: V | str | None) -> bytes | None:
-        """A value as it is stored, if it can be."""
+    def _stored(self, value: V | str | Path | BinaryIO | None) -> bytes | None:
+        """A value as it is stored, if it can be; the body of a file is stored now, while it can be read."""
+        if is_file(value):
+            return self._partitions.bodies.outside(value)  # type: ignore[no-any-return]
         return checked_value(value, self._limit) if self._packing is None else self._packing.one(value)
 
     def _write_carefully(
-        self, value: V | str | None, key: Key, headers: Mapping[str, str | bytes] | None,
+        self, value: V | str | Path | BinaryIO | None, key: Key, headers: Mapping[str, str | bytes] | None,
         timestamp: int | datetime | None, partition: int | None, group: str | None, seqno: int | None,
     ) -> None:  # fmt: skip
         """A message that has to be looked at: large, not bytes, or with headers, time, place or number."""

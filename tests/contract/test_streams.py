@@ -207,6 +207,13 @@ def test_a_body_has_the_name_it_was_given(stream):
     assert (message.object_name, message.data, message.headers) == ("orders/1.json", b"paid", {"a": "b"})
 
 
+def test_one_message_is_had_with_its_body(stream):
+    for data in (b"one", b"two"):
+        stream.publish("orders", data)
+    assert [stream.get(sequence).data for sequence in (1, 2)] == [b"one", b"two"]
+    assert stream.get(3) is None
+
+
 def test_a_body_without_a_name_gets_one_of_its_own(stream):
     """B000-01."""
     for _ in range(2):
@@ -375,7 +382,7 @@ def test_what_is_exactly_as_old_goes_and_what_is_younger_stays(streams, stream):
     assert stream.delete_old_messages(16) == (0, [])
     assert stream.delete_old_messages(15) == (1, [{"sequence": 1, "subject": "orders", "object_name": "o1"}])
     assert stream.delete_old_messages(15) == (0, [])
-    assert stream.get_message_by_sequence(1) is None
+    assert stream.get_message_by_sequence(1) is stream.get(1) is None
     assert stream.get_message_count() == 2
     assert sequences(stream.get_messages_by_subject("orders", 1, 10)) == [3]
     streams.clock.advance(1)
@@ -554,6 +561,7 @@ BAD_CALLS = [
     ("get_message_by_sequence", (2**63,), penstock.InvalidOption),
     ("get_message_by_sequence", ("1",), penstock.WrongType),
     ("get_message_by_sequence", (True,), penstock.WrongType),
+    ("get", (0,), penstock.InvalidOption),
     ("get_messages_by_subject", ("", 1, 10), penstock.InvalidOption),
     ("get_messages_by_subject", ("orders", -1, 10), penstock.InvalidOption),
     ("get_messages_by_subject", ("orders", 2**63, 10), penstock.InvalidOption),

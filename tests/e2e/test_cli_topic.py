@@ -16,7 +16,7 @@ def test_create_takes_every_option_and_makes_the_store(cli):
         "topic", "create", "orders", "--partitions", "3", "--retention", "7d", "--max-bytes", "1GiB",
         "--sync", "os", "--segment-bytes", "1MiB", "--segment-age", "1h", "--max-message-bytes", "2MiB",
         "--partitioner", "kafka", "--codecs", "zstd,raw,10001", "--compress", "zstd", "--index", "key",
-        "--json",
+        "--key-retention", "progress.*=10m", "--key-retention", '["chat", 1]=1h', "--json",
     )  # fmt: skip
     assert "created store penstock-data" in ended.err
     (made,) = ended.json_lines()
@@ -25,6 +25,7 @@ def test_create_takes_every_option_and_makes_the_store(cli):
         "partitions": 3, "retention_s": 604800.0, "max_bytes": 2**30, "sync": "os", "segment_bytes": 2**20,
         "segment_age_s": 3600.0, "max_message_bytes": 2**21, "partitioner": "kafka",
         "codecs": ["raw", "zstd", "10001"], "compress": "zstd", "index": "key",
+        "key_retention": [['["chat",1]', 3600.0], ["progress.*", 600.0]],
     }  # fmt: skip
 
 
@@ -47,6 +48,8 @@ def test_create_of_one_that_exists_is_refused_unless_it_is_the_same(cli):
         ("--sync", "maybe"),
         ("--partitioner", "x"),
         ("--bogus",),
+        ("--index", "key", "--key-retention", "10m"),
+        ("--key-retention", "a=10m"),
     ],
 )
 def test_bad_options_make_nothing(cli, arguments):
@@ -118,3 +121,11 @@ def test_drop_with_yes_does_not_ask(cli):
     ended = cli.run("topic", "drop", "orders", "--yes", "--json")
     assert ended.json_lines() == [{"topic": "orders", "dropped": True, "messages": 0}]
     assert ended.err == ""
+
+
+def test_lifetimes_are_shown_changed_and_taken_away(cli):
+    cli.quick("topic", "create", "jobs", "--index", "key", "--key-retention", "progress.*=10m")
+    assert "progress.*=10m" in cli.quick("topic", "show", "jobs").out
+    changed = cli.quick("topic", "alter", "jobs", "--key-retention", "a=b=5s").out
+    assert "key_retention: progress.*=10m → a=b=5s" in changed
+    assert "→ none" in cli.quick("topic", "alter", "jobs", "--key-retention", "none").out

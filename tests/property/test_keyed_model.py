@@ -1,4 +1,4 @@
-"""Reads by key against a list, over random writes, rolls, housekeeping, retention, losses and openings.
+"""Reads by key against a list, over random writes, rolls, housekeeping, retention, lifetimes and losses.
 
 Two openings of one folder stand for two processes: what one writes, seals and removes, the other finds.
 """
@@ -25,6 +25,13 @@ KEYS = [
     ["user", "1"],
     None,
 ]
+#: Lifetimes that the topic may have, in seconds; the key itself goes before a pattern.
+LIFETIMES = [
+    {},
+    {"*": 600},
+    {"chat": 400, ("chat", "*"): 900, ("chat", 1): 1800},
+    {"chat*": 1200, "": 60, ("*",): 300},
+]
 STEPS = 80
 
 
@@ -43,14 +50,16 @@ class Model:
         self.stores = [self._open(), self._open()]
         sync = self.chance.choice(["disk", "os"])
         self.stores[0].create_topic("t", index="key", retention="1h", segment_bytes=4096, sync=sync)
-        #: (offset, key, value), by offset.
+        #: (offset, key, value, when it was written), by offset.
         self.kept = []
+        self.lifetimes = {}
         self.end = 0
 
     def play(self):
         steps = (
             [self.write] * 4 + [self.write_many] * 3
             + [self.seal, self.tidy, self.lose, self.damage, self.wait, self.vacuum, self.reopen]
+            + [self.alter, self.wait]
         )  # fmt: skip
         for _ in range(STEPS):
             self.chance.choice(steps)()
@@ -108,6 +117,12 @@ class Model:
     def vacuum(self):
         self.topic().vacuum()
 
+    def alter(self):
+        self.lifetimes = self.chance.choice(LIFETIMES)
+        self.topic().alter(key_retention=self.lifetimes)
+        for store in self.stores:
+            store.topic("t")._partitions.refresh()  # else the other one follows within a second
+
     def reopen(self):
         number = self.chance.randrange(2)
         self.stores[number].close()
@@ -120,8 +135,12 @@ class Model:
             assert store.flush_housekeeping()
         start = topic.stats().partitions[0].start
         self.kept = [each for each in self.kept if each[0] >= start]
+        alive = [each[:3] for each in self.kept if self._is_alive(each)]
+        assert self._found(topic.scan().messages()) == alive
+        assert topic.expired().messages() == [] or self.lifetimes
+        assert [m.offset for m in topic.expired()] == [e[0] for e in self.kept if not self._is_alive(e)]
         key = self.chance.choice(KEYS[:-1])
-        mine = [each for each in self.kept if each[1] == stored(key)]
+        mine = [each for each in alive if each[1] == stored(key)]
         assert self._found(topic.scan(key=key).messages()) == mine
         first, stop = sorted(self.chance.choices(range(start, self.end + 1), k=2))
         limit = self.chance.randrange(1, 9)
@@ -134,16 +153,31 @@ class Model:
         assert (latest and latest.offset) == (mine[-1][0] if mine else None)
         prefix = self.chance.choice(KEYS[:-1])
         taken = penstock.keys.match(prefixes=[prefix])
-        assert self._found(topic.scan(prefix=prefix).messages()) == [
-            e for e in self.kept if taken.takes(e[1])
-        ]
+        assert self._found(topic.scan(prefix=prefix).messages()) == [e for e in alive if taken.takes(e[1])]
+
+    def _is_alive(self, each):
+        """Told from the rules as they are written, by no code of the product but that for keys."""
+        _, key, _, written_at = each
+        fitting = []
+        for pattern, seconds in self.lifetimes.items():
+            exact = stored(pattern)
+            beginnings = (exact[:-1],)
+            if isinstance(pattern, tuple) and pattern[-1] == "*":
+                opened = stored(pattern[:-1])[:-1]
+                beginnings = (opened + b",", opened + b"]") if len(pattern) > 1 else (opened,)
+            if key == exact:
+                fitting.append((2**20, seconds))
+            elif exact.endswith((b"*", b'"*"]')) and key is not None and key.startswith(beginnings):
+                fitting.append((len(beginnings[0]), seconds))
+        lifetime = max(fitting)[1] if fitting else None
+        return lifetime is None or written_at >= self.clock.now_ns() - lifetime * 10**9
 
     def _found(self, messages):
         return [(message.offset, message.key, message.value) for message in messages]
 
     def _note(self, offset, key, value):
         assert offset == self.end
-        self.kept.append((offset, stored(key), value))
+        self.kept.append((offset, stored(key), value, self.clock.now_ns()))
         self.end = offset + 1
 
     def _indexes(self):

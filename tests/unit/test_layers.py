@@ -28,6 +28,8 @@ LAYERS = (
         "locks",
         "message",
         "options",
+        "payload_options",
+        "references",
         "wake",
         "wsframes",
     },

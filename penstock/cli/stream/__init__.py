@@ -1,0 +1,30 @@
+"""`penstock stream`: messages under subjects in one sequence, their bodies, and who reads them."""
+
+from __future__ import annotations
+
+import typer
+
+from penstock.cli.arguments import StoreOption
+from penstock.cli.stream.consumers import consumers, position
+from penstock.cli.stream.getting import get
+from penstock.cli.stream.listing import list_messages, stats
+from penstock.cli.stream.publishing import publish
+from penstock.cli.stream.tailing import tail
+from penstock.cli.stream.ttl import ttl
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def group(store: StoreOption = "") -> None:
+    """Publish under subjects, read them in order, and see who has read how far."""
+
+
+app.command()(publish)
+app.command()(get)
+app.command("list")(list_messages)
+app.command()(tail)
+app.command()(consumers)
+app.command()(position)
+app.command()(ttl)
+app.command()(stats)

@@ -1,0 +1,315 @@
+"""A topic's bodies: values too large for the log, stored before the messages that refer to them.
+
+A body is written and synced, then its message is appended with a reference in the value's place. So a message
+that can be seen always has its body; a crash between the two leaves a body that nobody refers to, for the
+sweep. Offsets are given when the message is appended, after the body: a slow upload never makes a smaller
+offset appear behind a larger one (W000-1).
+
+Small bodies that are appended together to one partition share an object. That keeps a pack within one
+partition, its messages side by side, so retention can tell when the last of them is gone.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeGuard, cast
+
+from penstock import references
+from penstock.clock import Clock
+from penstock.errors import InvalidOption, PenstockError, WrongType
+from penstock.files import Files
+from penstock.log.frame import RAW
+from penstock.options import MIB, TopicOptions, utc
+from penstock.payload_options import FILES, Place
+from penstock.payloads.names import checked_name
+from penstock.payloads.opening import open_bodies
+from penstock.payloads.stores import Body, BodyStore
+from penstock.references import Reference, Referenced
+
+if TYPE_CHECKING:
+    from penstock.topic.partitions import Outgoing
+
+logger = logging.getLogger("penstock.bodies")
+
+#: A pack is not made larger than this, so that it goes up in one request.
+_PACK_BYTES = 8 * MIB
+#: Objects of one append that are under way together.
+_AT_ONCE = 4
+
+
+class Lifted(NamedTuple):
+    """A batch whose large values were stored outside."""
+
+    batch: Outgoing
+    #: Objects that were made for it, and the places of the messages whose bodies are in each.
+    made: dict[str, list[int]]
+    #: The same for bodies that were stored before the batch was.
+    given: dict[str, list[int]]
+
+    def unused(self, stored: Iterable[int]) -> list[str]:
+        """Objects none of whose messages are among these places."""
+        there = set(stored)
+        both = [*self.made.items(), *self.given.items()]
+        return [name for name, places in both if there.isdisjoint(places)]
+
+
+class TopicBodies:
+    """The places in which one topic has bodies, and how values get there."""
+
+    def __init__(
+        self, root: str, store_id: str, topic_id: int, options: Callable[[], TopicOptions],
+        refresh: Callable[[], None], files: Files, clock: Clock,
+    ) -> None:  # fmt: skip
+        self._root = root
+        self._store_id = store_id
+        self._topic_id = topic_id
+        self._options = options
+        self._refresh = refresh
+        self._files = files
+        self._clock = clock
+        self._stores: dict[Place, BodyStore] = {}
+        self._known: tuple[Place, ...] = ()
+        self.make_known()
+
+    # Where they lie.
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the topic has, or had, values outside the log."""
+        return self._options().payloads is not None
+
+    @property
+    def takes_bodies(self) -> bool:
+        """Whether values go outside the log now."""
+        chosen = self._options().payloads
+        return chosen is not None and chosen.above is not None
+
+    def stores(self) -> dict[int, BodyStore]:
+        """Every place that the topic has or had, by the number that references have for it."""
+        chosen = self._options().payloads
+        places = () if chosen is None else chosen.places
+        return {self._id(place): self._store(place) for place in places}
+
+    def make_known(self) -> None:
+        """Have the bodies of this topic found by whoever holds a message of it."""
+        chosen = self._options().payloads
+        if chosen is None or chosen.places == self._known:
+            return
+        for number, store in self.stores().items():
+            references.know(number, store)
+        references.learn_from(self)
+        self._known = chosen.places
+
+    def learn(self) -> None:
+        """Another process may have given the topic a new place."""
+        try:
+            self._refresh()
+        except PenstockError:
+            return  # closed or dropped: nothing to be learnt here
+
+    # Storing.
+
+    def outside(self, value: Any, name: str | None = None) -> Any:
+        """A path or an open file as what is written: a reference to its body, or its bytes if it is small.
+
+        With a name also bytes are stored outside. Anything else is given back as it is.
+        """
+        if not is_file(value):
+            if name is None or value is None:
+                return value
+            checked_name(name)
+            body = value.encode() if isinstance(value, str) else value
+            return self.put(body, name).packed()
+        if not self.takes_bodies:
+            raise WrongType(
+                f"a value is bytes, str or None, not {type(value).__name__}",
+                hint='on a topic with payloads="files" it may be a path or an open file',
+            )
+        if name is not None:
+            return self.put(value, checked_name(name)).packed()
+        if isinstance(value, Path):
+            with value.open("rb") as file:
+                return self._outside_file(file)
+        return self._outside_file(value)
+
+    def outside_all(self, values: Any) -> Any:
+        """The same for each of a list."""
+        if isinstance(values, (list, tuple)) and any(map(is_file, values)):
+            return [self.outside(value) for value in values]
+        return values
+
+    def lift(self, batch: Outgoing, places: Sequence[int]) -> Lifted:
+        """Store what is too large of the messages at `places`, which go to one partition together."""
+        limit, values = self._options().inline_bytes, batch.values
+        given = {references.unpack(v).name: [p] for p in places if isinstance(v := values[p], Referenced)}
+        heavy = [
+            place
+            for place in places
+            if (value := values[place]) is not None
+            and len(value) > limit
+            and not isinstance(value, Referenced)
+        ]
+        if not heavy and not given:
+            return Lifted(batch, {}, {})
+        numbers = list(batch.codecs) if batch.codecs is not None else [batch.codec] * len(values)
+        packs = list(self._packs(values, heavy))
+        made = self._put_packs(packs, values, numbers)
+        made = [_with_distances(each, places) for each in made]
+        lifted = list(values)
+        for each in made:
+            for place, reference in each.items():
+                lifted[place] = reference.packed()
+        for place in places:
+            if isinstance(lifted[place], Referenced):
+                numbers[place] = references.CODEC
+        kept = batch._replace(values=lifted, codecs=numbers, lengths=(None, batch.lengths[1]))
+        return Lifted(kept, {next(iter(each.values())).name: list(each) for each in made}, given)
+
+    def discard(self, names: Iterable[str]) -> None:
+        """Remove bodies that no message will refer to; what cannot be removed now is left to the sweep."""
+        wanted = list(names)
+        if not wanted:
+            return
+        try:
+            self._present().delete(wanted)
+        except PenstockError as error:
+            logger.warning("%d bodies without a message are left to the sweep: %s", len(wanted), error)
+
+    # Inside.
+
+    def _outside_file(self, file: BinaryIO) -> bytes:
+        limit = self._options().inline_bytes
+        begin = b""
+        while len(begin) <= limit and (part := file.read(limit + 1 - len(begin))):
+            if not isinstance(part, bytes):
+                raise WrongType(f"the file gives {type(part).__name__}, not bytes", hint='open it with "rb"')
+            begin += part
+        return begin if len(begin) <= limit else self.put(_joined(begin, file)).packed()
+
+    def put(self, body: Body, name: str | None = None, codec: int = RAW) -> Reference:
+        """Store one body, to be referred to by a message that is about to be written."""
+        chosen = self._options().payloads
+        if chosen is None or chosen.above is None:
+            raise InvalidOption("this topic keeps no bodies", hint='alter(payloads="files")')
+        stored = self._present().put(self._new_name(name), body, most=int(chosen.max_body))
+        return Reference(self._id(chosen.places[0]), stored.name, 0, stored.size, stored.sha256, codec)
+
+    def _packs(self, values: Sequence[bytes | None], heavy: Sequence[int]) -> Iterator[list[int]]:
+        """Which bodies lie together, in their order."""
+        chosen = self._options().payloads
+        limit = 0 if chosen is None else int(chosen.pack)
+        pack, weight = list[int](), 0
+        for place in heavy:
+            size = len(values[place] or b"")
+            if size > limit:
+                yield [place]
+                continue
+            if pack and weight + size > _PACK_BYTES:
+                yield pack
+                pack, weight = [], 0
+            pack.append(place)
+            weight += size
+        if pack:
+            yield pack
+
+    def _put_packs(
+        self, packs: Sequence[list[int]], values: Sequence[bytes | None], numbers: Sequence[int]
+    ) -> list[dict[int, Reference]]:
+        """Store each; all of them, or none stays."""
+
+        def put(places: list[int]) -> dict[int, Reference]:
+            return self._put_pack(places, [cast(bytes, values[place]) for place in places], numbers)
+
+        if len(packs) < 2:
+            return [put(places) for places in packs]
+        from concurrent.futures import ThreadPoolExecutor  # seldom needed, and slow to load
+
+        with ThreadPoolExecutor(_AT_ONCE, "penstock-bodies") as pool:
+            tasks = [pool.submit(put, places) for places in packs]
+        done = [task.result() for task in tasks if task.exception() is None]
+        for task in tasks:
+            if (error := task.exception()) is not None:
+                self.discard(next(iter(each.values())).name for each in done)
+                raise error
+        return done
+
+    def _put_pack(
+        self, places: Sequence[int], bodies: Sequence[bytes], numbers: Sequence[int]
+    ) -> dict[int, Reference]:
+        if len(places) == 1:
+            return {places[0]: self.put(bodies[0], codec=numbers[places[0]])}
+        whole = self.put(b"".join(bodies), "pack")
+        made, at = dict[int, Reference](), 0
+        for place, body in zip(places, bodies, strict=True):
+            digest = sha256(body).digest()
+            made[place] = Reference(whole.place, whole.name, at, len(body), digest, numbers[place])
+            at += len(body)
+        return made
+
+    def _new_name(self, name: str | None) -> str:
+        """Under the day it was stored, and like no other: a body is never replaced."""
+        day = utc(self._clock.now_ns()).date().isoformat()
+        unique = f"{day}/{secrets.token_hex(16)}"
+        return unique if name is None else f"{unique}/{name}"
+
+    def _present(self) -> BodyStore:
+        chosen = self._options().payloads
+        assert chosen is not None
+        return self._store(chosen.places[0])
+
+    def _store(self, place: Place) -> BodyStore:
+        store = self._stores.get(place)
+        if store is None:
+            store = self._stores[place] = open_topic_bodies(
+                place, self._root, self._store_id, self._topic_id, self._files
+            )
+        return store
+
+    def _id(self, place: Place) -> int:
+        return references.place_id(self._store_id, self._topic_id, place.address)
+
+
+def open_topic_bodies(
+    place: Place, root: str, store_id: str, topic_id: int, files: Files | None = None
+) -> BodyStore:
+    """What one topic has at a place, and nothing else that lies there; `root` is the store's own folder."""
+    if place.address == FILES:
+        return open_bodies(os.path.join(root, str(topic_id)), files=files)
+    return open_bodies(place.address, f"{store_id}/{topic_id}", options=dict(place.options))
+
+
+def _with_distances(pack: dict[int, Reference], places: Sequence[int]) -> dict[int, Reference]:
+    """The same, each knowing how far behind it the last one can be among messages appended together."""
+    if len(pack) == 1:
+        return pack
+    at = {place: number for number, place in enumerate(places)}
+    last = max(at[place] for place in pack)
+    return {place: reference._replace(left=last - at[place]) for place, reference in pack.items()}
+
+
+def is_file(value: object) -> TypeGuard[Path | BinaryIO]:
+    """Whether a value is to be read from a file."""
+    return isinstance(value, Path) or hasattr(value, "read")
+
+
+def _joined(begin: bytes, rest: BinaryIO) -> BinaryIO:
+    """A file whose beginning was read already."""
+    return cast(BinaryIO, _Joined(begin, rest))
+
+
+class _Joined(io.RawIOBase):
+    def __init__(self, begin: bytes, rest: BinaryIO) -> None:
+        self._begin = begin
+        self._rest = rest
+
+    def read(self, size: int = -1) -> bytes:
+        if not self._begin:
+            return self._rest.read(size)
+        part, self._begin = self._begin[:size], self._begin[size:]
+        return part

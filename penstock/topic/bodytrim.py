@@ -1,0 +1,104 @@
+"""Bodies go after their messages, and whoever dies in between leaves a list of those that are still to go.
+
+    1  the objects that go with a trim are listed in `bodies.going`, durably, with the start they belong to
+    2  the partition's start is moved
+    3  the objects are deleted
+    4  the list goes
+
+A list whose start was never reached is forgotten: its trim did not happen. One whose objects could not be
+deleted, because their place did not answer, stays for the next vacuum. Only one vacuum is at a partition.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from penstock.errors import PenstockError
+from penstock.log.folder import Folder
+from penstock.topic.bodies import TopicBodies
+from penstock.topic.bodyrefs import BodyObject
+
+logger = logging.getLogger("penstock.retention")
+
+GOING = "bodies.going"
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """Objects that go when the partition begins at `start`."""
+
+    start: int
+    objects: list[tuple[int, str]]
+
+
+_decoder = msgspec.json.Decoder(list[Entry])
+
+
+class GoingBodies:
+    """The list of one partition. Its housekeeping lock is held."""
+
+    def __init__(self, folder: Folder, bodies: TopicBodies) -> None:
+        self._folder = folder
+        self._bodies = bodies
+        self._path = folder.name(GOING)
+        self._entries = self._read()
+
+    def add(self, start: int, objects: Sequence[BodyObject], present_start: int) -> None:
+        """List what goes with a trim to `start`, durably."""
+        self._forget_beyond(present_start)
+        if objects:
+            self._entries.append(Entry(start, [(each.place, each.name) for each in objects]))
+            self._write()
+
+    def delete(self, start: int) -> tuple[int, int]:
+        """Delete what is listed, now that the partition begins at `start`: how many went, how many stay."""
+        if not self._entries:
+            return 0, 0
+        self._forget_beyond(start)
+        by_place: dict[int, list[str]] = {}
+        for entry in self._entries:
+            for place, name in entry.objects:
+                by_place.setdefault(place, []).append(name)
+        stores, count = self._bodies.stores(), 0
+        left: list[tuple[int, str]] = []
+        for place, names in by_place.items():
+            try:
+                count += stores[place].delete(names) if place in stores else 0
+            except PenstockError as error:
+                logger.warning("%d bodies could not be deleted, they go later: %s", len(names), error)
+                left += [(place, name) for name in names]
+        self._entries = [Entry(start, left)] if left else []
+        self._write()
+        return count, len(left)
+
+    def _forget_beyond(self, start: int) -> None:
+        self._entries = [entry for entry in self._entries if entry.start <= start]
+
+    def _read(self) -> list[Entry]:
+        try:
+            with open(self._path, "rb") as file:
+                return _decoder.decode(file.read())
+        except FileNotFoundError:
+            return []
+        except msgspec.DecodeError as error:
+            logger.warning("%s cannot be read, its bodies are left to the sweep: %s", self._path, error)
+            return []
+
+    def _write(self) -> None:
+        files = self._folder.files
+        if not self._entries:
+            if files.exists(self._path):
+                files.unlink(self._path)
+            return
+        data, temporary = msgspec.json.encode(self._entries), f"{self._path}.tmp"
+        fd = files.open(temporary, create=True)
+        try:
+            files.truncate(fd, 0)
+            files.pwrite(fd, data, 0)
+            files.sync(fd)
+        finally:
+            files.close(fd)
+        files.rename(temporary, self._path)
+        files.sync_dir(self._folder.path)
