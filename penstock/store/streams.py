@@ -10,6 +10,7 @@ from penstock.errors import InvalidOption, UnknownTopic
 from penstock.faces.embedded import EmbeddedEngine
 from penstock.faces.engine import Engine
 from penstock.faces.stream import Stream
+from penstock.payload_options import FILES, payloads
 from penstock.payloads.opening import open_bodies
 from penstock.payloads.stores import BodyStore
 from penstock.state.streams import Streams
@@ -53,10 +54,14 @@ def open_stream(
 
 def open_elsewhere(name: str, engine: StreamEngine, options: dict[str, Any], folder: str) -> Stream:
     """The stream in another engine; its bodies lie in the store's folder unless `payloads` names a place."""
-    place = options.pop("payloads", None)
+    chosen = payloads(options.pop("payloads", None))
     if options:
         raise InvalidOption(
             f"{', '.join(sorted(options))}: options of a topic, which a stream in {engine!r} is not",
             hint="payloads= is the one that it takes",
         )
-    return Stream(engine.open(name, open_bodies(place or os.path.join(folder, "payloads", "streams", name))))
+    if chosen is None or chosen.place == FILES:
+        bodies = open_bodies(os.path.join(folder, "payloads", "streams", name))
+    else:
+        bodies = open_bodies(chosen.place, options=dict(chosen.options))
+    return Stream(engine.open(name, bodies))

@@ -13,20 +13,22 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, islice
+from pathlib import Path
 from typing import Any
 
 from penstock.clock import NANOSECONDS, Clock
 from penstock.errors import ConflictError
 from penstock.faces.engine import Publication
+from penstock.faces.stream import Stream
 from penstock.faces.streamrows import stored_headers
 from penstock.faces.subjects import EVERYTHING
-from penstock.store import Store, open_store
-from penstock.tarantool.oldbodies import OldBodies
+from penstock.store import Store, Topic, open_store
+from penstock.tarantool.oldbodies import Body, OldBodies
 from penstock.tarantool.oldrows import OldMessage, OldStream
 from penstock.topic.retention import trim_to
 
-#: Messages that are written together at most, and numbers that are filled so.
-_AT_ONCE, _FILLED_AT_ONCE = 500, 10_000
+#: Messages that are read at a time, with and without bodies, and numbers that are filled at a time.
+_AT_ONCE, _BODIES_AT_ONCE, _FILLED_AT_ONCE = 500, 64, 10_000
 
 Progress = Callable[[int, int], None]
 
@@ -76,16 +78,21 @@ def migrate(
     messages only name them. `options` are those of the topic; a new one keeps messages for ever unless they
     say otherwise.
     """
-    plan = _plan(source)
-    clock = _SourceClock()
-    with open_store(path, exclusive=True, clock=clock) as store:
-        target = _Target(store, name, options, clock, plan, OldBodies(bodies) if bodies is not None else None)
-        done = target.begin(survey(source, name))
-        for part in plan.parts(target.end):
-            target.write(part)
-            if on_progress is not None:
-                on_progress(done.already + done.written, done.messages)
-        target.finish(plan)
+    plan, clock = _plan(source), _SourceClock()
+    copied = OldBodies(bodies) if bodies is not None else None
+    try:
+        with open_store(path, exclusive=True, clock=clock) as store:
+            stream = _stream(store, name, options, clock, plan, copied)
+            target = _Target(stream, store.topic(name), clock, plan, copied)
+            done = target.begin(survey(source, name))
+            for part in plan.parts(target.end, _AT_ONCE if copied is None else _BODIES_AT_ONCE):
+                target.write(part)
+                if on_progress is not None:
+                    on_progress(done.already + done.written, done.messages)
+            target.finish()
+    finally:
+        if copied is not None:
+            copied.close()
     return done
 
 
@@ -107,10 +114,10 @@ class _Plan:
         self.positions = source.positions()
         self.last = source.last_sequence(self.positions)
 
-    def parts(self, end: int) -> Iterator[list[OldMessage]]:
+    def parts(self, end: int, at_once: int = 1) -> Iterator[list[OldMessage]]:
         """Messages behind the sequence `end`, some at a time, by sequence."""
         messages = self._source.messages(end)
-        while part := list(islice(messages, _AT_ONCE)):
+        while part := list(islice(messages, at_once)):
             yield part
 
     def get(self, sequence: int) -> OldMessage | None:
@@ -136,9 +143,9 @@ class _RenumberedPlan(_Plan):
             for durable, subject, last in source.positions()
         ]
 
-    def parts(self, end: int) -> Iterator[list[OldMessage]]:
-        for first in range(end, len(self._messages), _AT_ONCE):
-            yield self._messages[first : first + _AT_ONCE]
+    def parts(self, end: int, at_once: int = 1) -> Iterator[list[OldMessage]]:
+        for first in range(end, len(self._messages), at_once):
+            yield self._messages[first : first + at_once]
 
     def get(self, sequence: int) -> OldMessage | None:
         return self._messages[sequence - 1] if sequence <= len(self._messages) else None
@@ -164,21 +171,33 @@ def _numbered(message: OldMessage, sequence: int) -> OldMessage:
     )  # fmt: skip
 
 
+def _stream(
+    store: Store,
+    name: str,
+    options: dict[str, Any],
+    clock: _SourceClock,
+    plan: _Plan,
+    bodies: OldBodies | None,
+) -> Stream:
+    """The stream that is written to; a new one begins when its first message did."""
+    first = next(plan.parts(0), None)
+    clock.seconds = first[0].create_at if first else 0
+    if name not in [topic.name for topic in store.topics()]:
+        options = {"retention": None, "payloads": None if bodies is None else "files", **options}
+    return store.stream(name, **options)
+
+
 class _Target:
     """The stream that is written to."""
 
     def __init__(
-        self, store: Store, name: str, options: dict[str, Any], clock: _SourceClock, plan: _Plan,
-        bodies: OldBodies | None,
-    ) -> None:  # fmt: skip
+        self, stream: Stream, topic: Topic, clock: _SourceClock, plan: _Plan, bodies: OldBodies | None
+    ) -> None:
+        self._engine = stream._engine
+        self._topic = topic
         self._clock = clock
         self._plan = plan
         self._bodies = bodies
-        first = next(plan.parts(0), None)
-        clock.seconds = first[0].create_at if first else 0
-        is_new = name not in [topic.name for topic in store.topics()]
-        self._engine = store.stream(name, **({"retention": None, **options} if is_new else options))._engine
-        self._topic = store.topic(name)
 
     @property
     def end(self) -> int:
@@ -206,20 +225,26 @@ class _Target:
         return found
 
     def write(self, messages: Sequence[OldMessage]) -> None:
-        """Write messages, each at the place of its sequence; those of one second together."""
+        """Write messages, each at the place of its sequence; small ones of one second together."""
         items = zip(messages, self._values(messages), strict=True)
-        for created, run in groupby(items, key=lambda item: item[0].create_at):
+        for (created, is_file), run in groupby(
+            items, key=lambda each: (each[0].create_at, _is_file(each[1]))
+        ):
             self._clock.seconds = max(self._clock.seconds, created)
-            together = list(run)
-            self._fill_far(together[0][0].sequence - 1)
-            values, keys, headers = self._placed(together)
-            self._topic.write_many(values, keys=keys, headers=headers)
-            self._done.written += len(together)
+            for together in [[item] for item in run] if is_file else [list(run)]:
+                self._fill_far(together[0][0].sequence - 1)
+                self._write_together(together)
+                self._done.written += len(together)
 
-    def _placed(
-        self, items: Sequence[tuple[OldMessage, bytes | None]]
-    ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Values, keys and headers, with something that is no message wherever a number is missing."""
+    def _write_together(self, items: Sequence[tuple[OldMessage, Body | None]]) -> None:
+        """With something that is no message wherever a number is missing."""
+        message, value = items[0]
+        if isinstance(value, Path):
+            self._fill(message.sequence - 1)
+            self._topic.write(value, key=message.subject, headers=_headers(message, value))
+            if self._bodies is not None:
+                self._bodies.done(value)
+            return
         values: list[Any] = []
         keys: list[Any] = []
         headers: list[Any] = []
@@ -230,13 +255,13 @@ class _Target:
             values += [*[None] * missing, value or b""]
             keys += [*[None] * missing, message.subject]
             headers += [*[None] * missing, _headers(message, value)]
-        return values, keys, headers
+        self._topic.write_many(values, keys=keys, headers=headers)
 
-    def finish(self, plan: _Plan) -> None:
+    def finish(self) -> None:
         """Let no number be given again that the source gave, and bring consumers to where they were."""
-        self._fill(plan.last)
+        self._fill(self._plan.last)
         self._trim()
-        for durable, subject, last in plan.positions:
+        for durable, subject, last in self._plan.positions:
             self._engine.advance(durable, subject, last)
 
     def _fill_far(self, sequence: int) -> None:
@@ -262,9 +287,9 @@ class _Target:
             if alone and firsts:
                 trim_to(partitions, log, min(firsts) - 1, partitions.clock.now_ns())
 
-    def _values(self, messages: Sequence[OldMessage]) -> list[bytes | None]:
+    def _values(self, messages: Sequence[OldMessage]) -> list[Body | None]:
         """The bodies of messages; None where the message only names it."""
-        if self._bodies is None:
+        if self._bodies is None:  # no file among them
             return [
                 message.body if message.body is not None or message.object_name else b""
                 for message in messages
@@ -278,7 +303,11 @@ class _Target:
         return found
 
 
-def _headers(message: OldMessage, body: bytes | None) -> Any:
+def _is_file(body: Body | None) -> bool:
+    return isinstance(body, Path)
+
+
+def _headers(message: OldMessage, body: Body | None) -> Any:
     name = message.object_name or None
     return stored_headers(Publication(message.subject, body, message.headers, name))
 

@@ -84,7 +84,7 @@ def _between(stream, start):
 
 
 def test_killed_in_the_middle_it_goes_on_where_it_was(server, tmp_path):
-    _migrated_with_kills(server, tmp_path / "store", count=4000, kills=2)
+    _migrated_with_kills(server, tmp_path / "store", count=2000, kills=2)
 
 
 @pytest.mark.slow
