@@ -151,10 +151,6 @@ class TarantoolEngine:
     def help(self) -> None:
         """Nothing is left to others here."""
 
-    def close(self) -> None:
-        """Wake those who wait: their next look says that the link is closed."""
-        self._news.ring()
-
     # Calls. Those that may be made twice are, when the connection broke.
 
     def _read(self, function: str, *arguments: Any) -> Any:

@@ -49,8 +49,7 @@ class News:
             with self._mutex:
                 self._rings.remove(ring)
 
-    def ring(self) -> None:
-        """Ring all who wait."""
+    def _ring(self) -> None:
         with self._mutex:
             rings = list(self._rings)
         for ring in rings:
@@ -67,4 +66,4 @@ class News:
                 continue
             if found > seen:
                 seen = found
-                self.ring()
+                self._ring()

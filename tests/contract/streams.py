@@ -6,10 +6,13 @@ whose server is missing skip.
 
 import atexit
 import itertools
+import os
 
 import pytest
 
 import penstock
+from penstock.payload_options import Payloads
+from tests.s3 import s3_server
 from tests.tarantool import tarantool_server
 
 
@@ -59,7 +62,35 @@ class InTarantool:
         )  # fmt: skip
 
 
-ENGINES = [Embedded, InTarantool]
+class InTarantoolAndS3(InTarantool):
+    """The same with bodies in a bucket."""
+
+    name = "tarantool-s3"
+    _s3 = None
+
+    def __init__(self, tmp_path, clock):
+        super().__init__(tmp_path, clock)
+        if InTarantoolAndS3._s3 is None:
+            starting = s3_server()
+            InTarantoolAndS3._s3 = starting.__enter__()
+            atexit.register(starting.__exit__, None, None, None)
+        s3 = InTarantoolAndS3._s3
+        self._payloads = Payloads(
+            place=s3.table("bodies"), options={"endpoint": s3.endpoint, "region": "us-east-1"}
+        )
+        self._before = dict(os.environ)
+        os.environ.update(s3.options)
+
+    def stream(self, store, name="stream", **options):
+        return super().stream(store, name, payloads=self._payloads)
+
+    def close(self):
+        super().close()
+        os.environ.clear()
+        os.environ.update(self._before)
+
+
+ENGINES = [Embedded, InTarantool, pytest.param(InTarantoolAndS3, marks=pytest.mark.slow)]
 
 
 class Streams:

@@ -9,6 +9,7 @@ import penstock
 from penstock.errors import Closed, ConflictError, DataError, InvalidOption, Unavailable, UsageError
 from penstock.payloads.opening import open_bodies
 from penstock.tarantool.source import SEED_FUNCTIONS, VERSION, install_text
+from tests.s3 import s3_server
 from tests.tarantool import tarantool_server
 
 #: The spaces as MiniToolStream's own script makes them, with messages in them and no counter that is kept.
@@ -186,6 +187,38 @@ def test_lua_in_the_instance_uses_the_same_functions(server, place, prefix):
     assert server.call(f"{prefix}get_subject_message_count", "a") == [2]
 
 
+@pytest.mark.parametrize(
+    "look",
+    [
+        "get_message_by_sequence(1)",
+        "get_messages_by_subject('a', 1, 10)[1]",
+        "get_latest_sequence_for_subject('a')",
+        "penstock_rows('a', true, 1, 10)[1]",
+        "penstock_rows('', true, 1, 10)[1]",
+        "penstock_last()",
+        "penstock_wait(0, 10)",
+    ],
+)
+def test_nobody_is_shown_a_message_before_the_wal_has_it(server, place, prefix, look):
+    """What a crash could take back, and give its number to another, must not have been seen."""
+    place.install()
+    server.call(f"{prefix}penstock.count", "a", False, 0)  # the functions are loaded
+    name, _, arguments = look.partition("(")
+    function = name.replace("penstock_", "penstock.")
+    arguments, _, part = arguments.partition(")")
+    lua = f"""
+    local is_stored = false
+    require('fiber').create(function()
+        box.func['{prefix}publish_message']:call({{'a', 'x'}})
+        is_stored = true
+    end)
+    local is_there, before = box.space.{prefix}message:get(1) ~= nil, is_stored
+    local found = box.func['{prefix}{function}']:call({{{arguments}}}){part}
+    return is_there, before, found ~= nil, is_stored
+    """
+    assert server.eval(lua) == [True, False, True, True]
+
+
 # Installing.
 
 
@@ -293,6 +326,21 @@ def test_what_the_engine_stores_other_languages_see(stream, call, tmp_path):
     assert (message.data, message.headers) == (b"paid", {"k": "v"})
     bodies = open_bodies(tmp_path / "store" / "payloads" / "streams" / "s")
     assert bodies.get("orders/1.txt") == b"paid"
+
+
+def test_bodies_may_lie_in_s3(place, tmp_path, monkeypatch):
+    place.install()
+    with s3_server() as s3, penstock.open(tmp_path / "store") as store:
+        for name, value in s3.options.items():
+            monkeypatch.setenv(name, value)
+        address = s3.table("bodies")
+        stream = store.stream("s", engine=place, payloads=address)
+        stream.publish("a", b"in a bucket", headers={"content-type": "text/plain"})
+        stream.publish("a", b"x" * 3_000_000)
+        assert [len(message.data) for message in stream.fetch("d", "a")] == [11, 3_000_000]
+        assert len(list(open_bodies(address).list())) == 2
+        assert stream.delete_old_messages(0)[0] == 2
+        assert list(open_bodies(address).list()) == []
 
 
 def test_a_body_that_was_changed_is_not_given_out(stream, tmp_path):
