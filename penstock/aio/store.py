@@ -150,15 +150,19 @@ class Store:
         blocking = await self._threads.run(self._store.events, topic)
         return Events(blocking, await self.topic(topic), self._threads)
 
-    async def stream(self, name: str, *, engine: StreamEngine | None = None, **options: Any) -> Stream:
+    async def stream(
+        self, name: str, *, engine: StreamEngine | None = None, bodies: str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> Stream:  # fmt: skip
         """A subject stream: messages under subjects in one global sequence, read by durable consumers.
 
         Its topic is made at first use, with one partition and `index="key"`, and keeps messages for a week
         unless `options` (those of `create_topic`, such as `sync="os"` or `retention=None`) say otherwise.
-        With an `engine` it is kept there instead (docs/streams.md).
+        `bodies` is where bodies lie that others stored and `publish_message` only named: a folder, or
+        s3://bucket/prefix. With an `engine` the stream is kept there instead (docs/streams.md).
         """
         open_stream: Any = self._store.stream
-        blocking = await self._threads.run(open_stream, name, engine=engine, **options)
+        blocking = await self._threads.run(open_stream, name, engine=engine, bodies=bodies, **options)
         return Stream(blocking, await self.topic(name) if engine is None else None, self._threads)
 
     @property

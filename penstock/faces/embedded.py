@@ -26,6 +26,7 @@ from penstock.log.log import Log
 from penstock.log.view import Bounds
 from penstock.message import Batch, Message
 from penstock.options import MIB
+from penstock.payloads.stores import BodyStore
 from penstock.state.streams import Streams, StreamSettings
 
 _READ_BYTES = 8 * MIB
@@ -40,8 +41,6 @@ class StreamTopic(Writes, Protocol):
 
     def alter(self, **changes: Any) -> None: ...
 
-    def vacuum(self) -> object: ...
-
     def delete_before(self, place: Any) -> Batch[Any]: ...
 
     def expired(self, *, since: int | None = None) -> Batch[Any]: ...
@@ -50,11 +49,13 @@ class StreamTopic(Writes, Protocol):
 class EmbeddedEngine:
     """A stream whose messages lie in a topic and whose positions lie in the state database."""
 
-    def __init__(self, topic: StreamTopic, streams: Streams) -> None:
+    def __init__(self, topic: StreamTopic, streams: Streams, elsewhere: BodyStore | None = None) -> None:
         self._topic = topic
         self._partitions = topic._partitions
         self._id = self._partitions.record.id
         self._streams = streams
+        #: Where bodies lie that were published by their names only.
+        self._elsewhere = elsewhere
         self._publisher = Publisher(topic)
         self._help = Help(self._partitions)
 
@@ -82,7 +83,7 @@ class EmbeddedEngine:
         return list(map(row_of, self._read(asked, start, limit)))
 
     def messages(self, asked: Asked, start: int, limit: int) -> list[StreamMessage]:
-        return list(map(message_of, self._read(asked, start, limit)))
+        return [message_of(each, self._elsewhere) for each in self._read(asked, start, limit)]
 
     def latest(self, asked: Asked) -> int:
         def newest(log: Log, bounds: Bounds) -> int:
@@ -131,13 +132,12 @@ class EmbeddedEngine:
 
     def delete(self, age_s: float) -> list[Deleted]:
         now = self._partitions.clock.now_ns()
-        swept_ns = self._streams.settings(self._id).swept_ns
+        told_ns = self._streams.settings(self._id).swept_ns
         log = self._partitions.log(0)
-        told = None if swept_ns is None else log.living.floors(swept_ns)
+        told = None if told_ns is None else log.living.floors(told_ns)
         # What is exactly as old goes too: it was written at this moment or before.
-        gone = self._alone(
-            lambda: self._topic.delete_before(log.offset_at(now - round(age_s * NANOSECONDS) + 1))
-        )
+        place = log.offset_at(now - round(age_s * NANOSECONDS) + 1)
+        gone = self._alone(lambda: self._topic.delete_before(place))
         return [
             deleted_of(each) for each in gone if each.key is not None and not (told and told.is_over(each))
         ]
@@ -145,12 +145,22 @@ class EmbeddedEngine:
     def sweep(self) -> list[Deleted]:
         now = self._partitions.clock.now_ns()
         settings = self._streams.settings(self._id)
-        over = [
-            deleted_of(each) for each in self._topic.expired(since=settings.swept_ns) if each.key is not None
-        ]
+        over = {each.offset: each for each in self._topic.expired(since=settings.swept_ns)}
+        # Time goes on: what is removed may have been over only a moment, and is told all the same.
+        over |= {each.offset: each for each in self._removed(settings.swept_ns)}
         self._streams.keep_settings(self._id, settings._replace(swept_ns=now))
-        self._topic.vacuum()
-        return over
+        return [deleted_of(over[offset]) for offset in sorted(over) if over[offset].key is not None]
+
+    def _removed(self, told_ns: int | None) -> list[Message[Any]]:
+        """Remove what lies before the first message that is alive; what was not over when last told."""
+        log = self._partitions.log(0)
+        told = None if told_ns is None else log.living.floors(told_ns)
+        alive = log.cursor(log.bounds().start).read(1, 1)
+        try:
+            gone = self._topic.delete_before(alive[0].first if alive else log.bounds().end)
+        except Unavailable:  # another process is tidying the topic, and removes it
+            return []
+        return [each for each in gone if told is None or not told.is_over(each)]
 
     def ttl(self) -> Ttl:
         self._partitions.require_open()

@@ -8,11 +8,12 @@ sees all smaller ones.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from penstock.errors import PenstockError
+from penstock.errors import InvalidOption, PenstockError
 from penstock.faces.engine import Publication
-from penstock.faces.streamrows import stored_headers, stored_value
+from penstock.faces.streamrows import body_of, read_body, stored_headers
 from penstock.keys import checked_key
 from penstock.log.append import Rerouted
 from penstock.message import Headers, Receipt
@@ -79,15 +80,19 @@ class Publisher:
         return [results[place] for place in range(len(messages))]
 
     def _is_plain(self, message: Publication) -> bool:
-        options = self._partitions.options
-        return not options.codecs and not self._partitions.read_only
+        """Whether it lies in the log itself, and nothing is to be chosen or refused."""
+        partitions, data = self._partitions, message.data
+        options = partitions.options
+        if options.codecs or partitions.read_only:
+            return False
+        if isinstance(data, (bytes, bytearray, memoryview, str)):
+            return len(data) * (4 if isinstance(data, str) else 1) <= options.inline_bytes
+        return data is None
 
     def _ready(self, place: int, message: Publication) -> _Ready:
-        limit = self._partitions.options.max_message_bytes
-        value = checked_value(stored_value(message.data, limit), limit) or b""
-        return _Ready(
-            place, value, checked_key(message.subject) or b"", checked_headers(stored_headers(message))
-        )
+        value = checked_value(body_of(message.data), self._partitions.options.inline_bytes) or b""
+        headers = checked_headers(stored_headers(message))
+        return _Ready(place, value, checked_key(message.subject) or b"", headers)
 
     def _stored(
         self, ready: Sequence[_Ready], messages: Sequence[Publication]
@@ -119,7 +124,11 @@ class Publisher:
         return appended.first + 1
 
     def _written(self, message: Publication) -> int:
-        value = stored_value(message.data, self._partitions.options.max_message_bytes)
+        value = body_of(message.data)
+        if isinstance(value, Path) and not value.is_file():
+            raise InvalidOption(f"there is no file {value}")
+        if not isinstance(value, (bytes, str)) and not self._partitions.bodies.takes_bodies:
+            value = read_body(value, self._partitions.options.max_message_bytes)
         return self._topic.write(value, key=message.subject, headers=stored_headers(message)).offset + 1
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from penstock.clock import NANOSECONDS
 from penstock.errors import DataError, InvalidOption, WrongType
@@ -13,6 +14,7 @@ from penstock.faces.streammessage import OpenBody, StreamMessage
 from penstock.faces.subjects import ELSEWHERE_HEADER, OBJECT_HEADER
 from penstock.headers import Headers
 from penstock.message import Message, value_bytes
+from penstock.payloads.stores import BodyStore
 
 
 def stored_headers(message: Publication) -> Mapping[str, str] | None:
@@ -23,17 +25,20 @@ def stored_headers(message: Publication) -> Mapping[str, str] | None:
     return {**(message.headers or {}), kind: message.object_name}
 
 
-def stored_value(data: Data, limit: int) -> bytes | str:
-    """A body as it is written; of a file no more is read than the topic takes."""
+def body_of(data: Data) -> bytes | str | Path | BinaryIO:
+    """What is written as the value; no body is an empty one, since None would be a tombstone."""
     if data is None:
         return b""
-    if isinstance(data, (bytes, bytearray, memoryview, str)):
-        return data if isinstance(data, (bytes, str)) else bytes(data)
+    return bytes(data) if isinstance(data, (bytearray, memoryview)) else data
+
+
+def read_body(file: Path | BinaryIO, limit: int) -> bytes:
+    """A body from a file, for a topic that has no place for bodies; no more is read than it takes."""
     try:
-        if isinstance(data, Path):
-            with data.open("rb") as opened:
+        if isinstance(file, Path):
+            with file.open("rb") as opened:
                 return opened.read(limit + 1)
-        found = data.read(limit + 1)
+        found = file.read(limit + 1)
     except OSError as error:
         raise InvalidOption(f"the body cannot be read: {error}") from error
     if not isinstance(found, bytes):
@@ -49,12 +54,16 @@ def row_of(message: Message[Any]) -> Row:
     return sequence, headers, name or f"{subject}_{sequence}", subject, message.written_at // NANOSECONDS
 
 
-def message_of(message: Message[Any]) -> StreamMessage:
-    """A message with its body."""
+def message_of(message: Message[Any], elsewhere: BodyStore | None) -> StreamMessage:
+    """A message with its body; one that lies elsewhere is looked for there by its name."""
     sequence, headers, name, subject, _ = row_of(message)
-    body: bytes | OpenBody = value_bytes(message) or b""
+    body: bytes | OpenBody
     if ELSEWHERE_HEADER in message.headers:
-        body = lambda: _elsewhere(sequence, name)  # noqa: E731
+        body = partial(_opened, elsewhere, sequence, name)
+    elif message.reference is not None:
+        body = message.open
+    else:
+        body = value_bytes(message) or b""
     return StreamMessage(subject, sequence, headers, name, message.written_at, body)
 
 
@@ -64,11 +73,13 @@ def deleted_of(message: Message[Any]) -> Deleted:
     return Deleted(sequence=sequence, subject=subject, object_name=name)
 
 
-def _elsewhere(sequence: int, name: str) -> Any:
-    raise DataError(
-        f"the body of message {sequence} lies elsewhere, as {name!r}",
-        hint="load it from where its publisher stored it",
-    )
+def _opened(elsewhere: BodyStore | None, sequence: int, name: str) -> BinaryIO:
+    if elsewhere is None:
+        raise DataError(
+            f"the body of message {sequence} lies elsewhere, as {name!r}",
+            hint="store.stream(…, bodies=…) says where",
+        )
+    return elsewhere.open(name)
 
 
 def _parted(headers: Headers) -> tuple[dict[str, str], str | None]:

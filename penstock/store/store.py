@@ -262,19 +262,23 @@ class Store:
             lambda name: self.create_topic(name, exists_ok=True, **EVENT_OPTIONS), self.transaction,
         )  # fmt: skip
 
-    def stream(self, name: str, *, engine: StreamEngine | None = None, **options: Any) -> Stream:
+    def stream(
+        self, name: str, *, engine: StreamEngine | None = None, bodies: str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> Stream:  # fmt: skip
         """A subject stream: messages under subjects in one global sequence, read by durable consumers.
 
         Its topic is made at first use, with one partition and `index="key"`, and keeps messages for a week
         unless `options` (those of `create_topic`, such as `sync="os"` or `retention=None`) say otherwise.
-        With an `engine` it is kept there instead (docs/streams.md).
+        `bodies` is where bodies lie that others stored and `publish_message` only named: a folder, or
+        s3://bucket/prefix. With an `engine` the stream is kept there instead (docs/streams.md).
         """
         self._require_open()
         topic_name(name)
         if engine is not None:
-            return open_elsewhere(name, engine, options, self.path)
+            return open_elsewhere(name, engine, options, bodies, self.path)
         create = None if self.read_only else self.create_topic
-        return open_stream(name, options, self.topic, create, self._streams)
+        return open_stream(name, options, self.topic, create, self._streams, bodies)
 
     @property
     def sessions(self) -> Sessions:

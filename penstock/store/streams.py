@@ -16,8 +16,8 @@ from penstock.payloads.stores import BodyStore
 from penstock.state.streams import Streams
 from penstock.store.topic import Topic
 
-#: What a stream is kept in: a total order, found by key, for a week.
-OPTIONS = {"index": "key", "retention": "7d"}
+#: What a stream is kept in: a total order, found by key, for a week; large bodies beside the log.
+OPTIONS = {"index": "key", "retention": "7d", "payloads": "files"}
 
 
 class StreamEngine(Protocol):
@@ -29,7 +29,7 @@ class StreamEngine(Protocol):
 
 def open_stream(
     name: str, options: dict[str, Any], find: Callable[[str], Topic], create: Callable[..., Topic] | None,
-    streams: Streams,
+    streams: Streams, bodies: str | os.PathLike[str] | None,
 ) -> Stream:  # fmt: skip
     """The stream in a topic; `create` makes it when there is none, and compares options that are given.
 
@@ -49,19 +49,24 @@ def open_stream(
             f"topic {name!r} cannot hold a stream: it needs one partition and an index of its keys",
             hint='alter(index="key") gives it one; partitions cannot be taken away',
         )
-    return Stream(EmbeddedEngine(topic, streams))
+    return Stream(EmbeddedEngine(topic, streams, None if bodies is None else open_bodies(bodies)))
 
 
-def open_elsewhere(name: str, engine: StreamEngine, options: dict[str, Any], folder: str) -> Stream:
-    """The stream in another engine; its bodies lie in the store's folder unless `payloads` names a place."""
+def open_elsewhere(
+    name: str, engine: StreamEngine, options: dict[str, Any], bodies: str | os.PathLike[str] | None,
+    folder: str,
+) -> Stream:  # fmt: skip
+    """The stream in another engine; its bodies lie in the store's folder unless a place is named.
+
+    There all bodies lie in one place, so `payloads` and `bodies` are the same.
+    """
     chosen = payloads(options.pop("payloads", None))
     if options:
         raise InvalidOption(
             f"{', '.join(sorted(options))}: options of a topic, which a stream in {engine!r} is not",
             hint="payloads= is the one that it takes",
         )
-    if chosen is None or chosen.place == FILES:
-        bodies = open_bodies(os.path.join(folder, "payloads", "streams", name))
-    else:
-        bodies = open_bodies(chosen.place, options=dict(chosen.options))
-    return Stream(engine.open(name, bodies))
+    if chosen is not None and chosen.place != FILES:
+        return Stream(engine.open(name, open_bodies(chosen.place, options=dict(chosen.options))))
+    place = bodies or os.path.join(folder, "payloads", "streams", name)
+    return Stream(engine.open(name, open_bodies(place)))

@@ -190,9 +190,13 @@ class Polling(Listener):
             self.hear()
             self._more = {name: value for name, value in more.items() if name == "prefixes"}
 
-    def hear(self, timeout: float = 30.0) -> bool:
+    def ask(self, timeout: float) -> None:
+        """Send the question; `hear` also takes the answer."""
         asked = query(self._keys, self.cursor, timeout=timeout, **self._more)
         self._connection.request("GET", f"/v1/events?{asked}")
+
+    def hear(self, timeout: float = 30.0) -> bool:
+        self.ask(timeout)
         answer = self._connection.getresponse()
         told = json.loads(answer.read())
         assert answer.status == 200, told
@@ -333,6 +337,13 @@ def read_all(connection: socket.socket, timeout: float = 30.0) -> bytes:
         while more := connection.recv(65536):
             data += more
     return data
+
+
+def own_bytes(pid: int) -> int:
+    """Memory that is the process's own; the log's mapped pages are the system's cache, and go when needed."""
+    found = re.search(r"Anonymous: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
 
 
 def is_readable(connection: socket.socket, timeout: float) -> bool:

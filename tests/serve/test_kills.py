@@ -2,20 +2,18 @@
 
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 import penstock
 from penstock.client.events import Events
 from penstock.errors import Unavailable
-from tests.serve.kit import ROOT, Served, Ws, served
+from tests.serve.kit import ROOT, Listener, Polling, Served, Sse, Ws, own_bytes, served
 
 
 class Pushing(threading.Thread):
@@ -156,46 +154,78 @@ def test_a_port_has_one_server(tmp_path):
         assert "--port chooses another one" in again.stderr
 
 
-def storm(server: Served, clients: int, rounds: int) -> None:
-    """Clients are cut and come back at random while events flow; each hears all of its key, once."""
-    random.seed(seed := random.randrange(2**32))
-    keys, pushed = 20, [0] * 20
-    heard: list[Ws] = [Ws(server, [["s", n % keys]]) for n in range(clients)]
-    got: list[list[int]] = [[] for _ in range(clients)]
-    for _ in range(rounds):
-        for key in random.sample(range(keys), 10):
-            server.push_many(*((["s", key], pushed[key] + n) for n in range(3)))
-            pushed[key] += 3
-        for n in random.sample(range(clients), clients // 4):
-            if random.random() < 0.5:
-                heard[n].hear(0.001)
-            got[n] += heard[n].data
-            heard[n].close()
-            heard[n] = Ws(server, [["s", n % keys]], heard[n].cursor)
-    for n, each in enumerate(heard):
-        each.until(pushed[n % keys] - len(got[n]))
-        got[n] += each.data
-        each.close()
-        assert got[n] == list(range(pushed[n % keys])), f"seed {seed}, client {n}"
+class Storm:
+    """Clients of all kinds are cut and come back at random while events flow; each hears all of its key."""
+
+    KEYS = 20
+
+    def __init__(self, server: Served, clients: int) -> None:
+        self.server = server
+        self.seed = random.randrange(2**32)
+        self.chance = random.Random(self.seed)
+        self.pushed = [0] * self.KEYS
+        self.heard = [self._connected(n, None) for n in range(clients)]
+        self.got: list[list[dict]] = [[] for _ in range(clients)]
+        self.done = threading.Event()
+
+    def run(self, cuts: int) -> None:
+        """So many times somebody is cut while a thread pushes; then all hear the rest."""
+        pushing = threading.Thread(target=self._push)
+        pushing.start()
+        try:
+            for _ in range(cuts):
+                self._cut(self.chance.randrange(len(self.heard)))
+        finally:
+            self.done.set()
+            pushing.join(60)
+        for n, each in enumerate(self.heard):
+            each.until(self.pushed[n % self.KEYS] - len(self.got[n]), timeout=120)
+            self._take(n)
+            self._check(n)
+
+    def _push(self) -> None:
+        chance = random.Random(self.seed)
+        while not self.done.is_set():
+            key = chance.randrange(self.KEYS)
+            count = chance.randrange(1, 5)
+            self.server.push_many(*((["s", key], self.pushed[key] + n) for n in range(count)))
+            self.pushed[key] += count
+
+    def _cut(self, n: int) -> None:
+        each = self.heard[n]
+        if self.chance.random() < 0.5:
+            each.hear(0.001)
+        elif isinstance(each, Polling):
+            each.ask(30)  # and never hears the answer
+        self._take(n)
+        self.heard[n] = self._connected(n, each.cursor)
+
+    def _connected(self, n: int, cursor: str | None) -> Listener:
+        kind = (Ws, Sse, Polling)[n // self.KEYS % 3]
+        return kind(self.server, [["s", n % self.KEYS]], cursor)
+
+    def _take(self, n: int) -> None:
+        self.got[n] += self.heard[n].events
+        assert self.heard[n].gaps == []
+        self.heard[n].close()
+
+    def _check(self, n: int) -> None:
+        told = f"seed {self.seed}, client {n}, {type(self.heard[n]).__name__}"
+        assert [event["data"] for event in self.got[n]] == list(range(self.pushed[n % self.KEYS])), told
+        ids = [event["id"] for event in self.got[n]]
+        assert ids == sorted(set(ids)), told
 
 
 def test_a_storm_of_clients_that_come_back(tmp_path):
     with served(tmp_path / "data", "--workers", "2") as server:
-        storm(server, 200, 8)
+        Storm(server, 200).run(400)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_great_storm_of_clients_that_come_back(tmp_path):
     with served(tmp_path / "data", "--workers", "2") as server:
-        storm(server, 5000, 10)
-
-
-def own_bytes(pid: int) -> int:
-    """Memory that is the process's own; the log's mapped pages are the system's cache, and go when needed."""
-    found = re.search(r"Anonymous: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text())
-    assert found is not None
-    return int(found[1]) * 1024
+        Storm(server, 5000).run(10_000)
 
 
 def slow_clients(server: Served, clients: int, events: int, keys: int) -> float:

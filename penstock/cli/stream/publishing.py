@@ -99,14 +99,14 @@ def _published(stream: Stream, subject: str, body: _Body, headers: dict[str, str
         kind = mimetypes.guess_type(data.name)[0]
         if kind is not None:
             own.setdefault("content-type", kind)
-        with data.open("rb") as opened, _Counted(opened, body.size, data.name) as counted:
+        with data.open("rb") as opened, Counted(opened, body.size, data.name) as counted:
             sequence = stream.publish(subject, counted, headers=own, object_name=body.object_name)  # type: ignore[arg-type]
     else:
         sequence = stream.publish(subject, data, headers=own, object_name=body.object_name)
     return {"subject": subject, "sequence": sequence, "object_name": body.object_name or ""}
 
 
-class _Counted(io.RawIOBase):
+class Counted(io.RawIOBase):
     """An open file that tells how far it was read."""
 
     def __init__(self, opened: BinaryIO, size: int, name: str) -> None:
