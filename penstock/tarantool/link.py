@@ -11,8 +11,8 @@ import logging
 import os
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any, TypeVar
+from concurrent.futures import CancelledError, Future
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from penstock.errors import Closed, InvalidOption, MissingExtra, Unavailable
 from penstock.tarantool.refusals import is_worth_waiting, refusal
@@ -24,13 +24,22 @@ logger = logging.getLogger("penstock.tarantool")
 # What it would say is said by our errors.
 logging.getLogger("asynctnt").addHandler(logging.NullHandler())
 
-T = TypeVar("T")
-
 _PAUSE_FIRST_S, _PAUSE_MOST_S = 0.02, 1.0
 #: One attempt to connect: an instance that died between accepting and greeting is noticed no sooner.
 _ATTEMPT_S = 2.0
-#: More than this is not sent before something was answered: an instance takes 768 by itself.
-_AT_ONCE = 512
+
+
+class Question(NamedTuple):
+    """What is asked of Tarantool."""
+
+    #: "call" or "eval".
+    kind: str
+    what: str
+    arguments: tuple[Any, ...]
+    #: It may be asked twice.
+    again: bool = True
+    #: So long the answer may take by itself.
+    waits_s: float = 0.0
 
 
 class Link:
@@ -50,41 +59,32 @@ class Link:
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
         self._attempt: asyncio.Future[Connection] | None = None
-        self._room: asyncio.Semaphore
 
-    def call(self, function: str, *arguments: Any, again: bool = True, waits_s: float = 0.0) -> Any:
+    def call(self, function: str, *arguments: Any, again: bool = True) -> Any:
         """The first thing that a function returns; `again` says that it may be called twice."""
-        return self.run(self.called(function, arguments, again=again, waits_s=waits_s))
+        return self._wait_for(Question("call", function, arguments, again))
 
     def eval(self, lua: str, *arguments: Any) -> Any:
         """The first thing that a piece of Lua returns, which may be run twice."""
-        return self.run(self._asked("eval", lua, arguments, again=True, waits_s=0.0))
+        return self._wait_for(Question("eval", lua, arguments))
 
-    async def called(
-        self, function: str, arguments: tuple[Any, ...], *, again: bool = True, waits_s: float = 0.0
-    ) -> Any:
-        """`call`, for those who are in the link's own thread."""
-        return await self._asked("call", function, arguments, again=again, waits_s=waits_s)
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have something done in the link's thread, and wait for it."""
-        try:
-            loop = self._running()
-        except BaseException:
-            work.close()
-            raise
-        future = asyncio.run_coroutine_threadsafe(work, loop)
-        try:
-            return future.result()
-        except CancelledError:
-            raise self._is_closed() from None
-        except BaseException:
-            future.cancel()
-            raise
+    async def called(self, function: str, *arguments: Any, waits_s: float = 0.0) -> Any:
+        """`call`, for those who are in the link's own thread; the function itself waits so long."""
+        return await self._answer(Question("call", function, arguments, waits_s=waits_s))
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Have something done in the link's thread until it ends or the link is closed."""
-        asyncio.run_coroutine_threadsafe(work, self._running())
+        with self._mutex:
+            asyncio.run_coroutine_threadsafe(work, self._running())
+
+    def _wait_for(self, question: Question) -> Any:
+        waiting = Future[Any]()
+        with self._mutex:  # so that nothing is asked behind the end
+            self._running().call_soon_threadsafe(self._ask, question, waiting)
+        try:
+            return waiting.result()
+        except CancelledError:
+            raise self._is_closed() from None
 
     def close(self) -> None:
         """End the connection; calls under way fail."""
@@ -100,30 +100,66 @@ class Link:
 
     # In its own thread.
 
-    async def _asked(
-        self, kind: str, what: str, arguments: tuple[Any, ...], *, again: bool, waits_s: float
-    ) -> Any:
+    def _ask(self, question: Question, waiting: Future[Any]) -> None:
+        """The short way, over a connection that works, makes no task; what goes wrong takes the long one."""
+        try:
+            if self._connection is None or not self._connection.is_connected:
+                raise ConnectionError
+            answer = self._sent(self._connection, question)
+        except Exception:  # noqa: BLE001 - the long way says what it is
+            self._begin_answer(question, waiting, None)
+        else:
+            answer.add_done_callback(lambda answer: self._answered(question, waiting, answer))
+
+    def _answered(self, question: Question, waiting: Future[Any], answer: asyncio.Future[Any]) -> None:
+        if not answer.cancelled() and answer.exception() is None:
+            body = answer.result().body
+            waiting.set_result(body[0] if body else None)
+        else:
+            self._begin_answer(question, waiting, answer)
+
+    def _begin_answer(
+        self, question: Question, waiting: Future[Any], first: asyncio.Future[Any] | None
+    ) -> None:
+        def tell(task: asyncio.Task[Any]) -> None:
+            if task.cancelled():
+                waiting.cancel()
+            elif (error := task.exception()) is not None:
+                waiting.set_exception(error)
+            else:
+                waiting.set_result(task.result())
+
+        asyncio.ensure_future(self._answer(question, first)).add_done_callback(tell)
+
+    def _sent(self, connection: Connection, question: Question) -> asyncio.Future[Any]:
+        """The answer to come."""
+        ask = connection.call if question.kind == "call" else connection.eval
+        return cast(
+            "asyncio.Future[Any]",
+            ask(question.what, question.arguments, timeout=self.timeout_s + question.waits_s),
+        )
+
+    async def _answer(self, question: Question, first: asyncio.Future[Any] | None = None) -> Any:
+        """The answer, by as many attempts as the question allows; `first` is one that was sent already."""
         from asynctnt.exceptions import TarantoolDatabaseError, TarantoolNetworkError
 
         deadline = self._now() + self.timeout_s
-        async with self._room:
-            while True:
-                connection = await self._connected()
-                try:
-                    ask = getattr(connection, kind)
-                    answer = await ask(what, arguments, timeout=self.timeout_s + waits_s)
-                    return answer.body[0] if answer.body else None
-                except TarantoolDatabaseError as error:
-                    if not is_worth_waiting(error.code) or self._now() > deadline:
-                        raise refusal(error.code, error.message, self.address) from None
-                    await asyncio.sleep(_PAUSE_FIRST_S)
-                except UnicodeEncodeError:
-                    raise InvalidOption("a text holds a lone surrogate: UTF-8 cannot have it") from None
-                except TimeoutError:
-                    raise self._unanswered("did not answer in time", again) from None
-                except (OSError, TarantoolNetworkError) as error:
-                    if not again or self._now() > deadline:
-                        raise self._unanswered("went away", again) from error
+        while True:
+            sent, first = first, None
+            try:
+                answer = await (sent or self._sent(await self._connected(), question))
+                return answer.body[0] if answer.body else None
+            except TarantoolDatabaseError as error:
+                if not is_worth_waiting(error.code) or self._now() > deadline:
+                    raise refusal(error.code, error.message, self.address) from None
+                await asyncio.sleep(_PAUSE_FIRST_S)
+            except UnicodeEncodeError:
+                raise InvalidOption("a text holds a lone surrogate: UTF-8 cannot have it") from None
+            except TimeoutError:
+                raise self._unanswered("did not answer in time", question.again) from None
+            except (OSError, TarantoolNetworkError) as error:
+                if not question.again or self._now() > deadline:
+                    raise self._unanswered("went away", question.again) from error
 
     async def _connected(self) -> Connection:
         """The connection. All who need it while there is none wait for one attempt."""
@@ -169,13 +205,13 @@ class Link:
         )
 
     async def _end(self) -> None:
-        mine = asyncio.current_task()
-        others = [task for task in asyncio.all_tasks() if task is not mine]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
         if self._connection is not None:
             await self._connection.disconnect()
+            await asyncio.sleep(0)  # those whose answer does not come now take the long way, and end there
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -183,14 +219,13 @@ class Link:
     # The thread.
 
     def _running(self) -> asyncio.AbstractEventLoop:
-        """The loop of this process; a child of a fork gets one of its own."""
-        with self._mutex:
-            if self._closed:
-                raise self._is_closed()
-            if self._loop is None or self._pid != os.getpid():
-                self._begin()
-            assert self._loop is not None
-            return self._loop
+        """The loop of this process, under the mutex; a child of a fork gets one of its own."""
+        if self._closed:
+            raise self._is_closed()
+        if self._loop is None or self._pid != os.getpid():
+            self._begin()
+        assert self._loop is not None
+        return self._loop
 
     def _is_closed(self) -> Closed:
         return Closed(f"the link to Tarantool {self.address} is closed", hint="open the stream again")
@@ -203,6 +238,5 @@ class Link:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._connection = self._attempt = None
-        self._room = asyncio.Semaphore(_AT_ONCE)
         self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-tarantool", daemon=True)
         self._thread.start()

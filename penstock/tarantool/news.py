@@ -60,7 +60,7 @@ class News:
         seen = -1
         while self._rings and self._round == round:
             try:
-                found = await self._link.called(self._function, (max(seen, 0), _WAIT_S), waits_s=_WAIT_S)
+                found = await self._link.called(self._function, max(seen, 0), _WAIT_S, waits_s=_WAIT_S)
             except PenstockError:
                 await asyncio.sleep(LOOK_AGAIN_S)  # those who wait look for themselves, and are told
                 continue

@@ -12,6 +12,7 @@ import pytest
 
 import penstock
 from penstock.payload_options import Payloads
+from tests.contract.faces import AsyncFace
 from tests.s3 import s3_server
 from tests.tarantool import tarantool_server
 
@@ -109,6 +110,11 @@ class Streams:
         """Everything anew, from what was stored."""
         self.store.close()
         self.store = self._open_store(clock=self.clock)
+
+
+def is_slow(parameters):
+    """Engines elsewhere know nothing of faces: each test with one of them is enough for every day."""
+    return parameters.get("face") is AsyncFace and parameters.get("streams") is InTarantool
 
 
 @pytest.fixture(params=ENGINES, ids=lambda kind: kind.name)

@@ -193,6 +193,7 @@ def test_bodies_are_copied_from_a_folder_and_missing_ones_are_named(seed, tmp_pa
     _check_bodies(seed.migrate(tmp_path / "store", "s", bodies=str(bodies)), tmp_path / "store")
 
 
+@pytest.mark.slow
 def test_bodies_are_copied_from_a_bucket(seed, tmp_path, monkeypatch):
     with s3_server() as s3:
         for name, value in s3.options.items():

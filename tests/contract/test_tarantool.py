@@ -400,6 +400,28 @@ def test_a_closed_link_says_so(stream, place):
         stream.publish("a", b"x")
 
 
+def test_closing_ends_calls_that_wait_for_an_answer(server, prefix):
+    place = penstock.Tarantool(
+        server.host, server.port, user=server.user, password=server.password, prefix=prefix
+    )
+    place.install()
+    ended = []
+
+    def wait():
+        try:
+            place._link.call(f"{prefix}penstock.wait", 0, 5)
+        except Closed as error:
+            ended.append(error)
+
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    place.close()
+    for thread in threads:
+        thread.join(30)
+    assert len(ended) == 3
+
+
 def test_subscribers_hear_of_what_another_language_publishes(stream, call):
     heard = []
     ready = threading.Event()
