@@ -45,5 +45,5 @@ def store(open_store, clock):
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if is_slow(getattr(item, "callspec", None) and item.callspec.params or {}):
+        if hasattr(item, "callspec") and is_slow(item.callspec.params):
             item.add_marker(pytest.mark.slow)
