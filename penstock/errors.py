@@ -299,10 +299,10 @@ class BodyMissing(DataError):
     Of a message: its other fields can be read, and the messages around it are as they are.
     """
 
-    def __init__(self, name: str, place: str, *, message: str = "") -> None:
+    def __init__(self, name: str, place: str, *, message: str = "", hint: str = "") -> None:
         super().__init__(
             f"{message}body {name!r} is not in {place}",
-            hint="it was deleted by another hand, or the place is not the one it was written to",
+            hint=hint or "it was deleted by another hand, or the place is not the one it was written to",
         )
         self.name = name
         self.place = place

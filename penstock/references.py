@@ -23,7 +23,6 @@ import io
 import threading
 import weakref
 from collections.abc import Callable
-from hashlib import blake2b, sha256
 from struct import Struct
 from typing import BinaryIO, NamedTuple, Protocol, TypeVar, cast
 
@@ -80,7 +79,9 @@ def unpack(stored: bytes) -> Reference:
 
 def place_id(store: str, topic: int, address: str) -> int:
     """The number of a place for the bodies of one topic."""
-    digest = blake2b(f"{store}/{topic}/{address}".encode(), digest_size=8)
+    import hashlib  # here and below: it is slow to load, and every process loads this module
+
+    digest = hashlib.blake2b(f"{store}/{topic}/{address}".encode(), digest_size=8)
     return int.from_bytes(digest.digest(), "little")
 
 
@@ -147,7 +148,10 @@ def _first(reference: Reference, where: str, ask: Callable[[Bodies, Reference, s
     if reference.place not in _places:
         for learner in list(_learners):
             learner.learn()
-    missing = BodyMissing(reference.name, "any place that this process knows", message=f"{where}: ")
+    missing = BodyMissing(
+        reference.name, "any place that this process knows", message=f"{where}: ",
+        hint="its place is known to processes that have opened its topic",
+    )  # fmt: skip
     for bodies in _places.get(reference.place, ()):
         try:
             return ask(bodies, reference, where)
@@ -158,15 +162,16 @@ def _first(reference: Reference, where: str, ask: Callable[[Bodies, Reference, s
 
 def _fetched(bodies: Bodies, reference: Reference, where: str) -> bytes:
     place, name, start, size = reference[:4]
-    if not reference.left:
-        found = _from_latest(reference) or bodies.get(name, start, size)
-    else:
-        found = _from_latest(reference)
-        if not found:
-            body = bodies.get(name, start, max(size, _AHEAD_BYTES))
-            _latest.chunk = _Chunk(place, name, start, body)
-            found = body[:size]
-    if len(found) != size or sha256(found).digest() != reference.sha256:
+    found = _from_latest(reference)
+    if not found:
+        # The second body of a pack is a sign that more of it will be asked for.
+        goes_on = reference.left > 0 and _latest.chunk[:2] == (place, name)
+        body = bodies.get(name, start, max(size, _AHEAD_BYTES) if goes_on else size)
+        found = body[:size]
+        _latest.chunk = _Chunk(place, name, start, body if reference.is_packed else b"")
+    import hashlib
+
+    if len(found) != size or hashlib.sha256(found).digest() != reference.sha256:
         raise _corrupt(reference, where)
     return found
 
@@ -193,7 +198,9 @@ class _Verified(io.RawIOBase):
         self._file = file
         self._reference = reference
         self._where = where
-        self._digest = sha256()
+        import hashlib
+
+        self._digest = hashlib.sha256()
         #: Bytes that were digested, from the beginning on; -1 after a seek.
         self._digested = 0
 

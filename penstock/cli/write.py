@@ -219,10 +219,7 @@ def _whole(path: Path, limit: int) -> bytes:
     with path.open("rb") as file:
         body = file.read(limit + 1)
     if len(body) > limit:
-        raise MessageTooLarge(
-            f"{path} is over the topic's limit of {limit} bytes",
-            hint="`penstock topic alter TOPIC --payloads files` lets large values lie beside the log",
-        )
+        raise MessageTooLarge(f"{path} is over the topic's limit of {limit} bytes")
     return body
 
 

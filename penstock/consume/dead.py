@@ -121,7 +121,7 @@ def cemetery(topic: Partitions) -> Partitions:
     """The topic of dead letters, made if need be."""
     options: dict[str, Any] = {"retention": RETENTION, "sync": topic.options.sync}
     if topic.bodies.takes_bodies:
-        options["payloads"] = topic.options.payloads
+        options["payloads"] = topic.options.payloads and topic.options.payloads.after(None)
     return topic.neighbour(dead_name(topic.name), options)
 
 

@@ -7,6 +7,7 @@ import io
 import os
 import secrets
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import BinaryIO, cast
 
 from penstock.errors import BodyMissing
@@ -97,6 +98,17 @@ class FileBodies:
                 except FileNotFoundError:  # deleted meanwhile
                     continue
                 yield Found(name, stat.st_size, stat.st_mtime_ns)
+
+    def remove_leftovers(self, before_ns: int) -> int:
+        """Remove what was never finished and was last written before a moment; how many there were."""
+        folder, count = self._path(TEMPORARY), 0
+        for name in self._files.listdir(folder) if self._files.exists(folder) else ():
+            path = os.path.join(folder, name)
+            if 0 < self._files.modified_ns(path) < before_ns:
+                with suppress(FileNotFoundError):
+                    self._files.unlink(path)
+                    count += 1
+        return count
 
     def __repr__(self) -> str:
         return f"<FileBodies {self.folder}>"

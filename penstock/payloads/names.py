@@ -6,7 +6,7 @@ between slashes become parts of a path. Within a part "%xx" stands for what may 
 name, with the name beside it:
 
     images/2026/cat.png     images=/2026=/cat.png
-    ../secret               %2E.=/secret
+    ../secret               %2E%2E=/secret
     (1000 characters)       %long/<sha256>/body  and  %long/<sha256>/name
 """
 

@@ -66,7 +66,10 @@ def open_elsewhere(
             f"{', '.join(sorted(options))}: options of a topic, which a stream in {engine!r} is not",
             hint="payloads= is the one that it takes",
         )
-    if chosen is not None and chosen.place != FILES:
-        return Stream(engine.open(name, open_bodies(chosen.place, options=dict(chosen.options))))
-    place = bodies or os.path.join(folder, "payloads", "streams", name)
-    return Stream(engine.open(name, open_bodies(place)))
+    if bodies is not None:
+        place = open_bodies(bodies)
+    elif chosen is None or chosen.place == FILES:
+        place = open_bodies(os.path.join(folder, "payloads", "streams", name))
+    else:
+        place = open_bodies(chosen.place, options=dict(chosen.options))
+    return Stream(engine.open(name, place))

@@ -17,6 +17,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
+from operator import countOf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeGuard, cast
 
@@ -27,9 +28,11 @@ from penstock.files import Files
 from penstock.log.frame import RAW
 from penstock.options import MIB, TopicOptions, utc
 from penstock.payload_options import FILES, Place
+from penstock.payloads.files import FileBodies
 from penstock.payloads.names import checked_name
 from penstock.payloads.opening import open_bodies
 from penstock.payloads.stores import Body, BodyStore
+from penstock.payloads.sweeping import GRACE_NS
 from penstock.references import Reference, Referenced
 
 if TYPE_CHECKING:
@@ -40,7 +43,7 @@ logger = logging.getLogger("penstock.bodies")
 #: A pack is not made larger than this, so that it goes up in one request.
 _PACK_BYTES = 8 * MIB
 #: Objects of one append that are under way together.
-_AT_ONCE = 4
+_AT_ONCE = 16
 
 
 class Lifted(NamedTuple):
@@ -140,9 +143,11 @@ class TopicBodies:
 
     def outside_all(self, values: Any) -> Any:
         """The same for each of a list."""
-        if isinstance(values, (list, tuple)) and any(map(is_file, values)):
-            return [self.outside(value) for value in values]
-        return values
+        if not self.takes_bodies or not isinstance(values, (list, tuple)):
+            return values
+        if countOf(map(type, values), bytes) == len(values) or not any(map(is_file, values)):
+            return values
+        return [self.outside(value) for value in values]
 
     def lift(self, batch: Outgoing, places: Sequence[int]) -> Lifted:
         """Store what is too large of the messages at `places`, which go to one partition together."""
@@ -180,6 +185,13 @@ class TopicBodies:
             self._present().delete(wanted)
         except PenstockError as error:
             logger.warning("%d bodies without a message are left to the sweep: %s", len(wanted), error)
+
+    def remove_leftovers(self) -> None:
+        """Remove what processes that died left half written, where nobody else does."""
+        limit = self._clock.now_ns() - GRACE_NS
+        for store in self.stores().values():
+            if isinstance(store, FileBodies):
+                store.remove_leftovers(limit)
 
     # Inside.
 

@@ -30,12 +30,12 @@ def checked_value(value: object, limit: int) -> bytes | None:
     else:
         raise WrongType(
             f"a value is bytes, str or None, not {type(value).__name__}",
-            hint="encode it first, e.g. json.dumps",
+            hint='encode it first, e.g. json.dumps; paths and files need payloads="files"',
         )
     if stored is not None and len(stored) > limit:
         raise MessageTooLarge(
             f"a value of {len(stored)} bytes is over the topic's limit of {limit}",
-            hint="raise max_message_bytes of the topic, or store the body elsewhere",
+            hint='raise max_message_bytes of the topic, or give it payloads="files"',
         )
     return stored
 

@@ -90,6 +90,8 @@ def vacuum_partition(partitions: Partitions, number: int) -> Vacuumed | None:
             return None
         log.tidy()
         remove_abandoned(partitions, log)
+        if number == 0 and partitions.bodies.is_used:
+            partitions.bodies.remove_leftovers()
         return _vacuum(partitions, log)
 
 

@@ -365,6 +365,15 @@ def test_bodies_go_behind_their_messages_also_when_that_was_interrupted(stream, 
     assert list(bodies.list()) == []
 
 
+def test_bodies_that_others_stored_are_left_to_them(stream, tmp_path):
+    bodies = open_bodies(tmp_path / "store" / "payloads" / "streams" / "s")
+    bodies.put("theirs", b"1")
+    stream.publish_message("a", "theirs")
+    assert stream.fetch("d", "a")[0].data == b"1"
+    assert stream.delete_old_messages(0)[1][0]["object_name"] == "theirs"
+    assert [found.name for found in bodies.list()] == ["theirs"]
+
+
 def test_a_refused_message_leaves_no_body(stream, server, prefix, tmp_path):
     server.eval(f"box.space.{prefix}message:on_replace(function() error('penstock: no more', 0) end)")
     with pytest.raises(InvalidOption, match="no more"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("codecs.md", "events.md", "keys.md", "pipelines.md", "retries.md")
+PAGES = ("codecs.md", "events.md", "keys.md", "payloads.md", "pipelines.md", "retries.md", "streams.md")
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:\s*```text\n(.*?)```)?", re.DOTALL)
 
 

@@ -24,7 +24,7 @@ def test_create_takes_every_option_and_makes_the_store(cli):
     assert made["after"] == {
         "partitions": 3, "retention_s": 604800.0, "max_bytes": 2**30, "sync": "os", "segment_bytes": 2**20,
         "segment_age_s": 3600.0, "max_message_bytes": 2**21, "partitioner": "kafka",
-        "codecs": ["raw", "zstd", "10001"], "compress": "zstd", "index": "key",
+        "codecs": ["raw", "zstd", "10001"], "compress": "zstd", "index": "key", "payloads": None,
         "key_retention": [['["chat",1]', 3600.0], ["progress.*", 600.0]],
     }  # fmt: skip
 

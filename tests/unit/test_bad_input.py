@@ -280,7 +280,12 @@ WRONG_OPTIONS = [
     ({"codecs": range(10_000, 10_101)}, penstock.InvalidOption, "101 codecs"),
     ({"index": "value"}, penstock.InvalidOption, "index"),
     ({"index": True}, penstock.InvalidOption, "index"),
-    ({"payloads": "files"}, penstock.InvalidOption, "not supported"),
+    ({"payloads": "ftp://files"}, penstock.InvalidOption, "cannot lie there"),
+    ({"payloads": "s3://user:secret@bucket"}, penstock.InvalidOption, "no credentials"),
+    ({"payloads": 5}, penstock.WrongType, "Payloads"),
+    ({"payloads": {"above": "lots"}}, penstock.InvalidOption, "not a size"),
+    ({"payloads": {"pack": None}}, penstock.WrongType, "pack"),
+    ({"payloads": {"max_body": 0}}, penstock.InvalidOption, "out of range"),
 ]
 
 

@@ -3,10 +3,13 @@
 
 local BATCH = 1000
 
+-- A body that has a digest is kept by the engine that wrote it; all others are their publishers' own.
+local function has_own_body(message) return message[2]['penstock-sha256'] ~= nil end
+
 local function remove(found, is_noted)
     for _, each in ipairs(found) do
         messages():delete(each[1])
-        if is_noted then deleted():replace({each[1], each[4], each[3]}) end
+        if is_noted and has_own_body(each) then deleted():replace({each[1], each[4], each[3]}) end
     end
 end
 
