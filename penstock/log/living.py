@@ -52,6 +52,9 @@ class Floors:
         return message.offset < self.highest and message.offset < self.of(message.key)
 
 
+_ALL_ALIVE = Floors(Lifetimes(()), lambda lasting: 0)
+
+
 class Living:
     """One process's knowledge of what is over in a partition; shared by threads."""
 
@@ -75,7 +78,12 @@ class Living:
 
     def floors(self, now_ns: int | None = None) -> Floors:
         """What is over now, or was at another moment."""
-        self._look()
+        moment = time.monotonic()
+        if moment - self._looked >= LOOK_AGAIN_S:
+            self._looked = moment
+            self.use(self._options())
+        if not self._rules:
+            return _ALL_ALIVE
         if now_ns is not None:
             return Floors(self._lifetimes, lambda lasting: self._offset_at(now_ns - lasting, 0))
         now = self._view.folder.clock.now_ns()
@@ -84,20 +92,7 @@ class Living:
     def message(self, offset: int) -> Message | None:
         """As `View.message`; None also when it is over."""
         found = self._view.message(offset)
-        if found is None or not self._have_rules():
-            return found
-        return None if self.floors().is_over(found) else found
-
-    def _have_rules(self) -> bool:
-        """Whether there are lifetimes, as far as was looked within the last second."""
-        self._look()
-        return bool(self._rules)
-
-    def _look(self) -> None:
-        moment = time.monotonic()
-        if moment - self._looked >= LOOK_AGAIN_S:
-            self._looked = moment
-            self.use(self._options())
+        return None if found is None or self.floors().is_over(found) else found
 
     def _risen(self, since_ns: int, lasting: int) -> int:
         """The floor of a lifetime; looked for only when the message there is over."""

@@ -196,8 +196,15 @@ class Polling(Listener):
         self._connection.request("GET", f"/v1/events?{asked}")
 
     def hear(self, timeout: float = 30.0) -> bool:
-        self.ask(timeout)
-        answer = self._connection.getresponse()
+        try:
+            self.ask(timeout)
+            answer = self._connection.getresponse()
+        except (
+            ConnectionError
+        ):  # it was idle for so long that the server let it go: ask again, as browsers do
+            self._connection.close()
+            self.ask(timeout)
+            answer = self._connection.getresponse()
         told = json.loads(answer.read())
         assert answer.status == 200, told
         self._take(told)

@@ -214,3 +214,17 @@ def test_what_expired_goes_by_itself(tmp_path):
             while store.topic("events").stats().messages:
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
+
+
+def test_several_servers_on_one_folder_are_one(tmp_path):
+    """S002-31: more addresses for more sockets; who is cut off goes on at another."""
+    with served(tmp_path / "data") as one, served(tmp_path / "data") as two:
+        heard = Ws(two, ["k"])
+        one.push("k", "by one")
+        two.push("k", "by two")
+        assert [event["data"] for event in heard.until(2)] == ["by one", "by two"]
+        heard.close()
+        two.push("k", "meanwhile")
+        elsewhere = Polling(one, ["k"], heard.cursor)
+        assert [event["data"] for event in elsewhere.until(1)] == ["meanwhile"]
+        elsewhere.close()
