@@ -203,6 +203,25 @@ def test_bodies_are_copied_from_a_bucket(seed, tmp_path, monkeypatch):
         obstore.put(bucket, "images/5", b"five")
         done = seed.migrate(tmp_path / "store", "s", bodies=f"s3://{s3.bucket}/old")
         _check_bodies(done, tmp_path / "store")
+        large = b"2" * 3_000_000
+        obstore.put(bucket, "orders/2", large)
+        seed.migrate(tmp_path / "other", "s", bodies=f"s3://{s3.bucket}/old")
+        with penstock.open(tmp_path / "other") as store:
+            assert store.stream("s").get(2).data == large
+
+
+def test_a_body_that_is_too_large_for_the_log_lies_beside_it(server, prefix, seed, tmp_path):
+    (tmp_path / "bodies" / "orders").mkdir(parents=True)
+    large = bytes(range(256)) * 12_000
+    (tmp_path / "bodies" / "orders" / "2").write_bytes(large)
+    done = seed.migrate(tmp_path / "store", "s", bodies=str(tmp_path / "bodies"))
+    assert done.bodies_copied == 1
+    with penstock.open(tmp_path / "store") as store:
+        message = store.stream("s").get(2)
+        assert (message.data == large, message.object_name, message.headers) == (
+            True, "orders/2", {"source": "shop"},
+        )  # fmt: skip
+    assert (tmp_path / "bodies" / "orders" / "2").exists()
 
 
 def test_a_body_outside_the_folder_is_not_read(server, prefix, seed, tmp_path):

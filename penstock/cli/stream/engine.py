@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock import Tarantool
 from penstock.cli import output, units
 from penstock.cli.arguments import JsonOption
 from penstock.errors import InvalidOption
-from penstock.tarantool.source import install_text
+
+if TYPE_CHECKING:
+    from penstock import Tarantool
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -82,11 +83,15 @@ def check(
 @app.command()
 def lua(prefix: PrefixOption = "", allow: AllowOption = None) -> None:
     """Print the Lua that `install` runs, for those who load it from a file, after box.cfg."""
+    from penstock.tarantool.source import install_text
+
     output.put_text(install_text(prefix, allow))
 
 
 def open_tarantool(address: str, user: str | None, prefix: str) -> Tarantool:
     """The Tarantool at HOST:PORT, with the environment's password."""
+    from penstock import Tarantool
+
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdigit():
         raise InvalidOption(f"{address!r} is not HOST:PORT", hint="such as 127.0.0.1:3301")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,9 @@ from penstock.cli.arguments import JsonOption, StoreOption, YesOption, flag
 from penstock.cli.failures import Exit
 from penstock.cli.stream.arguments import DEFAULT_STREAM, NameOption
 from penstock.cli.stream.engine import PrefixOption, UserOption, open_tarantool
-from penstock.tarantool.migration import Migrated
+
+if TYPE_CHECKING:
+    from penstock.tarantool.migration import Migrated
 
 #: So many names of missing bodies are told; the JSON has all.
 _TOLD = 10
