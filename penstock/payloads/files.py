@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import secrets
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import BinaryIO, cast
@@ -99,12 +100,13 @@ class FileBodies:
                     continue
                 yield Found(name, stat.st_size, stat.st_mtime_ns)
 
-    def remove_leftovers(self, before_ns: int) -> int:
-        """Remove what was never finished and was last written before a moment; how many there were."""
+    def remove_leftovers(self, age_ns: int) -> int:
+        """Remove what was never finished, and was last written longer ago; how many there were."""
         folder, count = self._path(TEMPORARY), 0
+        before_ns = time.time_ns() - age_ns  # the clock that files are stamped by, whatever the store's is
         for name in self._files.listdir(folder) if self._files.exists(folder) else ():
             path = os.path.join(folder, name)
-            if 0 < self._files.modified_ns(path) < before_ns:
+            if self._files.modified_ns(path) < before_ns:
                 with suppress(FileNotFoundError):
                     self._files.unlink(path)
                     count += 1

@@ -188,10 +188,9 @@ class TopicBodies:
 
     def remove_leftovers(self) -> None:
         """Remove what processes that died left half written, where nobody else does."""
-        limit = self._clock.now_ns() - GRACE_NS
         for store in self.stores().values():
             if isinstance(store, FileBodies):
-                store.remove_leftovers(limit)
+                store.remove_leftovers(GRACE_NS)
 
     # Inside.
 

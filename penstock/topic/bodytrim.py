@@ -64,7 +64,7 @@ class GoingBodies:
         stores, count = self._bodies.stores(), 0
         left: list[tuple[int, str]] = []
         for place, names in by_place.items():
-            try:  # a place that is not the topic's own is of a message that was brought here: not ours to delete
+            try:  # a place that is not the topic's own has the body of a message brought here: not ours
                 count += stores[place].delete(names) if place in stores else 0
             except PenstockError as error:
                 logger.warning("%d bodies could not be deleted, they go later: %s", len(names), error)

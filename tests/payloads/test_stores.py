@@ -214,3 +214,13 @@ class _Breaking(_Dripping):
         if self._file.tell() > 10 << 20:
             raise ZeroDivisionError
         return super().read(size)
+
+
+def test_what_was_never_finished_is_removed_when_it_is_old(tmp_path):
+    bodies = open_bodies(tmp_path)
+    bodies.put("whole", b"x")
+    (tmp_path / "%tmp" / "half").write_bytes(b"half")
+    assert bodies.remove_leftovers(3600 * 10**9) == 0
+    os.utime(tmp_path / "%tmp" / "half", (0, 0))
+    assert bodies.remove_leftovers(3600 * 10**9) == 1
+    assert [each.name for each in bodies.list()] == ["whole"]

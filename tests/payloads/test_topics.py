@@ -4,6 +4,7 @@ import asyncio
 import io
 import os
 import pickle
+import shutil
 import threading
 from hashlib import sha256
 
@@ -368,4 +369,47 @@ def test_many_writers_while_one_reads(topic):
             reader.commit(message)
     [thread.join() for thread in threads]
     assert sorted(seen) == sorted(sent)
+    assert set(objects(topic)) == referred(topic)
+
+
+def test_messages_are_found_by_key(store):
+    topic = store.create_topic("keyed", payloads=Payloads(above="1KiB"), index="key")
+    topic.write_many([A, B, C], keys=["a", "b", "a"])
+    assert topic.latest("a").value == C
+    assert [m.value for m in topic.read(key="a")] == [A, C]
+    assert topic.scan(key="b").to_arrow()["value"].to_pylist() == [B]
+
+
+def test_packs_are_read_in_any_order(store, address):
+    topic = store.create_topic("small", payloads=Payloads(place=address, above=0))
+    sent = [body(1 + number * 7) for number in range(300)]
+    topic.write_many(sent)
+    for number in (299, 0, 150, 149, 151, 152, 1, 298, 299, 0):
+        assert topic.get(number).value == sent[number]
+    assert values(topic) == sent
+
+
+def test_a_copy_of_a_store_has_bodies_of_its_own(store, tmp_path):
+    topic = store.create_topic("images", payloads="files", retention="1d")
+    topic.write(A)
+    shutil.copytree(store.path, tmp_path / "copy")
+    with penstock.open(tmp_path / "copy") as copy:
+        other = copy.topic("images")
+        assert values(other) == [A]
+        other.alter(retention="0s")
+        assert other.vacuum().bodies == 1
+        assert objects(other) == []
+        assert values(topic) == [A]
+
+
+def test_partitions_added_meanwhile_leave_no_body_behind(store):
+    topic = store.create_topic("growing", payloads=Payloads(above="1KiB"))
+    topic.write_many([A, B], keys=["a", "b"])
+    with penstock.open(store.path) as other:
+        other.topic("growing").alter(partitions=4)
+    sent = {str(number).encode(): body(2 * KIB) for number in range(20)}
+    topic.write_many(list(sent.values()), keys=list(sent))  # is told, and routes again
+    found = list(messages(topic))
+    assert {m.key: m.value for m in found if m.key in sent} == sent
+    assert len({m.partition for m in found}) == 4
     assert set(objects(topic)) == referred(topic)
