@@ -70,16 +70,6 @@ def progression(count: int, step: int) -> bytes:
     return padded(array("I", (step * i for i in range(count + 1))).tobytes())
 
 
-@lru_cache(maxsize=64)
-def lone_offsets(headers: int) -> Struct:
-    """The fixed part of a body that holds one message, with a key and so many headers.
-
-    Offsets of key, value, header entries, header names and header values, and which headers are text.
-    """
-    offsets = f"{headers + 1}I{4 * (1 - headers % 2)}x"
-    return Struct(f"<IIIIII{offsets}{offsets}Q")
-
-
 def unpack_offsets(body: Buffer, at: int, count: int) -> array[int]:
     """The `count + 1` offsets that begin at byte `at`."""
     offsets = array("I")

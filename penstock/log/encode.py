@@ -9,14 +9,14 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, chain
+from itertools import chain
 from struct import Struct
 from typing import NamedTuple
 
 from penstock.checksum import crc32
 from penstock.errors import MessageTooLarge
 from penstock.headers import Headers
-from penstock.log import columns, compression
+from penstock.log import columns, compression, lone
 from penstock.log.columns import Buffer, Lengths, padded
 from penstock.log.frame import (
     CODECS,
@@ -41,8 +41,6 @@ from penstock.options import FRAME_BYTES_MAX, MIB
 
 _CRC = Struct("<I")
 _ZEROS = bytes(8)
-#: So many have their bits in one word.
-_LONE_HEADERS_MOST = 64
 _AFTER_CRCS = Struct("<IIHHHHIIQqqQ")
 
 
@@ -149,10 +147,10 @@ def encode(
     """
     besides = (timestamps, written, producer, producers, codecs)
     if len(values) == 1 and headers is not None and besides.count(None) == len(besides):
-        lone = _lone_parts(values[0], None if keys is None else keys[0], headers[0])
-        if lone is not None:
+        parts = lone.parts(values[0], None if keys is None else keys[0], headers[0])
+        if parts is not None:
             flags = KEYS | HEADERS
-            return Draft(lone, count=1, flags=flags, created=created, codec=codec, compress=compress)
+            return Draft(parts, count=1, flags=flags, created=created, codec=codec, compress=compress)
     flags = 0
     fixed: list[bytes] = []
     strings: list[Sequence[bytes]] = []
@@ -194,30 +192,6 @@ def encode(
         count=len(values), flags=flags, created=created, codec=codec, extension=written_by.extension,
         compress=compress,
     )  # fmt: skip
-
-
-def _lone_parts(value: bytes | None, key: bytes | None, headers: Headers | None) -> list[bytes] | None:
-    """The body of a frame with one message, key and headers, as the general way makes it, in a third of the
-    time; None for what only that way can do.
-    """
-    if value is None or key is None or not headers or len(headers) > _LONE_HEADERS_MOST:
-        return None
-    parts = [b"", key, value, *[name.encode() for name in headers]]
-    is_text, bit = 0, 1
-    for stored in headers.values():
-        if isinstance(stored, str):
-            is_text |= bit
-            stored = stored.encode()
-        parts.append(stored)
-        bit <<= 1
-    count = len(headers)
-    lengths = list(map(len, parts))
-    parts[0] = columns.lone_offsets(count).pack(
-        0, len(key), 0, len(value), 0, count,
-        *accumulate(lengths[3 : 3 + count], initial=0), *accumulate(lengths[3 + count :], initial=0),
-        is_text,
-    )  # fmt: skip
-    return parts
 
 
 class _WrittenBy(NamedTuple):

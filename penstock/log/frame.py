@@ -30,7 +30,7 @@ from penstock import codecs
 from penstock.checksum import crc32
 from penstock.errors import UnknownFormat
 from penstock.headers import NO_HEADERS, Headers
-from penstock.log import columns, compression
+from penstock.log import columns, compression, lone
 from penstock.log.columns import Buffer, round_up
 from penstock.options import FRAME_BYTES_MAX
 
@@ -237,9 +237,12 @@ class Frame:
         """The one message at `place`."""
         head = self.head
         if head.flags & ~KEYS or head.codec != RAW:
-            if head.flags == KEYS | HEADERS and head.count == 1 and head.codec == RAW:
-                return self._lone_message(topic, partition)
-            return self.messages(topic, partition, place, place + 1)[0]
+            is_lone = head.flags == KEYS | HEADERS and head.count == 1 and head.codec == RAW
+            found = lone.fields(self.body) if is_lone else None
+            if found is None:
+                return self.messages(topic, partition, place, place + 1)[0]
+            message = _message or _message_class()
+            return message(topic, partition, head.base, *found[:2], head.created, head.written_at, found[2])
         at, body = self.layout, self.body
         first, stop = _PAIR.unpack_from(body, at.value_offsets + 4 * place)
         value = bytes(body[at.values + first : at.values + stop])
@@ -249,30 +252,6 @@ class Frame:
             key = bytes(body[at.keys + first : at.keys + stop])
         message = _message or _message_class()
         return message(topic, partition, head.base + place, key, value, head.created, head.written_at)
-
-    def _lone_message(self, topic: str, partition: int) -> Message:
-        """The only message, which has a key and headers, by a shorter way than `messages`."""
-        body, head = self.body, self.head
-        count = _last_offset(body, 16, 1)
-        layout = columns.lone_offsets(count) if count <= 64 else None
-        if layout is None:
-            return self.messages(topic, partition, 0, 1)[0]
-        offsets = layout.unpack_from(body)
-        strings = bytes(body[layout.size :])
-        key_stop = offsets[1]
-        value_stop = key_stop + offsets[3]
-        names, bounds = offsets[6 : 7 + count], offsets[7 + count : 8 + 2 * count]
-        names_at, values_at, is_text = value_stop, value_stop + names[count], offsets[-1]
-        headers: dict[str, str | bytes] = {}
-        for number in range(count):
-            stored = strings[values_at + bounds[number] : values_at + bounds[number + 1]]
-            name = strings[names_at + names[number] : names_at + names[number + 1]].decode()
-            headers[name] = stored.decode() if is_text >> number & 1 else stored
-        message = _message or _message_class()
-        return message(
-            topic, partition, head.base, strings[:key_stop], strings[key_stop:value_stop], head.created,
-            head.written_at, headers or NO_HEADERS,
-        )  # fmt: skip
 
     def messages(self, topic: str, partition: int, first: int, stop: int) -> list[Message]:
         """Messages `first` to `stop` of this frame."""

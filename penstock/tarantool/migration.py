@@ -10,9 +10,9 @@ numbered anew in the order of their times.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from penstock.faces.stream import Stream
 from penstock.faces.streamrows import stored_headers
 from penstock.faces.subjects import EVERYTHING
 from penstock.store import Store, Topic, open_store
+from penstock.tarantool.numbering import Plan, planned
 from penstock.tarantool.oldbodies import Body, OldBodies
 from penstock.tarantool.oldrows import OldMessage, OldStream
 from penstock.topic.retention import trim_to
@@ -78,7 +79,7 @@ def migrate(
     messages only name them. `options` are those of the topic; a new one keeps messages for ever unless they
     say otherwise.
     """
-    plan, clock = _plan(source), _SourceClock()
+    plan, clock = planned(source), _SourceClock()
     copied = OldBodies(bodies) if bodies is not None else None
     try:
         with open_store(path, exclusive=True, clock=clock) as store:
@@ -106,77 +107,12 @@ class _SourceClock(Clock):
         return self.seconds * NANOSECONDS if self.seconds else Clock.now_ns()
 
 
-class _Plan:
-    """Which message gets which sequence, where they keep theirs."""
-
-    def __init__(self, source: OldStream) -> None:
-        self._source = source
-        self.positions = source.positions()
-        self.last = source.last_sequence(self.positions)
-
-    def parts(self, end: int, at_once: int = 1) -> Iterator[list[OldMessage]]:
-        """Messages behind the sequence `end`, some at a time, by sequence."""
-        messages = self._source.messages(end)
-        while part := list(islice(messages, at_once)):
-            yield part
-
-    def get(self, sequence: int) -> OldMessage | None:
-        return self._source.get(sequence)
-
-
-class _RenumberedPlan(_Plan):
-    """The same where each subject counted for itself: by time, and within a subject by its own numbers."""
-
-    def __init__(self, source: OldStream) -> None:
-        found = sorted(source.messages(), key=lambda each: (each.subject, each.sequence))
-        ordered: list[tuple[int, OldMessage]] = []
-        for _, of_subject in groupby(found, key=lambda each: each.subject):
-            latest = 0
-            for each in of_subject:
-                latest = max(latest, each.create_at)  # a subject's own order counts more than its times
-                ordered.append((latest, each))
-        ordered.sort(key=lambda each: (each[0], each[1].subject, each[1].sequence))
-        self._messages = [_numbered(each, place) for place, (_, each) in enumerate(ordered, 1)]
-        self.last = len(self._messages)
-        self.positions = [
-            (durable, subject, self._moved(subject, last, ordered))
-            for durable, subject, last in source.positions()
-        ]
-
-    def parts(self, end: int, at_once: int = 1) -> Iterator[list[OldMessage]]:
-        for first in range(end, len(self._messages), at_once):
-            yield self._messages[first : first + at_once]
-
-    def get(self, sequence: int) -> OldMessage | None:
-        return self._messages[sequence - 1] if sequence <= len(self._messages) else None
-
-    def _moved(self, subject: str, last: int, ordered: Sequence[tuple[int, OldMessage]]) -> int:
-        """The new sequence of the last message that was read."""
-        read = (
-            place
-            for place, (_, each) in enumerate(ordered, 1)
-            if each.subject == subject and each.sequence <= last
-        )
-        return max(read, default=0)
-
-
-def _plan(source: OldStream) -> _Plan:
-    return _Plan(source) if source.is_global else _RenumberedPlan(source)
-
-
-def _numbered(message: OldMessage, sequence: int) -> OldMessage:
-    return OldMessage(
-        sequence, message.subject, message.object_name, message.create_at, message.headers, message.body,
-        message.digest,
-    )  # fmt: skip
-
-
 def _stream(
     store: Store,
     name: str,
     options: dict[str, Any],
     clock: _SourceClock,
-    plan: _Plan,
+    plan: Plan,
     bodies: OldBodies | None,
 ) -> Stream:
     """The stream that is written to; a new one begins when its first message did."""
@@ -191,7 +127,7 @@ class _Target:
     """The stream that is written to."""
 
     def __init__(
-        self, stream: Stream, topic: Topic, clock: _SourceClock, plan: _Plan, bodies: OldBodies | None
+        self, stream: Stream, topic: Topic, clock: _SourceClock, plan: Plan, bodies: OldBodies | None
     ) -> None:
         self._engine = stream._engine
         self._topic = topic

@@ -17,6 +17,11 @@ from tests.s3 import s3_server
 from tests.tarantool import tarantool_server
 
 
+def sequences(found):
+    """Of rows or of messages."""
+    return [each[0] if isinstance(each, tuple) else each.sequence for each in found]
+
+
 class Embedded:
     """Streams in a topic of the store."""
 

@@ -3,14 +3,14 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.log import encode, frame
+from penstock.log import encode, frame, lone
 from penstock.log.columns import padded
 
 NAMES = st.text(max_size=12).filter(lambda name: name.isprintable() or not name)
 VALUES = st.text(max_size=30) | st.binary(max_size=30)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     value=st.binary(max_size=100),
     key=st.binary(max_size=20),
@@ -38,7 +38,15 @@ def test_the_shorter_way_makes_the_same_bytes_and_reads_them(value, key, headers
 
 
 def test_canary_the_shorter_way_is_taken():
-    assert encode._lone_parts(b"value", b"key", {"name": "text"}) is not None
-    assert encode._lone_parts(b"value", b"key", {}) is None
-    assert encode._lone_parts(None, b"key", {"name": "text"}) is None
-    assert encode._lone_parts(b"value", None, {"name": "text"}) is None
+    assert lone.parts(b"value", b"key", {"name": "text"}) is not None
+    assert lone.parts(b"value", b"key", {}) is None
+    assert lone.parts(None, b"key", {"name": "text"}) is None
+    assert lone.parts(b"value", None, {"name": "text"}) is None
+
+
+def test_one_message_whose_headers_are_empty_is_read_by_the_general_way():
+    draft = encode.encode((b"value",), (b"key",), created=5, headers=({},))
+    stored = draft.header(base=7, written_at=9, synced=0, salt=1) + bytes(draft.body)
+    found = frame.read_frame(stored, 0, frame.read_head(stored))
+    assert lone.fields(found.body) is None
+    assert dict(found.message("t", 0, 0).headers) == {}
