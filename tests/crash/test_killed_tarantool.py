@@ -150,7 +150,7 @@ def test_a_stream_waits_for_an_instance_that_comes_back(server, open_stream):
 
 
 def test_a_publish_that_was_not_answered_is_in_doubt_and_says_so(server, open_stream):
-    stream, hasty = open_stream(), open_stream(timeout="1s")
+    stream, hasty = open_stream(), open_stream(timeout="2s")
     stream.publish("a", b"1")
     assert hasty.get_latest_sequence() == 1
     server.stop()
@@ -159,14 +159,12 @@ def test_a_publish_that_was_not_answered_is_in_doubt_and_says_so(server, open_st
             hasty.publish("a", b"2")
     finally:
         server.go_on()
-    rows = stream.get_all_messages(1, 10)
-    assert [row[0] for row in rows] in ([1], [1, 2])
-    # If it was done it has its body; nothing is half there.
-    assert [message.data for message in stream.messages()] == [b"1", b"2"][: len(rows)]
+    # It may be done at any moment from now on, or never; if it was it has its body, nothing is half there.
+    assert [message.data for message in stream.messages()] in ([b"1"], [b"1", b"2"])
 
 
 def test_publishing_fails_while_it_is_down_and_works_when_it_is_up(server, open_stream):
-    stream, hasty = open_stream(), open_stream(timeout="1s")
+    stream, hasty = open_stream(), open_stream(timeout="2s")
     stream.publish("a", b"1")
     server.kill()
     with pytest.raises(Unavailable):
