@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from penstock.serve.asgi import asgi
     from penstock.spark.own.pipeline import pipeline
     from penstock.store import Pipeline, Store, Topic, Transaction
+    from penstock.tarantool.place import Tarantool
     from penstock.topic.scan import Scan
     from penstock.topic.writer import Writer
 
@@ -141,6 +142,7 @@ __all__ = [
     "StreamMessage",
     "Summary",
     "TakenElsewhere",
+    "Tarantool",
     "Topic",
     "TopicReplaced",
     "Transaction",
@@ -185,6 +187,7 @@ _LAZY = {
     "Stream": "penstock.faces.stream",
     "StreamMessage": "penstock.faces.streammessage",
     "Summary": "penstock.consume.desk",
+    "Tarantool": "penstock.tarantool.place",
     "Topic": "penstock.store",
     "Transaction": "penstock.store",
     "Writer": "penstock.topic.writer",

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.testing import Clock
 from tests.contract.faces import AsyncFace, BlockingFace
-from tests.contract.streams import stream, streams
+from tests.contract.streams import is_slow, stream, streams
 
 __all__ = ["stream", "streams"]
 
@@ -41,3 +41,9 @@ def open_store(face, tmp_path):
 def store(open_store, clock):
     """A fresh store whose clock the test moves."""
     return open_store(clock=clock)
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if hasattr(item, "callspec") and is_slow(item.callspec.params):
+            item.add_marker(pytest.mark.slow)

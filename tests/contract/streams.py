@@ -4,7 +4,17 @@ An engine is a class here with a `name` and `stream(store, name, **options)`; `E
 whose server is missing skip.
 """
 
+import atexit
+import itertools
+import os
+
 import pytest
+
+import penstock
+from penstock.payload_options import Payloads
+from tests.contract.faces import AsyncFace
+from tests.s3 import s3_server
+from tests.tarantool import tarantool_server
 
 
 def sequences(found):
@@ -27,7 +37,66 @@ class Embedded:
         pass
 
 
-ENGINES = [Embedded]
+class InTarantool:
+    """Streams in a Tarantool, one server for all tests; each test has a prefix of its own."""
+
+    name = "tarantool"
+    _server, _numbers = None, itertools.count()
+
+    def __init__(self, tmp_path, clock):
+        if InTarantool._server is None:
+            starting = tarantool_server()
+            InTarantool._server = starting.__enter__()
+            atexit.register(starting.__exit__, None, None, None)
+        self._clock = clock
+        self._prefix = f"test{next(self._numbers)}_"
+        self._place = self._new_place()
+        self._place.install()
+
+    def stream(self, store, name="stream", **options):
+        bodies = {key: value for key, value in options.items() if key == "payloads"}
+        return store.stream(name, engine=self._place, **bodies)
+
+    def close(self):
+        self._place.close()
+
+    def _new_place(self):
+        server = InTarantool._server
+        return penstock.Tarantool(
+            server.host, server.port, user=server.user, password=server.password, prefix=self._prefix,
+            timeout="30s", clock=self._clock,
+        )  # fmt: skip
+
+
+class InTarantoolAndS3(InTarantool):
+    """The same with bodies in a bucket."""
+
+    name = "tarantool-s3"
+    _s3 = None
+
+    def __init__(self, tmp_path, clock):
+        super().__init__(tmp_path, clock)
+        if InTarantoolAndS3._s3 is None:
+            starting = s3_server()
+            InTarantoolAndS3._s3 = starting.__enter__()
+            atexit.register(starting.__exit__, None, None, None)
+        s3 = InTarantoolAndS3._s3
+        self._payloads = Payloads(
+            place=s3.table("bodies"), options={"endpoint": s3.endpoint, "region": "us-east-1"}
+        )
+        self._before = dict(os.environ)
+        os.environ.update(s3.options)
+
+    def stream(self, store, name="stream", **options):
+        return super().stream(store, name, payloads=self._payloads)
+
+    def close(self):
+        super().close()
+        os.environ.clear()
+        os.environ.update(self._before)
+
+
+ENGINES = [Embedded, InTarantool, pytest.param(InTarantoolAndS3, marks=pytest.mark.slow)]
 
 
 class Streams:
@@ -46,6 +115,11 @@ class Streams:
         """Everything anew, from what was stored."""
         self.store.close()
         self.store = self._open_store(clock=self.clock)
+
+
+def is_slow(parameters):
+    """Engines elsewhere know nothing of faces: each test with one of them is enough for every day."""
+    return parameters.get("face") is AsyncFace and parameters.get("streams") is InTarantool
 
 
 @pytest.fixture(params=ENGINES, ids=lambda kind: kind.name)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import typer
 
 from penstock.cli.arguments import StoreOption
+from penstock.cli.stream import engine
 from penstock.cli.stream.consumers import consumers, position
 from penstock.cli.stream.getting import get
 from penstock.cli.stream.listing import list_messages, stats
+from penstock.cli.stream.migrating import migrate
 from penstock.cli.stream.publishing import publish
 from penstock.cli.stream.tailing import tail
 from penstock.cli.stream.ttl import ttl
@@ -28,3 +30,5 @@ app.command()(consumers)
 app.command()(position)
 app.command()(ttl)
 app.command()(stats)
+app.command()(migrate)
+app.add_typer(engine.app, name="engine")

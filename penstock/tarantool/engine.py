@@ -1,0 +1,217 @@
+"""A stream in Tarantool: messages and positions there, bodies in a place for bodies.
+
+The body is stored first, then its message in one call that gives it its sequence. Deleting goes the other
+way: messages first, noted until their bodies are gone too, so that a crash in between leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+from penstock.clock import NANOSECONDS, Clock
+from penstock.errors import PenstockError, Unavailable
+from penstock.faces.engine import Deleted, Publication, Row, SubjectFacts, Ttl, Watching
+from penstock.faces.streammessage import StreamMessage
+from penstock.faces.subjects import EVERYTHING, Asked
+from penstock.faces.ttl import lives
+from penstock.tarantool.bodies import DIGEST_HEADER, Bodies
+from penstock.tarantool.link import Link
+from penstock.tarantool.news import News
+
+#: So many are asked for or deleted by one call: more would keep others waiting.
+_AT_ONCE = 1000
+
+
+class TarantoolEngine:
+    """One stream; made by `Tarantool.open`. Any number of threads may use it."""
+
+    def __init__(
+        self, link: Link, prefix: str, name: str, bodies: Bodies, clock: Clock | None = None
+    ) -> None:
+        self._link = link
+        self._own = f"{prefix}penstock."
+        self._name = name
+        self._bodies = bodies
+        self._clock = clock
+        self._news = News(link, f"{self._own}wait")
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        return self._name
+
+    def publish(self, message: Publication) -> int:
+        """Store the body, then the message; its sequence, once Tarantool's WAL has it."""
+        name, headers = self._bodies.put(message.data, message.object_name, message.headers)
+        try:
+            return int(self._write("publish", message.subject, name, headers, self._seconds()))
+        except Unavailable:
+            raise  # it may have been stored, and then needs its body
+        except PenstockError:
+            if message.object_name is None:
+                self._bodies.delete([name])
+            raise
+
+    def publish_many(self, messages: Sequence[Publication]) -> list[int | PenstockError]:
+        """The same for several, each on its own: its sequence, or why it was not stored."""
+        results: list[int | PenstockError | None] = [None] * len(messages)
+        items = []
+        for place, message in enumerate(messages):
+            try:
+                name, headers = self._bodies.put(message.data, message.object_name, message.headers)
+                items.append((place, [message.subject, name, headers]))
+            except PenstockError as error:
+                results[place] = error
+        for first in range(0, len(items), _AT_ONCE):
+            part = items[first : first + _AT_ONCE]
+            for (place, _), result in zip(part, self._published([item for _, item in part]), strict=True):
+                results[place] = result
+        return [result for result in results if result is not None]
+
+    def get(self, sequence: int) -> Row | None:
+        """The message of that sequence; None when there is none, any more or yet."""
+        found = self._read("get", sequence)
+        return None if found is None else _row(found)
+
+    def rows(self, asked: Asked, start: int, limit: int) -> list[Row]:
+        """Messages of the subjects asked for, from `start` on, ascending, at most `limit`."""
+        return [_row(found) for found in self._found(asked, start, limit)]
+
+    def messages(self, asked: Asked, start: int, limit: int) -> list[StreamMessage]:
+        """The same with their bodies, which are loaded when they are looked at."""
+        return [self._message(found) for found in self._found(asked, start, limit)]
+
+    def latest(self, asked: Asked) -> int:
+        """The newest sequence that is there of the subjects asked for; 0 when there is none."""
+        return int(self._read("latest", *asked))
+
+    def last(self) -> int:
+        """The last sequence ever given, also when its message is gone; 0 before the first."""
+        return int(self._read("last"))
+
+    def count(self, asked: Asked, after: int = 0) -> int:
+        """How many messages there are of the subjects asked for with a sequence over `after`; exact."""
+        return int(self._read("count", *asked, after))
+
+    def subjects(self, asked: Asked) -> list[SubjectFacts]:
+        """The subjects asked for that have messages, by name."""
+        return [SubjectFacts(*found) for found in self._read("subjects", *asked)]
+
+    def position(self, durable: str, subject: str) -> int:
+        """The last sequence that a durable consumer has read; 0 when it never said."""
+        return int(self._read("position", durable, subject))
+
+    def set_position(self, durable: str, subject: str, sequence: int) -> None:
+        """Put a durable consumer anywhere."""
+        self._read("move", durable, subject, sequence)
+
+    def advance(self, durable: str, subject: str, sequence: int) -> bool:
+        """Put a durable consumer forward, in one step; False when it stands there or further already."""
+        return bool(self._write("advance", durable, subject, sequence))
+
+    def positions(self, subject: str | None = None) -> list[tuple[str, str, int]]:
+        """(durable, subject, last sequence) of one subject's consumers or of all, by subject and name."""
+        if subject is not None:
+            found = self._read("consumers_of", subject)
+        else:
+            found = part = self._read("consumers", None, _AT_ONCE)
+            while len(part) == _AT_ONCE:
+                part = self._read("consumers", part[-1][:2], _AT_ONCE)
+                found = [*found, *part]
+        return sorted(((each[0], each[1], each[2]) for each in found), key=lambda each: (each[1], each[0]))
+
+    def forget(self, durable: str, subject: str | None = None) -> int:
+        """Drop a durable consumer's position, or all it has; how many there were."""
+        return int(self._write("drop_consumer", durable, subject))
+
+    def delete(self, age_s: float) -> list[Deleted]:
+        """Delete messages that are as old as that or older, and their bodies; which, ascending."""
+        return self._expire([(EVERYTHING, age_s)])
+
+    def sweep(self) -> list[Deleted]:
+        """Delete what the TTL says, and say which."""
+        return self._expire(lives(self.ttl()))
+
+    def ttl(self) -> Ttl:
+        """How long messages live."""
+        found = self._read("setting", "ttl")
+        return Ttl() if found is None else Ttl(**found)
+
+    def set_ttl(self, ttl: Ttl) -> None:
+        """Change it, for all who have the stream open."""
+        self._read("set", "ttl", {**ttl._asdict(), "channels": dict(ttl.channels)})
+
+    def watching(self, ring: Callable[[], None]) -> AbstractContextManager[Watching]:
+        """Have `ring` called, from any thread, soon after something was published, and at the close."""
+        return self._news.watching(ring)
+
+    def help(self) -> None:
+        """Nothing is left to others here."""
+
+    # Calls. Those that may be made twice are, when the connection broke.
+
+    def _read(self, function: str, *arguments: Any) -> Any:
+        return self._link.call(self._own + function, *arguments)
+
+    def _write(self, function: str, *arguments: Any) -> Any:
+        return self._link.call(self._own + function, *arguments, again=False)
+
+    def _found(self, asked: Asked, start: int, limit: int) -> list[Any]:
+        """Rows as they come; a large answer is asked for in parts."""
+        found = part = self._read("rows", *asked, start, min(limit, _AT_ONCE))
+        while len(part) == _AT_ONCE and len(found) < limit:
+            part = self._read("rows", *asked, part[-1][0] + 1, min(limit - len(found), _AT_ONCE))
+            found = [*found, *part]
+        return list(found)
+
+    def _published(self, items: list[Any]) -> Sequence[int | PenstockError]:
+        """All of them or none."""
+        try:
+            return list(self._write("publish_many", items, self._seconds()))
+        except PenstockError as error:
+            return [error] * len(items)
+
+    def _message(self, found: Any) -> StreamMessage:
+        digest = found[1].get(DIGEST_HEADER)
+        body = partial(self._bodies.open, found[2], digest) if found[2] else b""
+        sequence, headers, object_name, subject, create_at = _row(found)
+        return StreamMessage(subject, sequence, headers, object_name, create_at * NANOSECONDS, body)
+
+    def _expire(self, chosen: list[tuple[Asked, float]]) -> list[Deleted]:
+        """Batch by batch; what an earlier one that died left behind goes first."""
+        self._remove_bodies()
+        deleted: list[Deleted] = []
+        wanted = [[*asked, life_s] for asked, life_s in chosen]
+        while part := self._write("expire", wanted, _AT_ONCE, self._seconds()):
+            deleted += [_deleted(*each) for each in part]
+            self._remove_bodies()
+        return sorted(deleted, key=lambda each: each["sequence"])
+
+    def _remove_bodies(self) -> None:
+        """Bodies of messages that were deleted; forgotten only when they are gone."""
+        while part := self._read("leftovers", _AT_ONCE):
+            self._bodies.delete([each[2] for each in part])
+            self._read("forget", [each[0] for each in part])
+
+    def _seconds(self) -> int | None:
+        """The time, where a clock was given; else Tarantool's own counts."""
+        return None if self._clock is None else self._clock.now_ns() // NANOSECONDS
+
+
+def _row(found: Any) -> Row:
+    sequence, headers, object_name, subject, create_at = found
+    headers.pop(DIGEST_HEADER, None)
+    return (sequence, headers, object_name or _no_body(subject, sequence), subject, create_at)
+
+
+def _deleted(sequence: int, subject: str, object_name: str) -> Deleted:
+    name = object_name or _no_body(subject, sequence)
+    return Deleted(sequence=sequence, subject=subject, object_name=name)
+
+
+def _no_body(subject: str, sequence: int) -> str:
+    """What the body of a message is called that has none; the same name as in an embedded stream."""
+    return f"{subject}_{sequence}"
