@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.errors import PenstockError
 from penstock.files import Files
+from penstock.log.index import read_whole, replace
 from penstock.payload_options import FILES, Place
 from penstock.payloads.stores import BodyStore
 from penstock.topic.bodies import open_topic_bodies
@@ -40,31 +41,26 @@ class DroppedBodies:
         if chosen is None:
             return
         self._files.make_dirs(self._folder)
-        path = self._path(partitions.record.id)
-        fd = self._files.open(path, create=True)
-        try:
-            self._files.pwrite(fd, msgspec.json.encode(chosen.places), 0)
-            self._files.sync(fd)
-        finally:
-            self._files.close(fd)
+        replace(self._files, self._path(partitions.record.id), msgspec.json.encode(chosen.places))
         self._files.sync_dir(self._folder)
         self._files.sync_dir(self._root)
 
     def delete(self, topic_id: int) -> bool:
         """Delete what a topic that is gone has left; False when some place does not answer."""
         path = self._path(topic_id)
-        if not self._files.exists(path):
-            return True
+        data = read_whole(self._files, path)
+        if not data:
+            return True  # it had no bodies, or another process was quicker
         try:
-            with open(path, "rb") as file:
-                places = [Place(address, tuple(options)) for address, options in _decoder.decode(file.read())]
+            noted = _decoder.decode(data)
+            places = [Place(address, tuple(options)) for address, options in noted]
             for place in places:
                 _delete_all(open_topic_bodies(place, self._root, self._store_id(), topic_id, self._files))
                 if place.address == FILES:
                     shutil.rmtree(os.path.join(self._root, str(topic_id)), ignore_errors=True)
             self._files.unlink(path)
         except FileNotFoundError:
-            return True  # another process was quicker
+            return True
         except (PenstockError, OSError, msgspec.DecodeError) as error:
             logger.warning("bodies of a dropped topic are still there, they go later: %s", error)
             return False

@@ -18,6 +18,7 @@ import msgspec
 
 from penstock.errors import PenstockError
 from penstock.log.folder import Folder
+from penstock.log.index import read_whole, replace
 from penstock.topic.bodies import TopicBodies
 from penstock.topic.bodyrefs import BodyObject
 
@@ -77,11 +78,9 @@ class GoingBodies:
         self._entries = [entry for entry in self._entries if entry.start <= start]
 
     def _read(self) -> list[Entry]:
+        data = read_whole(self._folder.files, self._path)
         try:
-            with open(self._path, "rb") as file:
-                return _decoder.decode(file.read())
-        except FileNotFoundError:
-            return []
+            return _decoder.decode(data) if data else []
         except msgspec.DecodeError as error:
             logger.warning("%s cannot be read, its bodies are left to the sweep: %s", self._path, error)
             return []
@@ -92,13 +91,5 @@ class GoingBodies:
             if files.exists(self._path):
                 files.unlink(self._path)
             return
-        data, temporary = msgspec.json.encode(self._entries), f"{self._path}.tmp"
-        fd = files.open(temporary, create=True)
-        try:
-            files.truncate(fd, 0)
-            files.pwrite(fd, data, 0)
-            files.sync(fd)
-        finally:
-            files.close(fd)
-        files.rename(temporary, self._path)
+        replace(files, self._path, msgspec.json.encode(self._entries))
         files.sync_dir(self._folder.path)

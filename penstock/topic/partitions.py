@@ -283,7 +283,8 @@ class Partitions:
             landed = self._append_inline(lifted.batch, share, sender, tree)
         except (Rerouted, PenstockError) as error:
             # Of a single message it is certain that nothing stays; of several, a body may have its message.
-            if isinstance(error, Rerouted) or (len(share.places) == 1 and not isinstance(error, DataError)):
+            is_single = len(share.places) == 1 and not isinstance(error, DataError)
+            if is_single or isinstance(error, (Rerouted, TopicReplaced)):
                 self.bodies.discard(lifted.made)
             raise
         stored = (place for each in landed if not each.duplicate for place in each.places)
