@@ -111,6 +111,11 @@ class Waiting:
         """
         self._store_checked(entries, self._ledger.now_ms())
 
+    def store_until(self, entries: Iterable[Entry]) -> None:
+        """The same where each entry's `wait_ms` is the moment it is due, in milliseconds since 1970."""
+        now = self._ledger.now_ms()
+        self._store_checked([each._replace(wait_ms=_until(each.wait_ms, now)) for each in entries], now)
+
     # Taking.
 
     def take(self, limit: int = TAKE_LIMIT, now: int | None = None) -> list[Taken]:

@@ -31,9 +31,10 @@ from penstock.files import Files
 from penstock.locks import STATE_RANK, FileLock, pause_at_fork
 from penstock.state.readonly import ReadOnlyConnection, refusal
 
-#: 2 added bindings and transactions, 3 pipelines; an older store gets them when first opened for writing.
-FORMAT = 3
-_READABLE = (1, 2, 3)
+#: 2 added bindings and transactions, 3 pipelines, 4 what transactions delay and queues; an older store gets
+#: them when first opened for writing.
+FORMAT = 4
+_READABLE = (1, 2, 3, 4)
 #: "PnSk": tells a store's database from any other.
 _APPLICATION_ID = 0x506E536B
 
@@ -98,8 +99,17 @@ CREATE TABLE pipelines (
     created INTEGER NOT NULL
 ) WITHOUT ROWID;
 """
+_SINCE_4 = """
+CREATE TABLE delayed (                   -- what a committed transaction has still to put into `delay/publish`
+    tx INTEGER NOT NULL, number INTEGER NOT NULL,
+    due INTEGER NOT NULL,                -- in milliseconds since 1970
+    topic TEXT NOT NULL,
+    data BLOB NOT NULL,
+    PRIMARY KEY (tx, number)
+) WITHOUT ROWID;
+"""
 #: What each format added to the one before.
-_ADDED = {2: _SINCE_2, 3: _SINCE_3}
+_ADDED = {2: _SINCE_2, 3: _SINCE_3, 4: _SINCE_4}
 
 
 class Database:

@@ -140,6 +140,7 @@ class Store:
             files,
             clock,
             lambda topic_id: self._open(self._records.by_id(topic_id)),
+            self._transactions,
         )
         forget_in_child(self)
         if not read_only and self._folders.look_abandoned(self._records.names()):
@@ -352,11 +353,14 @@ class Store:
         if self._closed:
             return
         try:
-            self._delayed.end()
-            if self._sessions is not None:
-                self._sessions.close()
+            self._close_writers()  # which may hold messages that are to wait
         finally:
-            self._close_topics()
+            try:
+                self._delayed.end()
+                if self._sessions is not None:
+                    self._sessions.close()
+            finally:
+                self._close_topics()
 
     def __enter__(self) -> Store:
         return self
@@ -388,14 +392,16 @@ class Store:
 
     # Inside.
 
+    def _close_writers(self) -> None:
+        with ExitStack() as writers:
+            for partitions in list(self._opened.values()):
+                for writer in list(partitions.writers):
+                    writers.callback(writer.close)
+
     def _close_topics(self) -> None:
         self._housekeeper.end(_CLOSE_WAIT_S)
         self._roll_back_open()
         try:
-            with ExitStack() as writers:
-                for partitions in self._opened.values():
-                    for writer in list(partitions.writers):
-                        writers.callback(writer.close)
             for partitions in self._opened.values():
                 if not self.read_only and partitions.options.sync == "os":
                     _settle(partitions)

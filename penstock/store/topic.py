@@ -40,8 +40,7 @@ from penstock.options import (
 from penstock.state.database import refuse_read_only
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
-from penstock.topic import outgoing
-from penstock.topic.delayed import due_at, postpone
+from penstock.topic import delayed, outgoing
 from penstock.topic.keyed import latest, require_index, rows_between, wanted
 from penstock.topic.outgoing import Value
 from penstock.topic.packing import allowed_codec, packing, refuse_codec
@@ -129,9 +128,11 @@ class Topic(Generic[V]):
         )
         sender = NOBODY if group is None else Sender(group=identifier("group", group))
         if delay is not None or deliver_at is not None:
-            due_ns = due_at(delay, deliver_at, partitions.clock.now_ns())
+            due_ns = delayed.due_at(delay, deliver_at, partitions.clock.now_ns())
             if due_ns is not None:
-                return postpone(partitions, message, sender.group, due_ns)
+                later = delayed.of_batch(partitions, message, sender.group, due_ns)
+                partitions.delayed.add(self.name, [later])
+                return delayed.receipt(later)
         landed = next(partitions.append(message, sender))
         sync = self.options.sync
         if sync == "disk":

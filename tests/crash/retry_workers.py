@@ -77,6 +77,34 @@ def delay(store: str, count: str) -> None:
         signal.pause()
 
 
+def die_delaying(store: str, calls: str) -> None:
+    """A transaction that writes one message and delays another, killed at a given file call of its commit."""
+    files = Deadly(int(calls))
+    with penstock.open(store, files=files) as opened:
+        tx = opened.transaction()
+        tx.write(ORDERS, b"now")
+        tx.write(ORDERS, b"later", deliver_at=time.time_ns() + 10**8)
+        say("begun")
+        files.armed = True
+        tx.commit()
+        say("settled")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_publishing(store: str, calls: str) -> None:
+    """Append what is due, killed at a given file call."""
+    files = Deadly(int(calls))
+    files.armed = True
+    with penstock.open(store, files=files) as opened:
+        say("begun")
+        topic = opened.topic(ORDERS)
+        while not len(topic.read()):
+            opened.flush_housekeeping()
+        opened.flush_housekeeping()  # waits for the thread that may be at it, and finishes
+        say("settled")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def open_sessions(store: str) -> None:
     """Open sessions, one of them durable, hold one that is due, and wait to be killed."""
     with penstock.open(store) as opened:
@@ -89,7 +117,8 @@ def open_sessions(store: str) -> None:
         signal.pause()
 
 
-JOBS = {job.__name__: job for job in (process, interruptible, die_settling, delay, open_sessions)}
+_ALL = (process, interruptible, die_settling, delay, die_delaying, die_publishing, open_sessions)
+JOBS = {job.__name__: job for job in _ALL}
 
 if __name__ == "__main__":
     JOBS[sys.argv[1]](*sys.argv[2:])

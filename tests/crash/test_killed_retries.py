@@ -11,6 +11,7 @@ import pytest
 
 import penstock
 from penstock import Retry
+from penstock.delay import view
 from tests.crash.processes import Worker, no_orphans
 from tests.crash.retry_workers import POLICY, never_works
 from tests.crash.workers import ORDERS
@@ -202,6 +203,77 @@ def test_delayed_messages_survive_who_wrote_them(scratch, store):
             return {message.text for message in topic.scan().messages()}
 
         wait_until(lambda: there() >= promised, "a delayed message was lost")
+
+
+def die_and_look(scratch, job, step, prepare, look):
+    """Kill a worker by its own hand, later and later, until it gets through; look at each store it left."""
+    everyone = []
+    with no_orphans(everyone):
+        for calls in itertools.count(0, step):
+            store = os.path.join(scratch, f"store{calls}")
+            with penstock.open(store) as opened:
+                prepare(opened.create_topic(ORDERS))
+            worker = Worker(job, store, str(calls), out=os.path.join(scratch, f"d{calls}"), jobs=JOBS)
+            everyone.append(worker)
+            assert worker.end() == -signal.SIGKILL, worker.errors()
+            look(store)
+            if "settled" in worker.lines():
+                return calls
+    raise AssertionError
+
+
+def arrived(store):
+    """What is in the topic when all that waited has entered it."""
+    with penstock.open(store) as opened:
+        wait_until(lambda: nothing_is_delayed(opened), "a delayed message does not enter")
+        return [message.text for message in opened.topic(ORDERS).read()]
+
+
+def nothing_is_delayed(opened):
+    if opened._database.row("SELECT 1 FROM delayed") is not None:
+        return False
+    folder, files = os.path.join(opened.path, "delay", "publish"), penstock.Files()
+    return not view.count(folder, files, view.states(folder, files))
+
+
+def die_while_delaying(scratch, step):
+    def look(store):
+        found = arrived(store)
+        assert found.count("now") <= 1
+        assert ("now" in found) == ("later" in found), found
+
+    return die_and_look(scratch, "die_delaying", step, lambda topic: None, look)
+
+
+def test_what_a_transaction_delays_is_there_with_the_rest_of_it_or_not_at_all(scratch):
+    assert die_while_delaying(scratch, 5) > 10
+
+
+@pytest.mark.slow
+def test_what_a_transaction_delays_is_whole_after_a_kill_at_any_step(scratch):
+    assert die_while_delaying(scratch, 1) > 10
+
+
+def die_while_publishing(scratch, step):
+    counts = []
+
+    def look(store):
+        found = arrived(store)
+        counts.append(len(found))
+        assert set(found) == {"x"}, "lost"
+
+    die_and_look(scratch, "die_publishing", step, lambda topic: topic.write("x", delay="1ms"), look)
+    return counts
+
+
+def test_a_delayed_message_is_appended_at_least_once_after_a_kill(scratch):
+    assert max(die_while_publishing(scratch, 5)) <= 2
+
+
+@pytest.mark.slow
+def test_a_kill_between_appending_and_noting_so_appends_it_twice(scratch):
+    """What docs/retries.md says of delayed messages: at least once. Nothing hides the second one."""
+    assert set(die_while_publishing(scratch, 1)) == {1, 2}
 
 
 def test_sessions_survive_as_they_promise(scratch, store):
