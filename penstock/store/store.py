@@ -51,7 +51,7 @@ from penstock.store.pipelines import Pipeline
 from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
 from penstock.topic.delayed import Delayed
-from penstock.topic.delayfolders import DELAY, PUBLISH, forget_topic
+from penstock.topic.delayfolders import DELAY, PUBLISH, SESSIONS, forget_topic
 from penstock.topic.housekeeper import Housekeeper
 from penstock.topic.partitions import Outgoing, Partitions
 from penstock.topic.typed import coder_of
@@ -261,7 +261,7 @@ class Store:
         refuse_read_only(self.read_only)
         with self._mutex:
             if self._sessions is None:
-                folder = os.path.join(self.path, DELAY, "sessions")
+                folder = os.path.join(self.path, DELAY, SESSIONS)
                 self._sessions = Sessions(folder, self._files, self._clock, self._bury_session)
             return self._sessions
 
