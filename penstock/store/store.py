@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar, overload
 from penstock.clock import Clock
 from penstock.consume import dead
 from penstock.consume.dead import dead_name
-from penstock.consume.deadletters import DeadLetters
+from penstock.consume.deadletters import DeadLetter, DeadLetters
 from penstock.consume.options import Moment, reader_options
 from penstock.consume.policy import Retry
 from penstock.consume.reader import Reader
@@ -266,16 +266,18 @@ class Store:
             return self._sessions
 
     def dead_letters(self, topic: str) -> DeadLetters:
-        """Messages of a topic that consumers could not handle: list, show, replay and drop them."""
-        partitions = self.topic(topic)._partitions
+        """Messages of a topic that consumers could not handle: list, show, replay and drop them.
+
+        So are sessions that were tried too often, by the topic they were opened with.
+        """
+        log, letters = self._find(topic), self._find(dead_name(topic_name(topic)))
+        if log is None and letters is None:
+            raise UnknownTopic(topic, tuple(self._records.names()))
 
         def find() -> Partitions | None:
-            try:
-                return self.topic(dead_name(partitions.name))._partitions
-            except UnknownTopic:
-                return None
+            return self._find(dead_name(topic))
 
-        return DeadLetters(partitions, find)
+        return DeadLetters(topic, log, find, self._revive_session)
 
     # Consumers.
 
@@ -460,9 +462,18 @@ class Store:
                 self._opened[record.id] = partitions
             return partitions
 
-    def _bury_session(self, topic: str, headers: dict[str, str], value: bytes) -> None:
-        found = self._neighbour(dead_name(topic), {"retention": dead.RETENTION})
-        dead.append(found, Outgoing((value,), headers=(headers,)))
+    def _find(self, topic: str) -> Partitions | None:
+        self._require_open()
+        try:
+            return self.topic(topic)._partitions
+        except UnknownTopic:
+            return None
+
+    def _bury_session(self, topic: str, letter: Outgoing) -> None:
+        dead.append(self._neighbour(dead_name(topic), {"retention": dead.RETENTION}), letter)
+
+    def _revive_session(self, topic: str, letter: DeadLetter) -> None:
+        self.sessions.revive(topic, letter)
 
     def _neighbour(self, name: str, options: dict[str, Any]) -> Partitions:
         """A topic that others need, made with these options if it is not there."""
