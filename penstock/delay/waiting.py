@@ -190,6 +190,10 @@ class Waiting:
         self._listens = True
         self._watches += [watch(os.path.join(self.folder, "wake"), hearer), self._post.watch(hearer)]
 
+    def ring(self) -> None:
+        """Wake all who listen, in any process."""
+        self._files.pwrite(self._wake_fd, b"!", 0)
+
     # Looking.
 
     def scan(self) -> Iterator[Record]:
@@ -275,7 +279,7 @@ class Waiting:
             for chain, place in stored:
                 chain.sync(place)
         if min(place.due for _, place in stored) < self._post.asleep_until():
-            self._files.pwrite(self._wake_fd, b"!", 0)
+            self.ring()
 
     def _chain(self, delay_ms: int) -> Chain:
         chain = self._chains.get(delay_ms)

@@ -107,6 +107,22 @@ CREATE TABLE delayed (                   -- what a committed transaction has sti
     data BLOB NOT NULL,
     PRIMARY KEY (tx, number)
 ) WITHOUT ROWID;
+CREATE TABLE queues (                    -- consumers whose readers take single messages
+    consumer TEXT NOT NULL, topic_id INTEGER NOT NULL, partition INTEGER NOT NULL,
+    next INTEGER NOT NULL,               -- the first offset that nobody was given
+    PRIMARY KEY (consumer, topic_id, partition)
+) WITHOUT ROWID;
+CREATE TABLE leases (                    -- what of queues is out or comes again; else it is done
+    consumer TEXT NOT NULL, topic_id INTEGER NOT NULL, partition INTEGER NOT NULL,
+    first INTEGER NOT NULL, stop INTEGER NOT NULL,
+    member INTEGER NOT NULL,             -- the reader that has them; 0: nobody
+    until INTEGER NOT NULL,              -- in milliseconds since 1970: then they are anybody's
+    attempts INTEGER NOT NULL,           -- how often they were handed out
+    data BLOB,                           -- of one that waited for another attempt: the message
+    PRIMARY KEY (consumer, topic_id, partition, first)
+) WITHOUT ROWID;
+CREATE INDEX leases_by_time ON leases (consumer, topic_id, partition, until);
+CREATE INDEX leases_by_member ON leases (consumer, topic_id, partition, member);
 """
 #: What each format added to the one before.
 _ADDED = {2: _SINCE_2, 3: _SINCE_3, 4: _SINCE_4}

@@ -125,7 +125,8 @@ class Topics:
         with self._database.transaction(after=after) as connection:
             for table, column in (
                 ("positions", "topic_id"), ("consumers", "topic_id"), ("gates", "topic_id"),
-                ("bindings", "topic_id"), ("turns", "topic_id"), ("staged", "topic_id"), ("topics", "id"),
+                ("bindings", "topic_id"), ("turns", "topic_id"), ("staged", "topic_id"),
+                ("queues", "topic_id"), ("leases", "topic_id"), ("topics", "id"),
             ):  # fmt: skip
                 connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (topic_id,))
 

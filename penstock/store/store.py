@@ -18,8 +18,9 @@ from penstock.clock import Clock
 from penstock.consume import dead
 from penstock.consume.dead import dead_name
 from penstock.consume.deadletters import DeadLetter, DeadLetters
-from penstock.consume.options import Moment, reader_options
+from penstock.consume.options import Kind, Moment, reader_options
 from penstock.consume.policy import Retry
+from penstock.consume.queue import QueueReader
 from penstock.consume.reader import Reader
 from penstock.errors import (
     AlreadyExists,
@@ -286,6 +287,7 @@ class Store:
         start: Place = "earliest", partitions: Sequence[int] | None = None, follow: bool = True,
         on_gap: Literal["raise", "skip"] = "raise", create: bool = True, read_from: Moment | None = None,
         max_lag: Duration | None = None, handover: Duration = "30s", retry: Retry | None = None,
+        kind: Kind = "stream", lease: Duration = "30s",
     ) -> Reader[Any]:  # fmt: skip
         """A live reader over several topics, in turn; each batch is of one topic.
 
@@ -299,9 +301,10 @@ class Store:
         options = reader_options(
             opened, consumer=consumer, start=start, partitions=partitions, follow=follow, on_gap=on_gap,
             create=create, read_from=read_from, max_lag=max_lag, handover=handover, retry=retry,
+            kind=kind, lease=lease,
             decoders={topic.name: topic._decode for topic in several if topic._decode is not None},
         )  # fmt: skip
-        return Reader(opened, options)
+        return QueueReader(opened, options) if options.is_queue else Reader(opened, options)
 
     def consumers(self) -> list[str]:
         """Names of all consumers."""

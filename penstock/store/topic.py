@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Literal, NamedTuple
 
-from penstock.consume.options import Moment, reader_options
+from penstock.consume.options import Kind, Moment, reader_options
 from penstock.consume.policy import Retry
+from penstock.consume.queue import QueueReader
 from penstock.consume.reader import Reader
 from penstock.errors import (
     InvalidOption,
@@ -281,6 +282,7 @@ class Topic(Generic[V]):
         partitions: Sequence[int] | None = None, follow: bool = True,
         on_gap: Literal["raise", "skip"] = "raise", create: bool = True, read_from: Moment | None = None,
         max_lag: Duration | None = None, handover: Duration = "30s", retry: Retry | None = None,
+        kind: Kind = "stream", lease: Duration = "30s",
     ) -> Reader[V]:  # fmt: skip
         """A live reader over all partitions; waits for what is to come unless `follow=False`.
 
@@ -293,6 +295,9 @@ class Topic(Generic[V]):
         than `max_lag` are passed over and noted in `reader.skipped`. `handover` is how long a partition
         that goes to another reader waits for what was delivered to be committed; `retry` when messages
         that failed come again (docs/retries.md).
+
+        With `kind="queue"` readers share messages instead of partitions: each has those it received for
+        `lease`, then they are anybody's (docs/queues.md).
         """
         if consumer is not None:
             self._require_writable()
@@ -300,9 +305,10 @@ class Topic(Generic[V]):
         options = reader_options(
             topics, consumer=consumer, start=start, partitions=partitions, follow=follow, on_gap=on_gap,
             create=create, read_from=read_from, max_lag=max_lag, handover=handover, retry=retry,
+            kind=kind, lease=lease,
             decoders={} if self._decode is None else {self.name: self._decode},
         )  # fmt: skip
-        return Reader(topics, options)
+        return QueueReader(topics, options) if options.is_queue else Reader(topics, options)
 
     # Consumers.
 

@@ -145,7 +145,10 @@ def test_unknown_ones_are_told_with_those_there_are(store):
 def test_a_store_of_an_older_format_gets_the_table_when_opened_for_writing(tmp_path):
     penstock.open(tmp_path).close()
     database = sqlite3.connect(tmp_path / "state.db")
-    database.executescript("DROP TABLE pipelines; DROP TABLE delayed; PRAGMA user_version = 2;")
+    database.executescript(
+        "DROP TABLE pipelines; DROP TABLE delayed; DROP TABLE queues; DROP TABLE leases;"
+        "PRAGMA user_version = 2;"
+    )
     database.close()
     with penstock.open(tmp_path, read_only=True) as store:
         assert store.pipelines() == []
