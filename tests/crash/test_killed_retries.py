@@ -45,7 +45,7 @@ def dead(store):
     return {(letter.message.partition, letter.message.offset) for letter in letters}
 
 
-def kill_in_a_loop(scratch, store, count, kills, seed, *, keep_order=""):
+def kill_in_a_loop(scratch, store, count, kills, seed, *, keep_order="", kind="stream"):
     """Fill the topic, have three processes handle it while one after another is killed, wait for all."""
     chance = random.Random(seed)
     with penstock.open(store) as opened:
@@ -57,7 +57,7 @@ def kill_in_a_loop(scratch, store, count, kills, seed, *, keep_order=""):
 
     def start():
         out = os.path.join(scratch, f"w{len(everyone)}")
-        everyone.append(Worker("process", store, stop, keep_order, out=out, jobs=JOBS))
+        everyone.append(Worker("process", store, stop, keep_order, kind, out=out, jobs=JOBS))
 
     with no_orphans(everyone):
         for _ in range(3):
@@ -86,8 +86,8 @@ def kill_in_a_loop(scratch, store, count, kills, seed, *, keep_order=""):
     return places, everyone
 
 
-def check_nothing_waits(store):
-    with penstock.open(store) as opened, opened.topic(ORDERS).reader(consumer="c") as reader:
+def check_nothing_waits(store, kind="stream"):
+    with penstock.open(store) as opened, opened.topic(ORDERS).reader(consumer="c", kind=kind) as reader:
         while (message := reader.receive(timeout=1)) is not None:
             reader.commit(message)  # handled, and its commit was lost with its process
         assert opened.topic(ORDERS).consumers()[0].lag == 0
@@ -105,6 +105,19 @@ def test_workers_that_are_killed_again_and_again_lose_nothing(scratch, store, se
     check_nothing_waits(store)
 
 
+def test_readers_of_a_queue_that_are_killed_lose_nothing(scratch, store):
+    """U04: what a killed reader had comes to the others at once, not when its lease runs out."""
+    kill_in_a_loop(scratch, store, 300, 6, seed=3, kind="queue")
+    check_nothing_waits(store, kind="queue")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_readers_of_a_queue_that_are_killed_again_and_again_lose_nothing(scratch, store, seed):
+    kill_in_a_loop(scratch, store, 3000, 40, seed=seed, kind="queue")
+    check_nothing_waits(store, kind="queue")
+
+
 def test_order_of_keys_survives_kills(scratch, store):
     """When a message of a key is first done, all earlier ones of it are done, or become dead letters."""
     places, everyone = kill_in_a_loop(scratch, store, 200, 4, seed=2, keep_order="yes")
@@ -120,12 +133,12 @@ def test_order_of_keys_survives_kills(scratch, store):
     assert all(earlier < later for line in by_key.values() for earlier, later in pairwise(line))
 
 
-def settled(store):
+def settled(store, kind="stream"):
     """What became of the three messages: offsets that come again by now, and dead letters."""
     with penstock.open(store) as opened:
         topic = opened.topic(ORDERS)
         found = {}
-        with topic.reader(consumer="c", retry=POLICY) as reader:
+        with topic.reader(consumer="c", retry=POLICY, kind=kind) as reader:
             while (message := reader.receive(timeout=0.2)) is not None:
                 found[message.offset] = max(found.get(message.offset, 0), message.attempt)
                 reader.commit(message)
@@ -134,7 +147,7 @@ def settled(store):
         return found, letters
 
 
-def die_at_each_call(scratch, step):
+def die_at_each_call(scratch, step, kind="stream"):
     everyone = []
     with no_orphans(everyone):
         for calls in itertools.count(0, step):
@@ -143,12 +156,12 @@ def die_at_each_call(scratch, step):
                 topic = opened.create_topic(ORDERS)
                 topic.write_many([b"a", b"b", b"c"])
             worker = Worker(
-                "die_settling", store, str(calls), out=os.path.join(scratch, f"d{calls}"), jobs=JOBS
+                "die_settling", store, str(calls), kind, out=os.path.join(scratch, f"d{calls}"), jobs=JOBS
             )
             everyone.append(worker)
             assert worker.end() == -signal.SIGKILL, worker.errors()
             assert "begun" in worker.lines()
-            found, letters = settled(store)
+            found, letters = settled(store, kind)
             assert {*found, *letters} == {0, 1, 2}, f"lost at call {calls}"
             assert letters <= {1}
             if "settled" in worker.lines():
@@ -165,6 +178,15 @@ def test_a_process_killed_while_it_settles_loses_nothing(scratch):
 @pytest.mark.slow
 def test_a_process_killed_at_any_step_of_settling_loses_nothing(scratch):
     assert die_at_each_call(scratch, 1) > 20
+
+
+def test_a_reader_of_a_queue_killed_while_it_settles_loses_nothing(scratch):
+    assert die_at_each_call(scratch, 24, "queue") > 7
+
+
+@pytest.mark.slow
+def test_a_reader_of_a_queue_killed_at_any_step_of_settling_loses_nothing(scratch):
+    assert die_at_each_call(scratch, 1, "queue") > 7
 
 
 def test_ctrl_c_finishes_and_commits_what_runs(scratch, store):

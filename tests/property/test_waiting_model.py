@@ -18,6 +18,8 @@ from penstock.delay.waiting import Waiting
 from penstock.testing import Clock
 
 LADDER = ("1s", "5s", "30s")
+#: 75 s go down it as 30, 30, 5, 5, 1, 1, 1, 1 and a rest.
+HOPS_MOST = 8
 WAITS_MS = st.sampled_from([0, 1, 300, 1000, 1000, 1000, 1700, 5000, 5000, 8200, 30_000, 75_000])
 
 
@@ -36,6 +38,7 @@ class WaitingMessages(RuleBasedStateMachine):
         self.due, self.wait = {}, {}  # of what is not finished: from when on it may come
         self.left = Counter()  # records that this process may still hand out
         self.out = []  # what it handed out and was not finished
+        self.hopping = {}  # the waits of all that were stored, rungs of the ladder left out
         self.done = Counter()  # records it finished: after a kill they may be there again
         self.stale = (
             set()
@@ -57,6 +60,7 @@ class WaitingMessages(RuleBasedStateMachine):
         for wait in waits:
             number = next(self.numbers)
             self.due[number], self.wait[number] = self.now() + wait, wait
+            self.note_hops(number, wait)
             self.left[number] += 1
             entries.append(Entry(wait, bytes(16), "t", 0, b"%d " % number + bytes(size)))
         self.waiting.store_many(entries)
@@ -103,11 +107,16 @@ class WaitingMessages(RuleBasedStateMachine):
         number = number_of(chosen)
         chosen.again(wait / 1000)
         self.ended(chosen)
+        self.note_hops(number, wait)
         self.left[number] += 1
         if self.left[number] == 1 and number not in map(number_of, self.out):
             self.stale.discard(number)  # only the new one is left
             self.late.discard(number)
         self.due[number], self.wait[number] = self.now() + wait, -1
+
+    def note_hops(self, number, wait):
+        if wait not in (1000, 5000, 30_000):
+            self.hopping[number] = max(wait, self.hopping.get(number, 0))
 
     def ended(self, taken):
         self.out.remove(taken)
@@ -134,8 +143,12 @@ class WaitingMessages(RuleBasedStateMachine):
         self.waiting._closed = "killed"
         self.waiting._let_go()
         before = self.left + Counter(map(number_of, self.out))
-        self.start_anew(before + self.done)
+        self.start_anew(before + self.done + self.hops())
         self.stale |= set(self.left - before)
+
+    def hops(self):
+        """Waits that go down the ladder may leave a record behind with each step."""
+        return Counter({n: HOPS_MOST for n, wait in self.hopping.items() if wait >= 2000})
 
     def start_anew(self, at_most):
         self.late |= {n for n, due in self.due.items() if due <= self.now()}
