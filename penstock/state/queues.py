@@ -135,13 +135,20 @@ class Queues:
     def add_due(self, place: Place, waited: Iterable[tuple[int, int, bytes]], *, durable: bool) -> None:
         """Messages whose next attempt is due, for anybody: (offset, attempts so far, the message).
 
-        One that is there already, since a crash left it twice, is left as it is.
+        Whoever retries a message stores it first and then says that it is done. If it falls due before that,
+        it takes the place of the one that is out, or that word would be for both. One that was handed out
+        more often meanwhile stays: a crash left the message twice.
         """
         with self._database.transaction(durable=durable) as connection:
-            connection.executemany(
-                "INSERT OR IGNORE INTO leases VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?)",
-                [(*place, at, at + 1, FREE, attempts, data) for at, attempts, data in waited],
-            )
+            for at, attempts, data in waited:
+                there = connection.execute(
+                    f"SELECT stop, attempts FROM leases WHERE {_OF} AND first = ?", (*place, at)
+                ).fetchone()
+                if there is not None and there[1] > attempts:
+                    continue
+                if there is not None:
+                    _cut(connection, place, at, (at, at + 1), there[0])
+                _insert(connection, place, Lease(at, at + 1, attempts, data), FREE, 0)
 
     def extend(self, place: Place, member: int, until_ms: int) -> None:
         """A reader keeps what it has for longer."""

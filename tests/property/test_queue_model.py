@@ -133,4 +133,4 @@ class QueueOfThree(RuleBasedStateMachine):
 
 
 TestQueueOfThree = QueueOfThree.TestCase
-TestQueueOfThree.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
+TestQueueOfThree.settings = settings(max_examples=12, stateful_step_count=30, deadline=None)
