@@ -52,7 +52,11 @@ def deliver(folder: str, url: str) -> None:
             error.close()
             raise RuntimeError(f"the shop answered {error.code}") from None
 
-    with penstock.open(folder) as store, store.topic("hooks").reader(consumer="sender") as reader:
+    # A queue: hooks have no order, and three workers share the one partition.
+    with (
+        penstock.open(folder) as store,
+        store.topic("hooks").reader(consumer="sender", kind="queue") as reader,
+    ):
         reader.process(send, workers=4, retry=RETRY)
 
 
@@ -68,10 +72,11 @@ def main(folder: str) -> None:
         return process
 
     with penstock.open(folder) as store:
-        hooks = store.create_topic("hooks", partitions=4)
+        hooks = store.create_topic("hooks", exists_ok=True)
+        dead = store.dead_letters("hooks")
+        dead.drop()  # of an earlier run
         hooks.write_many([json.dumps({"order": number}) for number in range(HOOKS)])
         workers = [started() for _ in range(WORKERS)]
-        dead = store.dead_letters("hooks")
         deadline = time.monotonic() + 60
         kills = 0
         while len(Shop.got) < HOOKS - 1 or not dead.count():

@@ -72,7 +72,8 @@ class Reader(Generic[V]):
         """
         message = self._blocking._next_ready()
         if message is None:
-            message = self._blocking._hand_out(await self.receive_batch(timeout=timeout))
+            batch = await self.receive_batch(self._blocking.fetches, timeout=timeout)
+            message = self._blocking._hand_out(batch)
         return message
 
     async def receive_batch(
@@ -103,7 +104,7 @@ class Reader(Generic[V]):
     async def __anext__(self) -> Message[V]:
         message = self._blocking._next_ready()
         while message is None:
-            message = self._blocking._hand_out(await self.receive_batch())
+            message = self._blocking._hand_out(await self.receive_batch(self._blocking.fetches))
             if message is None and not self._blocking._follows:
                 raise StopAsyncIteration
         return message
@@ -150,7 +151,7 @@ class Reader(Generic[V]):
         """
         self._begin_receiving()
         try:
-            desk = self._blocking.desk(retry, keep_order)
+            desk = self._blocking.desk(retry, keep_order, workers)
             await run(self, desk, handler, workers=workers, follow=follow)
         finally:
             self._receiving = False

@@ -22,7 +22,7 @@ from penstock.aio.topic import OpeningReader, Topic, opening_reader
 from penstock.aio.transaction import Transaction
 from penstock.aio.writer import Writer
 from penstock.clock import Clock
-from penstock.consume.options import Moment
+from penstock.consume.options import Kind, Moment
 from penstock.consume.policy import Retry
 from penstock.errors import PenstockError
 from penstock.files import Files
@@ -181,6 +181,7 @@ class Store:
         start: Place = "earliest", partitions: Sequence[int] | None = None, follow: bool = True,
         on_gap: Literal["raise", "skip"] = "raise", create: bool = True, read_from: Moment | None = None,
         max_lag: Duration | None = None, handover: Duration = "30s", retry: Retry | None = None,
+        kind: Kind = "stream", lease: Duration = "30s",
     ) -> OpeningReader[Any]:  # fmt: skip
         """A live reader over several topics, in turn; each batch is of one topic.
 
@@ -194,7 +195,7 @@ class Store:
         return opening_reader(
             self._threads, self._store.reader, wanted, consumer=consumer, start=start, partitions=partitions,
             follow=follow, on_gap=on_gap, create=create, read_from=read_from, max_lag=max_lag,
-            handover=handover, retry=retry,
+            handover=handover, retry=retry, kind=kind, lease=lease,
         )  # fmt: skip
 
     async def consumers(self) -> list[str]:

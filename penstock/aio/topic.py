@@ -18,7 +18,7 @@ from penstock.aio.scan import Scan
 from penstock.aio.threads import Threads
 from penstock.aio.writer import Writer
 from penstock.consume import reader as consume
-from penstock.consume.options import Moment
+from penstock.consume.options import Kind, Moment
 from penstock.consume.policy import Retry
 from penstock.keys import Key, Prefix, checked_key
 from penstock.message import Batch, Message, Receipt, Receipts, V
@@ -189,6 +189,7 @@ class Topic(Generic[V]):
         partitions: Sequence[int] | None = None, follow: bool = True,
         on_gap: Literal["raise", "skip"] = "raise", create: bool = True, read_from: Moment | None = None,
         max_lag: Duration | None = None, handover: Duration = "30s", retry: Retry | None = None,
+        kind: Kind = "stream", lease: Duration = "30s",
     ) -> OpeningReader[V]:  # fmt: skip
         """A live reader over all partitions; waits for what is to come unless `follow=False`.
 
@@ -201,11 +202,14 @@ class Topic(Generic[V]):
         otherwise that raises. Messages written before `read_from` (a moment, or an age) or longer ago
         than `max_lag` are passed over and noted in `reader.skipped`. `handover` is how long a partition
         that goes to another reader waits for what was delivered to be committed.
+
+        With `kind="queue"` readers share messages instead of partitions: each has those it received for
+        `lease`, then they are anybody's (docs/queues.md).
         """
         return opening_reader(
             self._threads, self._topic.reader, consumer=consumer, start=start, partitions=partitions,
             follow=follow, on_gap=on_gap, create=create, read_from=read_from, max_lag=max_lag,
-            handover=handover, retry=retry,
+            handover=handover, retry=retry, kind=kind, lease=lease,
         )  # fmt: skip
 
     # Consumers.

@@ -16,7 +16,7 @@ from penstock.aio.threads import Threads
 from penstock.aio.topic import Topic
 from penstock.keys import Key
 from penstock.message import Stored, V
-from penstock.options import KIB
+from penstock.options import KIB, Duration
 from penstock.topic.bodies import is_file
 
 P = ParamSpec("P")
@@ -44,12 +44,17 @@ class Transaction:
     async def write(
         self, topic: str | Topic[V], value: V | str | Path | BinaryIO | None, *, key: Key = None,
         headers: Mapping[str, str | bytes] | None = None, partition: int | None = None,
-        group: str | None = None, timestamp: int | datetime | None = None,
+        group: str | None = None, timestamp: int | datetime | None = None, delay: Duration | None = None,
+        deliver_at: int | datetime | None = None,
     ) -> None:  # fmt: skip
-        """Add one message; it is stored with the commit."""
+        """Add one message; it is stored with the commit.
+
+        With `delay`, counted from now, or `deliver_at`, the commit stores it, and it enters its topic when
+        that has passed: rolled back, it never does.
+        """
         write = partial(
             self.blocking.write, _blocking(topic), value, key=key, headers=headers, partition=partition,
-            group=group, timestamp=timestamp,
+            group=group, timestamp=timestamp, delay=delay, deliver_at=deliver_at,
         )  # fmt: skip
         staging = self.blocking.known_staging(_blocking(topic))
         if staging is None or staging.nearly_takes_time or self._is_busy() or _takes_time(value):
@@ -71,7 +76,7 @@ class Transaction:
 
     @property
     def written(self) -> int:
-        """How many messages it holds so far."""
+        """How many messages it holds so far, with those that are delayed."""
         return self.blocking.written
 
     @property

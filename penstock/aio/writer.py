@@ -22,7 +22,7 @@ from penstock.errors import Closed, InvalidOption, PenstockError, WriteTimeout
 from penstock.keys import Key, checked_key
 from penstock.log.frame import RAW
 from penstock.message import Receipts, V
-from penstock.options import KIB
+from penstock.options import KIB, Duration
 from penstock.topic import writer
 from penstock.topic.bodies import is_file
 from penstock.topic.buffer import NO_EXTRAS, Entry, weight
@@ -68,13 +68,23 @@ class Writer(Generic[V]):
         self, value: V | str | Path | BinaryIO | None, *, key: Key = None,
         headers: Mapping[str, str | bytes] | None = None, partition: int | None = None,
         timestamp: int | datetime | None = None, group: str | None = None, seqno: int | None = None,
+        delay: Duration | None = None, deliver_at: int | datetime | None = None,
     ) -> None:  # fmt: skip
         """Accept one message; it is stored by `flush`, or soon by itself.
 
         Waits when too much is not yet durable. Raises what went wrong in the background before; then
         this message was not accepted, and those accepted before it are as the error says. A producer's
-        `seqno` grows from message to message; without one the writer numbers them itself.
+        `seqno` grows from message to message; without one the writer numbers them itself. With `delay` or
+        `deliver_at` it is on disk after `flush` and enters the topic later: it has no receipt, since it has
+        no offset yet, and a producer's message cannot be delayed. Cancelled, such a one may be accepted.
         """
+        if delay is not None or deliver_at is not None:
+            await self._raise_failure()
+            await self._threads.run(
+                self._blocking.write, value, key=key, headers=headers, partition=partition,
+                timestamp=timestamp, group=group, seqno=seqno, delay=delay, deliver_at=deliver_at,
+            )  # fmt: skip
+            return
         packing = self._blocking._packing
         if is_file(value):
             stored = await self._threads.run(self._blocking._stored, value)

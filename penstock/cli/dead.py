@@ -74,7 +74,7 @@ def show(
         return
     output.put(formats.as_text(letter.message))
     for name, value in (
-        ("consumer", letter.consumer), ("reason", letter.reason), ("attempts", str(letter.attempts)),
+        ("consumer", _whose(letter)), ("reason", letter.reason), ("attempts", str(letter.attempts)),
         ("first error", letter.first_error), ("last error", letter.last_error),
         ("since", units.iso(letter.died_at) or ""),
     ):  # fmt: skip
@@ -149,11 +149,16 @@ def _settle(
 _ALL = 2**31
 
 
+def _whose(letter: DeadLetter) -> str:
+    return letter.consumer if letter.session is None else f"session {letter.session[:8]}"
+
+
 def _record(letter: DeadLetter) -> dict[str, Any]:
     """What the JSON of a letter holds."""
     return {
         "number": letter.number,
-        "consumer": letter.consumer,
+        "consumer": letter.consumer or None,
+        "session": letter.session,
         "reason": letter.reason,
         "attempts": letter.attempts,
         "first_error": letter.first_error,
@@ -167,7 +172,7 @@ def _record(letter: DeadLetter) -> dict[str, Any]:
 _COLUMNS: tuple[output.Column[DeadLetter], ...] = (
     ("number", lambda each: str(each.number), True),
     ("age", lambda each: units.age(each.died_at, Clock.now_ns()), True),
-    ("consumer", lambda each: each.consumer, False),
+    ("consumer", lambda each: _whose(each), False),
     ("place", lambda each: f"{each.message.partition}:{each.message.offset}", False),
     ("attempts", lambda each: str(each.attempts), True),
     ("reason", lambda each: each.reason, False),

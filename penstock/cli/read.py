@@ -38,6 +38,13 @@ class OnGap(StrEnum):
     SKIP = "skip"
 
 
+class Kind(StrEnum):
+    """How readers of one consumer share messages."""
+
+    STREAM = "stream"
+    QUEUE = "queue"
+
+
 class _Wanted(NamedTuple):
     """What to read, as it was typed."""
 
@@ -48,6 +55,7 @@ class _Wanted(NamedTuple):
     consumer: str | None
     follow: bool
     on_gap: Literal["raise", "skip"]
+    kind: Literal["stream", "queue"]
     key: bytes | None
     prefix: Prefix | None
 
@@ -92,6 +100,9 @@ def read(
     format: Annotated[
         Format | None, typer.Option("--format", help="How messages are printed.", show_default="text")
     ] = None,
+    kind: Annotated[
+        Kind, typer.Option("--kind", help="How readers of a consumer share: by partition, or by message.")
+    ] = Kind.STREAM,
     on_gap: Annotated[
         OnGap,
         typer.Option("--on-gap", help="Where messages are gone or damaged: fail, or go on behind them."),
@@ -106,7 +117,7 @@ def read(
     form = FORMATS[_chosen_format(format, as_json)]
     wanted = _Wanted(
         None if start is None else parse_place(start), None if stop is None else parse_place(stop),
-        limit, partition, consumer, follow, on_gap.value,
+        limit, partition, consumer, follow, on_gap.value, kind.value,
         None if key is None else typed_key(key), None if prefix is None else typed_prefix(prefix),
     )  # fmt: skip
     if wanted.by_key and (follow or consumer is not None or on_gap is OnGap.SKIP):
@@ -122,13 +133,15 @@ def read(
 def _print(topic: Topic, wanted: _Wanted, form: Callable[[Message], bytes]) -> None:
     if wanted.consumer is not None and wanted.start is not None:
         _refuse_to_move(topic, wanted.consumer)
-    stops = None if wanted.follow else _stops(topic, wanted)
+    # A queue gives no promise of order: it is read until nothing is left for this reader.
+    stops = None if wanted.follow or wanted.kind == "queue" else _stops(topic, wanted)
     with topic.reader(
         consumer=wanted.consumer,
         start="earliest" if wanted.start is None else wanted.start,
         partitions=None if wanted.partition is None else (wanted.partition,),
         follow=wanted.follow,
         on_gap=wanted.on_gap,
+        kind=wanted.kind,
     ) as reader:
         for batch, messages in _batches(reader, wanted.limit, stops):
             if any(message.codec == "reference" for message in messages):  # bodies may be large: one by one

@@ -20,17 +20,17 @@ def iso(moment_ns: int | None) -> str | None:
     return utc(moment_ns).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
-def parse_moment(text: str) -> int:
+def parse_moment(text: str, name: str = "--timestamp") -> int:
     """Nanoseconds since 1970 from an ISO time or from digits; a time without a zone is local."""
     if text.removeprefix("-").isdecimal():
-        return nanoseconds("--timestamp", int(text))
+        return nanoseconds(name, int(text))
     try:
-        return nanoseconds("--timestamp", datetime.fromisoformat(text))
+        return nanoseconds(name, datetime.fromisoformat(text))
     except InvalidOption:
         raise
     except ValueError:
         raise InvalidOption(
-            f"--timestamp {text!r} is not a moment",
+            f"{name} {text!r} is not a moment",
             hint="an ISO time such as 2026-01-31T12:00:00Z, or nanoseconds since 1970",
         ) from None
 

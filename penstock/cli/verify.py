@@ -44,6 +44,7 @@ class Verified:
     segments: int
     frames: int
     messages: int
+    waiting: int
     bytes: int
     damage: list[Found]
     notes: list[Found]
@@ -114,6 +115,7 @@ def _put(result: Verified) -> None:
         units.counted(number, noun)
         for number, noun in (
             (result.messages, "message"),
+            *(((result.waiting, "waiting message"),) if result.waiting else ()),
             (result.frames, "frame"),
             (result.segments, "segment"),
             (result.partitions, "partition"),

@@ -19,6 +19,7 @@ from penstock.codecs import number_of
 from penstock.errors import InvalidOption, MessageTooLarge, UnknownTopic
 from penstock.options import KEY_BYTES_MAX, TopicOptions, identifier, topic_name
 from penstock.topic import outgoing
+from penstock.topic.delayed import due_at
 
 #: Receipts are folded into the summary each time so many lines were written.
 _FLUSH_LINES = 100_000
@@ -34,6 +35,8 @@ class Written:
     offset: int
     sync: str
     duplicate: bool = False
+    #: Of a delayed message, whose partition and offset are -1: when it enters the topic, in nanoseconds.
+    due_at: int | None = None
 
 
 @dataclass
@@ -54,6 +57,8 @@ class WrittenLines:
     messages: int = 0
     #: Duplicates, which were not stored again.
     skipped: int = 0
+    #: Messages that enter the topic later; they have no place yet.
+    delayed: int = 0
     sync: str = "disk"
     seconds: float = 0.0
     partitions: list[WrittenPartition] = field(default_factory=list)
@@ -82,6 +87,12 @@ class _Common(NamedTuple):
     headers: dict[str, str] | None
     partition: int | None
     timestamp: int | None
+    delay: str | None
+    deliver_at: int | None
+
+    @property
+    def waits(self) -> bool:
+        return self.delay is not None or self.deliver_at is not None
 
 
 class _Sender(NamedTuple):
@@ -156,13 +167,24 @@ def write(
             readable=True,
         ),
     ] = None,
+    delay: Annotated[
+        str | None,
+        typer.Option("--delay", metavar="DURATION", help="It enters the topic after this: 30s, 10m, 2h."),
+    ] = None,
+    deliver_at: Annotated[
+        str | None,
+        typer.Option(
+            "--deliver-at", metavar="TIME", help="It enters at an ISO time, or nanoseconds since 1970."
+        ),
+    ] = None,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Write a message, or each line of stdin as one.
 
     Makes the store and the topic if they are not there, and says so. It returns when everything is
-    on disk. A VALUE that begins with a dash goes behind --.
+    on disk. A VALUE that begins with a dash goes behind --. What is delayed waits on disk; a process
+    that has the store open appends it.
     """
     topic_name(topic)
     common = _Common(
@@ -170,6 +192,8 @@ def write(
         _headers(header or []),
         partition,
         None if timestamp is None else units.parse_moment(timestamp),
+        delay,
+        None if deliver_at is None else units.parse_moment(deliver_at, "--deliver-at"),
     )
     if seqno_from is not None and producer is None:
         raise InvalidOption("--seqno-from needs --producer")
@@ -205,11 +229,15 @@ def _write_one(
         if isinstance(value, Path) and not topic._partitions.bodies.takes_bodies:
             value = _whole(value, topic.options.max_message_bytes)
         receipt = _receipt(topic, value, common, sender)
-        result = Written(name, receipt.partition, receipt.offset, receipt.sync, receipt.duplicate)
+        result = Written(
+            name, receipt.partition, receipt.offset, receipt.sync, receipt.duplicate, receipt.due_at
+        )
     if as_json:
         output.put_json(result)
     elif result.duplicate:
         output.put_text(f"{name}: a duplicate, not stored again")
+    elif result.due_at is not None:
+        output.put_text(f"{name}: waits on disk, enters the topic at {units.iso(result.due_at)}")
     else:
         output.put_text(f"{name}: partition {result.partition}, offset {result.offset}")
 
@@ -226,6 +254,12 @@ def _whole(path: Path, limit: int) -> bytes:
 def _check(value: bytes | None, common: _Common) -> None:
     """What is wrong anyway fails before anything is made."""
     outgoing.one(value, common.key, common.headers, common.timestamp, common.partition, limit=2**62)
+    _due_at(common)
+
+
+def _due_at(common: _Common) -> int | None:
+    """When what is delayed enters the topic; None for now."""
+    return due_at(common.delay, common.deliver_at, time.time_ns()) if common.waits else None
 
 
 def _receipt(topic: Topic, value: bytes | Path | None, common: _Common, sender: _Sender) -> Receipt:
@@ -233,8 +267,10 @@ def _receipt(topic: Topic, value: bytes | Path | None, common: _Common, sender: 
     if sender.producer is None and sender.codec is None:
         return topic.write(value, group=sender.group, **message)
     with sender.writer(topic) as writer:
+        due_ns = _due_at(common)
         writer.write(value, seqno=sender.first, **message)
-        return writer.flush()[0]
+        receipts = writer.flush()
+        return receipts[0] if receipts else Receipt(-1, -1, "disk", due_at=due_ns)
 
 
 def _write_lines(
@@ -258,6 +294,7 @@ def _write_lines(
         output.put_json(result)
         return
     skipped = f", {units.counted(result.skipped, 'duplicate')} skipped" if result.skipped else ""
+    skipped += f", {units.counted(result.delayed, 'message')} delayed" if result.delayed else ""
     output.put_table(
         f"{units.counted(result.messages, 'message')} written to {name} in {result.seconds:g} s{skipped}",
         result.partitions,
@@ -282,7 +319,8 @@ def _copy_lines(
                 seqno = None if sender.first is None else sender.first + number - 1
                 writer.write(
                     value, key=key, headers=common.headers, partition=common.partition,
-                    timestamp=common.timestamp, seqno=seqno,
+                    timestamp=common.timestamp, seqno=seqno, delay=common.delay,
+                    deliver_at=common.deliver_at,
                 )  # fmt: skip
                 if not number % _FLUSH_LINES:
                     result.add(writer.flush())
@@ -290,6 +328,7 @@ def _copy_lines(
         finally:
             progress.clear()
             result.add(writer.flush())
+            result.delayed = writer.written - result.messages
 
 
 def _lines(limit: int) -> Iterator[bytes]:

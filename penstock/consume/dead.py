@@ -8,6 +8,10 @@ headers of its own why it is there. What became of it later is a message behind 
     penstock-first-error   what went wrong the first time, and the last
     penstock-last-error
     penstock-origin        JSON: where it was, whose consumer it was, who wrote it (`Origin`)
+    penstock-session       of a session, instead of the origin: its id in hex
+    penstock-chunks        of a session: the lengths of its chunks
+
+A message that has such headers already (it was a dead letter before) keeps them as `penstock-before-…`.
 
     penstock-settled       numbers (offsets) of dead letters that are none any more: "3", "5-9", "3,5-9"
     penstock-how           "replayed" or "dropped"
@@ -16,6 +20,7 @@ headers of its own why it is there. What became of it later is a message behind 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -30,13 +35,17 @@ from penstock.topic.partitions import Outgoing, Partitions
 logger = logging.getLogger("penstock.dead")
 
 SUFFIX = ".dead"
+#: The reason of dead letters that were tried as often as they may.
+EXHAUSTED = "attempts exhausted"
 #: Long enough to be noticed and mended, short enough that nobody's data stays for ever.
 RETENTION = "30d"
 REASON, ATTEMPTS = "penstock-reason", "penstock-attempts"
 FIRST_ERROR, LAST_ERROR = "penstock-first-error", "penstock-last-error"
 ORIGIN = "penstock-origin"
+SESSION, CHUNKS = "penstock-session", "penstock-chunks"
 SETTLED, HOW = "penstock-settled", "penstock-how"
-OWN_HEADERS = frozenset({REASON, ATTEMPTS, FIRST_ERROR, LAST_ERROR, ORIGIN})
+OWN_HEADERS = frozenset({REASON, ATTEMPTS, FIRST_ERROR, LAST_ERROR, ORIGIN, SESSION, CHUNKS, SETTLED, HOW})
+_OURS, _BEFORE = "penstock-", "penstock-before-"
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -76,7 +85,7 @@ def bury(topic: Partitions, consumer: str, enclosed: Envelope, *, attempts: int,
         enclosed.producer_id, enclosed.group, enclosed.seqno,
     )  # fmt: skip
     headers = {
-        **enclosed.headers,
+        **put_below(enclosed.headers),
         REASON: reason,
         ATTEMPTS: str(attempts),
         FIRST_ERROR: enclosed.first_error,
@@ -110,6 +119,34 @@ def _brought(there: Partitions, enclosed: Envelope) -> tuple[bytes | None, int]:
     except DataError as error:
         logger.warning("a dead letter comes without its body: %s", error)
     return kept, references.CODEC
+
+
+def put_below(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """A message's headers as its dead letter has them: none of them passes for one of the letter's own."""
+    return {
+        _BEFORE + name.removeprefix(_OURS) if name in OWN_HEADERS or name.startswith(_BEFORE) else name: value
+        for name, value in headers.items()
+    }
+
+
+def taken_out(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """The headers of the message that became a dead letter, from the letter's."""
+    return {
+        _OURS + name.removeprefix(_BEFORE) if name.startswith(_BEFORE) else name: value
+        for name, value in headers.items()
+        if name not in OWN_HEADERS
+    }
+
+
+def session_letter(
+    identity: bytes, chunks: Sequence[bytes], errors: tuple[str, str], attempts: int
+) -> Outgoing:
+    """A session that was tried as often as it may be."""
+    headers = {
+        REASON: EXHAUSTED, ATTEMPTS: str(attempts), FIRST_ERROR: errors[0], LAST_ERROR: errors[1],
+        SESSION: identity.hex(), CHUNKS: ",".join(str(len(chunk)) for chunk in chunks),
+    }  # fmt: skip
+    return Outgoing((b"".join(chunks),), headers=(headers,))
 
 
 def settle(dead: Partitions, numbers: str, how: str) -> None:

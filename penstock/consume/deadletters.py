@@ -29,6 +29,7 @@ from penstock.topic.scan import Scan
 _AT_A_TIME = 500
 #: A replayed letter comes as the second attempt: the log has delivered it once, and nobody else does.
 _ATTEMPTS = 1
+_LENGTHS = re.compile(r"\d+(,\d+)*")
 _NOTED = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 
 
@@ -45,21 +46,33 @@ class DeadLetter(NamedTuple):
     died_at: int
     #: As its consumer got it, with the place it had in its topic.
     message: Message[Any]
-    #: Differs from the topic's when that was dropped and made again since.
+    #: Differs from the topic's when that was dropped and made again since; 0 for a session.
     topic_id: int
+    #: Of a session its id, and no consumer: its chunks are the message's value, joined.
+    session: str | None = None
+    #: The lengths of a session's chunks.
+    chunks: tuple[int, ...] = ()
+
+
+#: Has a session come again: its topic and its letter.
+Revive = Callable[[str, DeadLetter], None]
 
 
 class DeadLetters:
-    """The dead letters of one topic; made by `Store.dead_letters`."""
+    """The dead letters of one topic, of its consumers or of sessions; made by `Store.dead_letters`."""
 
-    def __init__(self, topic: Partitions, find: Callable[[], Partitions | None]) -> None:
+    def __init__(
+        self, name: str, topic: Partitions | None, find: Callable[[], Partitions | None], revive: Revive
+    ) -> None:
+        self._name = name
         self._topic = topic
         self._find = find
+        self._revive = revive
 
     @property
     def topic(self) -> str:
         """The name of the topic whose dead letters they are."""
-        return self._topic.name
+        return self._name
 
     def list(
         self, *, consumer: str | None = None, reason: str | None = None, limit: int = 1000
@@ -93,12 +106,15 @@ class DeadLetters:
             def send(letters: Sequence[DeadLetter]) -> None:
                 entries: dict[str, list[Entry]] = {}
                 for letter in letters:
-                    self._check_origin(letter)
-                    folder = retries_folder(self._topic, letter.consumer, letter.message.partition)
+                    if letter.session is not None:
+                        self._revive(self._name, letter)
+                        continue
+                    topic = self._origin_of(letter)
+                    folder = retries_folder(topic, letter.consumer, letter.message.partition)
                     entries.setdefault(folder, []).append(_entry(letter))
-                for folder, some in entries.items():
                     if folder not in folders:
-                        folders[folder] = opened.enter_context(self._waiting(folder))
+                        folders[folder] = opened.enter_context(_waiting(topic, folder))
+                for folder, some in entries.items():
                     folders[folder].store_many(some)
 
             return self._settle(self._chosen(numbers, consumer, reason), "replayed", rate, send)
@@ -120,15 +136,18 @@ class DeadLetters:
         send: Callable[[Sequence[DeadLetter]], None],
     ) -> int:  # fmt: skip
         """Send letters on, durably, then note that they are none any more."""
-        refuse_read_only(self._topic.read_only)
-        clock, total = self._topic.clock, 0
+        there = self._find()
+        if there is None:
+            return 0
+        refuse_read_only(there.read_only)
+        clock, total = there.clock, 0
         begin = clock.monotonic()
         at_a_time = _AT_A_TIME if rate is None else max(1, min(_AT_A_TIME, int(rate)))
         while some := list(islice(letters, at_a_time)):
             if rate is not None:
                 clock.sleep(max(begin + (total + len(some)) / rate - clock.monotonic(), 0.0))
             send(some)
-            dead.settle(dead.cemetery(self._topic), _ranges([letter.number for letter in some]), how)
+            dead.settle(there, _ranges([letter.number for letter in some]), how)
             total += len(some)
         return total
 
@@ -141,7 +160,8 @@ class DeadLetters:
         if reason is not None and not isinstance(reason, str):
             raise WrongType(f"reason is a str, not {type(reason).__name__}")
         wanted = _numbers(numbers)
-        self._topic.require_open()
+        if self._topic is not None:
+            self._topic.require_open()
         found = self._letters() if wanted is None else self._numbered(wanted)
         return (
             letter
@@ -176,29 +196,31 @@ class DeadLetters:
         """Numbers that were replayed or dropped."""
         gone: set[int] = set()
         for message in Scan(there, None, "earliest", "latest").messages():
-            noted = message.headers.get(dead.SETTLED)
+            noted = None if dead.ORIGIN in message.headers else message.headers.get(dead.SETTLED)
             if isinstance(noted, str) and message.value is None and _NOTED.fullmatch(noted):
                 for part in noted.split(","):
                     first, _, last = part.partition("-")
                     gone.update(range(int(first), int(last or first) + 1))
         return gone
 
-    def _check_origin(self, letter: DeadLetter) -> None:
-        """Raise unless there is somebody whom it may come to."""
-        if letter.topic_id != self._topic.record.id:
+    def _origin_of(self, letter: DeadLetter) -> Partitions:
+        """The topic that it came from; raises unless there is somebody whom it may come to."""
+        topic = self._topic
+        if topic is None or letter.topic_id != topic.record.id:
             raise TopicReplaced(
                 f"dead letter {letter.number} is of an earlier topic {self.topic!r}",
                 hint="write its value to the topic anew, then drop it",
             )
-        if not self._topic.consumers.exists(letter.consumer, letter.topic_id):
+        if not topic.consumers.exists(letter.consumer, letter.topic_id):
             raise UnknownConsumer(
                 f"dead letter {letter.number} is of consumer {letter.consumer!r}, which is gone",
                 hint="add_consumer makes one of that name; or drop the letter",
             )
+        return topic
 
-    def _waiting(self, folder: str) -> Waiting:
-        topic = self._topic
-        return Waiting(folder, topic.files, topic.clock, sync=topic.options.sync)
+
+def _waiting(topic: Partitions, folder: str) -> Waiting:
+    return Waiting(folder, topic.files, topic.clock, sync=topic.options.sync)
 
 
 def _check_rate(rate: object) -> None:
@@ -213,21 +235,33 @@ def _check_rate(rate: object) -> None:
 def _letter(message: Message[Any]) -> DeadLetter | None:
     """The letter that a message of the topic of dead letters is; None when it is none."""
     origin = dead.origin_of(message.headers)
-    if origin is None:
+    session = None if origin is not None else _text(message, dead.SESSION)
+    if origin is None and not session:
         return None
-    headers = {name: value for name, value in message.headers.items() if name not in dead.OWN_HEADERS}
-    attempts = str(message.headers.get(dead.ATTEMPTS, ""))
+    attempts, chunks = _text(message, dead.ATTEMPTS), _text(message, dead.CHUNKS)
     return DeadLetter(
-        message.offset, origin.consumer, str(message.headers.get(dead.REASON, "")),
-        int(attempts) if attempts.isdecimal() else 0, str(message.headers.get(dead.FIRST_ERROR, "")),
-        str(message.headers.get(dead.LAST_ERROR, "")), message.written_at,
-        msgspec.structs.replace(
-            message, topic=origin.topic, partition=origin.partition, offset=origin.offset, headers=headers,
-            written_at=origin.written_at, producer_id=origin.producer_id, group=origin.group,
-            seqno=origin.seqno,
-        ),
-        origin.topic_id,
+        message.offset, "" if origin is None else origin.consumer, _text(message, dead.REASON),
+        int(attempts) if attempts.isdecimal() else 0, _text(message, dead.FIRST_ERROR),
+        _text(message, dead.LAST_ERROR), message.written_at, _original(message, origin),
+        0 if origin is None else origin.topic_id, session or None,
+        tuple(map(int, chunks.split(","))) if _LENGTHS.fullmatch(chunks) else (),
     )  # fmt: skip
+
+
+def _original(message: Message[Any], origin: dead.Origin | None) -> Message[Any]:
+    """The message as it was before it became a letter; a session has no other place than its letter's."""
+    headers = dead.taken_out(message.headers)
+    if origin is None:
+        return msgspec.structs.replace(message, headers=headers)
+    return msgspec.structs.replace(
+        message, topic=origin.topic, partition=origin.partition, offset=origin.offset, headers=headers,
+        written_at=origin.written_at, producer_id=origin.producer_id, group=origin.group,
+        seqno=origin.seqno,
+    )  # fmt: skip
+
+
+def _text(message: Message[Any], name: str) -> str:
+    return str(message.headers.get(name, ""))
 
 
 def _entry(letter: DeadLetter) -> Entry:

@@ -12,14 +12,14 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
 
-from penstock.consume.holdings import Holdings
 from penstock.consume.policy import Retry, checked_policy
-from penstock.consume.settling import Settling
+from penstock.consume.retries import Retries
 from penstock.errors import PartitionLost
 from penstock.message import Message
+from penstock.options import Duration
 
 logger = logging.getLogger("penstock.reader")
 
@@ -47,13 +47,45 @@ class Summary(NamedTuple):
     dead: int
 
 
+class Waits(Protocol):
+    """A partition some of whose messages wait."""
+
+    @property
+    def retries(self) -> Retries | None: ...
+
+
+class Holds(Protocol):
+    """Where messages come from (`Holdings`, `QueueParts`)."""
+
+    @property
+    def sources(self) -> Mapping[tuple[str, int], Waits]: ...
+
+    def commit(self, topic: str, partition: int, first: int, stop: int) -> None: ...
+
+    def deliver_again(self, messages: Iterable[Message[Any]]) -> None: ...
+
+
+class Settles(Protocol):
+    """What becomes of messages that could not be handled (`Settling`, `QueueParts`)."""
+
+    def is_settled(self, message: Message[Any]) -> bool: ...
+
+    def retry(
+        self, message: Message[Any], after: Duration | None, error: BaseException | str | None,
+        policy: Retry | None = None,
+    ) -> bool: ...  # fmt: skip
+
+    def park(self, message: Message[Any], wait_s: float) -> None: ...
+
+
 class Desk:
     """For one `process`. Not for several threads at a time."""
 
     def __init__(
-        self, held: Holdings, settling: Settling, mutex: threading.RLock, now_ns: Callable[[], int], *,
-        policy: Retry, keep_order: bool,
+        self, held: Holds, settling: Settles, mutex: threading.RLock, now_ns: Callable[[], int], *,
+        policy: Retry, keep_order: bool, most: int = IN_HAND_MOST,
     ) -> None:  # fmt: skip
+        self._most = most
         self._held = held
         self._mutex = mutex  # the reader's
         self._settling = settling
@@ -77,7 +109,7 @@ class Desk:
     @property
     def room(self) -> int:
         """How many more messages may come."""
-        return IN_HAND_MOST - len(self._running) - len(self._free) - sum(map(len, self._lines.values()))
+        return self._most - len(self._running) - len(self._free) - sum(map(len, self._lines.values()))
 
     @property
     def has_some(self) -> bool:

@@ -226,7 +226,7 @@ class Holdings:
     def _begin_sharing(self, consumer: str) -> None:
         chosen = self._options.partitions
         for topic in self.topics:
-            self._declare(topic, consumer)
+            declare(topic, consumer, self._options)
         self.sharing = Sharing(
             self.topics, consumer, chosen, handover_s=self._options.handover_s, ring=self._ring
         )
@@ -238,18 +238,6 @@ class Holdings:
         except BaseException:
             self.close()
             raise
-
-    def _declare(self, topic: Partitions, consumer: str) -> None:
-        """Make the consumer at first use, with positions for the partitions there are now."""
-        topic_id = topic.record.id
-        if topic.consumers.exists(consumer, topic_id):
-            return
-        if not self._options.create:
-            raise UnknownConsumer(f"no consumer {consumer!r} of {topic.name!r}", hint="create=True makes it")
-        now = self._clock.now_ns()
-        places = topic.begin_all(self._options.start, now)
-        with suppress(AlreadyExists):  # made by another process at the same moment
-            topic.consumers.add(consumer, topic_id, ConsumerOptions(), places, now)
 
     def _open_taken(self, topic: Partitions, positions: Sequence[Position]) -> None:
         assert self.sharing is not None
@@ -287,6 +275,23 @@ class Holdings:
         self.sources[source.key] = source
         if self._closed:  # by another thread, meanwhile
             source.close()
+
+
+def declare(topic: Partitions, consumer: str, options: ReaderOptions) -> None:
+    """Make the consumer at first use, with positions for the partitions there are now."""
+    topic_id = topic.record.id
+    if topic.consumers.queues.is_queue(consumer, topic_id) and not options.is_queue:
+        raise InvalidOption(
+            f"consumer {consumer!r} of {topic.name!r} is a queue", hint='kind="queue" reads it'
+        )
+    if topic.consumers.exists(consumer, topic_id):
+        return
+    if not options.create:
+        raise UnknownConsumer(f"no consumer {consumer!r} of {topic.name!r}", hint="create=True makes it")
+    now = topic.clock.now_ns()
+    places = topic.begin_all(options.start, now)
+    with suppress(AlreadyExists):  # made by another process at the same moment
+        topic.consumers.add(consumer, topic_id, ConsumerOptions(), places, now)
 
 
 def lost(topic: str, partition: int) -> PartitionLost:

@@ -10,11 +10,13 @@ from typing import Any, Literal
 from penstock.consume.policy import Retry, checked_policy
 from penstock.consume.source import Floor
 from penstock.errors import InvalidOption, WrongType
-from penstock.options import Duration, Place, consumer_name, nanoseconds, one_of, seconds, spot
+from penstock.options import Duration, Place, consumer_name, nanoseconds, one_of, seconds, spot, wait_seconds
 from penstock.topic.partitions import Partitions
 
 #: A moment (datetime, ISO text, nanoseconds since 1970) or an age ("2h" ago).
 Moment = datetime | str | int
+#: How readers of one consumer share: partition by partition, or message by message.
+Kind = Literal["stream", "queue"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,10 @@ class ReaderOptions:
     max_lag_s: float | None
     #: How long a partition that goes to another member waits for what was delivered to be committed.
     handover_s: float
+    #: Whether readers take single messages of the same partition (`penstock.consume.queue`).
+    is_queue: bool = False
+    #: How long a queue's reader has a message before it is anybody's again.
+    lease_s: float = 30.0
     #: When a message that failed is tried again.
     retry: Retry = field(default_factory=Retry)
     #: By topic: what makes a value of its bytes, where the topic was opened with a type.
@@ -45,11 +51,18 @@ class ReaderOptions:
 def reader_options(
     topics: Sequence[Partitions], *, consumer: str | None, start: Place, partitions: Sequence[int] | None,
     follow: bool, on_gap: Literal["raise", "skip"], create: bool, read_from: Moment | None,
-    max_lag: Duration | None, handover: Duration, retry: Retry | None,
+    max_lag: Duration | None, handover: Duration, retry: Retry | None, kind: Kind, lease: Duration,
     decoders: Mapping[str, Callable[[bytes], Any]],
 ) -> ReaderOptions:  # fmt: skip
     """Check what a user asked for; raises `InvalidOption` and `WrongType`."""
     one_of("on_gap", on_gap, ("raise", "skip"))
+    one_of("kind", kind, ("stream", "queue"))
+    if kind == "queue" and (consumer is None or partitions is not None):
+        raise InvalidOption(
+            "a queue is a consumer's, over all partitions", hint="give consumer, no partitions"
+        )
+    if kind == "queue" and (read_from is not None or max_lag is not None):
+        raise InvalidOption("a queue passes nothing over", hint="leave read_from and max_lag out")
     if consumer is not None:
         consumer_name(consumer)
     for topic in topics:
@@ -65,6 +78,8 @@ def reader_options(
         read_from_ns=None if read_from is None else moment("read_from", read_from, topics[0].clock.now_ns()),
         max_lag_s=None if max_lag is None else seconds("max_lag", max_lag),
         handover_s=seconds("handover", handover),
+        is_queue=kind == "queue",
+        lease_s=wait_seconds("lease", lease),
         retry=Retry() if retry is None else checked_policy(retry),
         decoders=decoders,
     )

@@ -42,6 +42,9 @@ class Reader(Generic[V]):
     order; between partitions in turn. Without a consumer nothing is saved. Use it with `with`.
     """
 
+    #: How many messages `receive` gets at a time.
+    fetches = 1000
+
     def __init__(self, topics: Sequence[Partitions], options: ReaderOptions) -> None:
         self._topics = topics
         self._options = options
@@ -87,7 +90,7 @@ class Reader(Generic[V]):
         """
         message = self._next_ready()
         if message is None:
-            message = self._hand_out(self.receive_batch(timeout=timeout))
+            message = self._hand_out(self.receive_batch(self.fetches, timeout=timeout))
         return message
 
     def receive_batch(
@@ -120,7 +123,7 @@ class Reader(Generic[V]):
     def __next__(self) -> Message[V]:
         message = self._next_ready()
         while message is None:
-            message = self._hand_out(self.receive_batch())
+            message = self._hand_out(self.receive_batch(self.fetches))
             if message is None and not self._follow:
                 raise StopIteration
         return message
@@ -177,7 +180,7 @@ class Reader(Generic[V]):
         waits; other keys go on. `follow=False` ends when nothing is left now; else `stop` ends it, when what
         runs is done, and so does Ctrl-C.
         """
-        desk = self.desk(retry, keep_order)
+        desk = self.desk(retry, keep_order, workers)
         run(self, desk, handler, workers=workers, follow=follow)
         return desk.summary
 
@@ -249,7 +252,7 @@ class Reader(Generic[V]):
                 if source is not None:
                     taking.add(source, first, stop)
 
-    def desk(self, retry: Retry | None, keep_order: bool) -> Desk:
+    def desk(self, retry: Retry | None, keep_order: bool, workers: int) -> Desk:
         """Begin to process."""
         settling = self._require_settling()
         self.is_stopped = False

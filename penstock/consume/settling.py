@@ -10,6 +10,7 @@ import random
 from typing import Any
 
 from penstock.consume import dead
+from penstock.consume.dead import EXHAUSTED
 from penstock.consume.envelope import Envelope, enclosed, error_text
 from penstock.consume.holdings import Holdings
 from penstock.consume.policy import Retry
@@ -17,9 +18,6 @@ from penstock.consume.source import Source
 from penstock.errors import UsageError, WrongType
 from penstock.message import Message
 from penstock.options import Duration, wait_seconds
-
-#: The reason of dead letters that were tried as often as they may.
-EXHAUSTED = "attempts exhausted"
 
 
 class Settling:

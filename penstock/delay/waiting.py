@@ -111,6 +111,11 @@ class Waiting:
         """
         self._store_checked(entries, self._ledger.now_ms())
 
+    def store_until(self, entries: Iterable[Entry]) -> None:
+        """The same where each entry's `wait_ms` is the moment it is due, in milliseconds since 1970."""
+        now = self._ledger.now_ms()
+        self._store_checked([each._replace(wait_ms=_until(each.wait_ms, now)) for each in entries], now)
+
     # Taking.
 
     def take(self, limit: int = TAKE_LIMIT, now: int | None = None) -> list[Taken]:
@@ -184,6 +189,10 @@ class Waiting:
         """
         self._listens = True
         self._watches += [watch(os.path.join(self.folder, "wake"), hearer), self._post.watch(hearer)]
+
+    def ring(self) -> None:
+        """Wake all who listen, in any process."""
+        self._files.pwrite(self._wake_fd, b"!", 0)
 
     # Looking.
 
@@ -270,7 +279,7 @@ class Waiting:
             for chain, place in stored:
                 chain.sync(place)
         if min(place.due for _, place in stored) < self._post.asleep_until():
-            self._files.pwrite(self._wake_fd, b"!", 0)
+            self.ring()
 
     def _chain(self, delay_ms: int) -> Chain:
         chain = self._chains.get(delay_ms)

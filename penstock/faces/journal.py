@@ -10,6 +10,7 @@ acknowledged.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import secrets
 import struct
@@ -22,6 +23,8 @@ import msgspec
 from penstock.checksum import crc32
 from penstock.files import Files
 from penstock.locks import forget_in_child
+
+logger = logging.getLogger("penstock.sessions")
 
 _HEAD = struct.Struct("<II")
 _ID_BYTES = 16
@@ -60,6 +63,7 @@ class Journal:
         self.is_ours = self._lock()
         self._end = 0
         self._open: set[bytes] = set()
+        self._is_damaged = False
         self._mutex = threading.Lock()
         if name is None:  # locked before others can see it, or they would take it for an abandoned one
             files.rename(draft, self._path)
@@ -87,13 +91,12 @@ class Journal:
         """What is open."""
         data = self._files.pread(self._fd, self._files.size(self._fd), 0)
         found: dict[bytes, SessionData] = {}
-        at = 0
-        while at + _HEAD.size <= len(data):
-            length, crc = _HEAD.unpack_from(data, at)
-            body = data[at + _HEAD.size : at + _HEAD.size + length]
-            if length < _ID_BYTES or len(body) < length or crc32(body) != crc:
-                break
-            at += _HEAD.size + length
+        for at, body in _entries(data):
+            if body is None:
+                self._is_damaged = True
+                where = {"path": self._path, "byte": at}
+                logger.error("%s is damaged at byte %d", self._path, at, extra=where)
+                continue
             identity, rest = body[:_ID_BYTES], body[_ID_BYTES:]
             if rest:
                 found[identity] = _decoder.decode(rest)
@@ -102,8 +105,11 @@ class Journal:
         return found
 
     def forget(self) -> None:
-        """All of it is stored elsewhere."""
-        self._files.unlink(self._path)
+        """All of it is stored elsewhere; what could not be read is put aside, to be looked at."""
+        if self._is_damaged:
+            self._files.rename(self._path, f"{self._path}.damaged")
+        else:
+            self._files.unlink(self._path)
         self._files.sync_dir(self._folder)
 
     def close(self) -> None:
@@ -142,6 +148,48 @@ class Journal:
         except BlockingIOError:
             return False
         return True
+
+
+def damaged_entries(folder: str, files: Files) -> Iterator[tuple[str, int]]:
+    """(file, byte) of what cannot be read in the journals of a topic, also in those put aside before."""
+    place = os.path.join(folder, "open")
+    for name in sorted(files.listdir(place)) if files.exists(place) else ():
+        path = os.path.join(place, name)
+        try:
+            fd = files.open(path, write=False)
+        except FileNotFoundError:
+            continue  # its process ended meanwhile
+        try:
+            data = files.pread(fd, files.size(fd), 0)
+        finally:
+            files.close(fd)
+        yield from ((path, at) for at, body in _entries(data) if body is None)
+
+
+def _entries(data: bytes) -> Iterator[tuple[int, bytes | None]]:
+    """(byte, entry); None for a damaged one, behind which sound ones lie. A torn end is left out."""
+    at = 0
+    while at < len(data):
+        body = _entry(data, at)
+        if body is not None:
+            yield at, body
+            at += _HEAD.size + len(body)
+            continue
+        sound = next((later for later in range(at + 1, len(data)) if _entry(data, later) is not None), None)
+        if sound is None:
+            return
+        yield at, None
+        at = sound
+
+
+def _entry(data: bytes, at: int) -> bytes | None:
+    if at + _HEAD.size > len(data):
+        return None
+    length, crc = _HEAD.unpack_from(data, at)
+    if not _ID_BYTES <= length <= len(data) - at - _HEAD.size:
+        return None
+    body = data[at + _HEAD.size : at + _HEAD.size + length]
+    return body if crc32(body) == crc else None
 
 
 def abandoned(folder: str, files: Files) -> Iterator[Journal]:

@@ -23,6 +23,8 @@ from typing import Any
 import msgspec
 
 from penstock.clock import Clock
+from penstock.consume.dead import session_letter
+from penstock.consume.deadletters import DeadLetter
 from penstock.consume.envelope import error_text
 from penstock.consume.policy import Retry, checked_policy
 from penstock.delay.records import DATA_BYTES_MAX, Entry
@@ -33,9 +35,10 @@ from penstock.faces.journal import Journal, SessionData, abandoned
 from penstock.faces.policies import read_policy, write_policy
 from penstock.files import Files
 from penstock.options import KIB, Duration, seconds, topic_name, wait_seconds, whole
+from penstock.topic.partitions import Outgoing
 
-#: Stores a dead letter: topic, headers, value.
-Bury = Callable[[str, dict[str, str], bytes], None]
+#: Stores a dead letter of a topic.
+Bury = Callable[[str, Outgoing], None]
 _BYTES_MAX = DATA_BYTES_MAX - 64 * KIB
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(SessionData)
@@ -226,12 +229,8 @@ class Desk:
         return self._opened().count()
 
     def bury(self, identity: bytes, data: SessionData, attempts: int) -> None:
-        headers = {
-            "penstock-reason": "attempts exhausted", "penstock-attempts": str(attempts),
-            "penstock-first-error": data.first_error, "penstock-last-error": data.last_error,
-            "penstock-session": identity.hex(),
-        }  # fmt: skip
-        self._bury(self.topic, headers, b"".join(data.chunks))
+        errors = data.first_error, data.last_error
+        self._bury(self.topic, session_letter(identity, data.chunks, errors, attempts))
 
     def close(self) -> None:
         if self._journal is not None:
@@ -299,6 +298,17 @@ class Sessions:
         Each must be finished or stored again; those that were not when this process ends come again.
         """
         return self._desk(topic).take(whole("limit", limit, 1, 100_000), seconds("timeout", timeout))
+
+    def revive(self, topic: str, letter: DeadLetter) -> None:
+        """Have a session that is a dead letter come again at once, as attempt 2: `DeadLetters.replay`."""
+        assert letter.session is not None
+        data, at, chunks = letter.message.value or b"", 0, []
+        for length in letter.chunks or (len(data),):
+            chunks.append(data[at : at + length])
+            at += length
+        again = SessionData(chunks, letter.first_error, letter.last_error)
+        identity = bytes.fromhex(letter.session)
+        self._desk(topic).store([Entry(0, identity, topic, 1, _encoder.encode(again))])
 
     def count(self, topic: str) -> int:
         """How many wait or were handed out."""

@@ -31,6 +31,8 @@ class Checked:
     segments: int = 0
     frames: int = 0
     messages: int = 0
+    #: Messages that wait for another attempt, or for their time.
+    waiting: int = 0
     bytes: int = 0
 
 

@@ -10,7 +10,9 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from penstock.errors import AlreadyExists, PartitionLost, UnknownConsumer, WrongType
+from penstock.state import queues
 from penstock.state.database import Database
+from penstock.state.queues import Place, Queues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,7 @@ class Consumers:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.queues = Queues(database)
 
     def of_topic(self, topic_id: int) -> list[ConsumerRecord]:
         rows = self._database.rows(
@@ -111,6 +114,7 @@ class Consumers:
             if not gone.rowcount:
                 raise UnknownConsumer(f"no consumer {name!r} of this topic")
             connection.execute("DELETE FROM positions WHERE consumer = ? AND topic_id = ?", (name, topic_id))
+            queues.forget(connection, name, topic_id)
 
     def positions(self, topic_id: int, name: str | None = None) -> list[Position]:
         """Stored positions in a topic, of one consumer or of all."""
@@ -187,6 +191,7 @@ class Consumers:
                 )
                 if not changed.rowcount and epochs is not None:
                     raise self._lost(name, topic_id, partition)
+                queues.move(connection, Place(name, topic_id, partition), at)
             rows = connection.execute(
                 "SELECT partition, epoch FROM positions WHERE consumer = ? AND topic_id = ?", (name, topic_id)
             ).fetchall()

@@ -31,8 +31,8 @@ from penstock.files import Files
 from penstock.locks import STATE_RANK, FileLock, pause_at_fork
 from penstock.state.readonly import ReadOnlyConnection, refusal
 
-#: 2 added bindings and transactions, 3 pipelines, 4 streams; an older store gets them when first opened for
-#: writing.
+#: 2 added bindings and transactions, 3 pipelines, 4 streams, queues and what transactions delay; an older
+#: store gets them when first opened for writing.
 FORMAT = 4
 _READABLE = (1, 2, 3, 4)
 #: "PnSk": tells a store's database from any other.
@@ -112,6 +112,29 @@ CREATE TABLE streams (
     ttl TEXT NOT NULL,                   -- JSON: how long messages live
     swept INTEGER                        -- up to which moment it was told what is over
 );
+CREATE TABLE delayed (                   -- what a committed transaction has still to put into `delay/publish`
+    tx INTEGER NOT NULL, number INTEGER NOT NULL,
+    due INTEGER NOT NULL,                -- in milliseconds since 1970
+    topic TEXT NOT NULL,
+    data BLOB NOT NULL,
+    PRIMARY KEY (tx, number)
+) WITHOUT ROWID;
+CREATE TABLE queues (                    -- consumers whose readers take single messages
+    consumer TEXT NOT NULL, topic_id INTEGER NOT NULL, partition INTEGER NOT NULL,
+    next INTEGER NOT NULL,               -- the first offset that nobody was given
+    PRIMARY KEY (consumer, topic_id, partition)
+) WITHOUT ROWID;
+CREATE TABLE leases (                    -- what of queues is out or comes again; else it is done
+    consumer TEXT NOT NULL, topic_id INTEGER NOT NULL, partition INTEGER NOT NULL,
+    first INTEGER NOT NULL, stop INTEGER NOT NULL,
+    member INTEGER NOT NULL,             -- the reader that has them; 0: nobody
+    until INTEGER NOT NULL,              -- in milliseconds since 1970: then they are anybody's
+    attempts INTEGER NOT NULL,           -- how often they were handed out
+    data BLOB,                           -- of one that waited for another attempt: the message
+    PRIMARY KEY (consumer, topic_id, partition, first)
+) WITHOUT ROWID;
+CREATE INDEX leases_by_time ON leases (consumer, topic_id, partition, until);
+CREATE INDEX leases_by_member ON leases (consumer, topic_id, partition, member);
 """
 #: What each format added to the one before.
 _ADDED = {2: _SINCE_2, 3: _SINCE_3, 4: _SINCE_4}

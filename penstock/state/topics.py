@@ -126,7 +126,8 @@ class Topics:
             for table, column in (
                 ("positions", "topic_id"), ("consumers", "topic_id"), ("gates", "topic_id"),
                 ("bindings", "topic_id"), ("turns", "topic_id"), ("staged", "topic_id"),
-                ("stream_positions", "topic_id"), ("streams", "topic_id"), ("topics", "id"),
+                ("stream_positions", "topic_id"), ("streams", "topic_id"), ("queues", "topic_id"),
+                ("leases", "topic_id"), ("topics", "id"),
             ):  # fmt: skip
                 connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (topic_id,))
 

@@ -36,6 +36,16 @@ class Part(NamedTuple):
     pieces: Sequence[Piece]
 
 
+class DelayedRow(NamedTuple):
+    """A message that a transaction delays, until it lies among the waiting messages."""
+
+    tx: int
+    number: int
+    due_ms: int
+    topic: str
+    data: bytes
+
+
 class Transactions:
     """The store's committed transactions."""
 
@@ -51,6 +61,7 @@ class Transactions:
         now_ns: int,
         *,
         check: Callable[[], None],
+        delayed: Sequence[DelayedRow] = (),
     ) -> None:
         """Make a transaction true, on disk when this returns; nothing of it when this raises.
 
@@ -61,8 +72,9 @@ class Transactions:
             check()
             for move in moves:
                 _move(connection, move, now_ns)
-            if not parts and name is None:
+            if not parts and not delayed and name is None:
                 return
+            connection.executemany("INSERT INTO delayed VALUES (?, ?, ?, ?, ?)", delayed)
             try:
                 connection.execute("INSERT INTO transactions VALUES (?, ?, ?)", (tx, name, now_ns))
             except sqlite3.IntegrityError:
@@ -120,6 +132,28 @@ class Transactions:
                 "AND NOT EXISTS (SELECT 1 FROM staged WHERE tx = ?1)",
                 (tx,),
             )
+
+    def hand_on_delayed(self, store: Callable[[list[DelayedRow]], None], limit: int) -> int:
+        """Have `store` put delayed messages where they wait, and forget them here; how many there were.
+
+        One process at a time does so. Dying in between it leaves them to be stored twice, never not at all.
+        """
+        if self._database.row("SELECT 1 FROM delayed LIMIT 1") is None:
+            return 0
+        with self._database.transaction(durable=False) as connection:
+            found = connection.execute("SELECT * FROM delayed ORDER BY tx, number LIMIT ?", (limit,))
+            rows = [DelayedRow(*row) for row in found]
+            if rows:
+                store(rows)
+            connection.executemany(
+                "DELETE FROM delayed WHERE tx = ? AND number = ?", [(row.tx, row.number) for row in rows]
+            )
+            connection.executemany(
+                "DELETE FROM transactions WHERE id = ?1 AND name IS NULL "
+                "AND NOT EXISTS (SELECT 1 FROM staged WHERE tx = ?1)",
+                [(tx,) for tx in {row.tx for row in rows}],
+            )
+            return len(rows)
 
     def files(self, topic_id: int, partition: int) -> set[str]:
         """Staged files that committed transactions still need."""

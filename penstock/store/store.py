@@ -17,9 +17,10 @@ from typing import Any, Literal, TypeVar, overload
 from penstock.clock import Clock
 from penstock.consume import dead
 from penstock.consume.dead import dead_name
-from penstock.consume.deadletters import DeadLetters
-from penstock.consume.options import Moment, reader_options
+from penstock.consume.deadletters import DeadLetter, DeadLetters
+from penstock.consume.options import Kind, Moment, reader_options
 from penstock.consume.policy import Retry
+from penstock.consume.queue import QueueReader
 from penstock.consume.reader import Reader
 from penstock.errors import (
     AlreadyExists,
@@ -55,7 +56,7 @@ from penstock.store.streams import StreamEngine, open_elsewhere, open_stream
 from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
 from penstock.topic.delayed import Delayed
-from penstock.topic.delayfolders import DELAY, PUBLISH, forget_topic
+from penstock.topic.delayfolders import DELAY, PUBLISH, SESSIONS, forget_topic
 from penstock.topic.housekeeper import Housekeeper
 from penstock.topic.partitions import Outgoing, Partitions
 from penstock.topic.typed import coder_of
@@ -146,6 +147,7 @@ class Store:
             files,
             clock,
             lambda topic_id: self._open(self._records.by_id(topic_id)),
+            self._transactions,
         )
         forget_in_child(self)
         if not read_only and self._folders.look_abandoned(self._records.names()):
@@ -287,21 +289,23 @@ class Store:
         refuse_read_only(self.read_only)
         with self._mutex:
             if self._sessions is None:
-                folder = os.path.join(self.path, DELAY, "sessions")
+                folder = os.path.join(self.path, DELAY, SESSIONS)
                 self._sessions = Sessions(folder, self._files, self._clock, self._bury_session)
             return self._sessions
 
     def dead_letters(self, topic: str) -> DeadLetters:
-        """Messages of a topic that consumers could not handle: list, show, replay and drop them."""
-        partitions = self.topic(topic)._partitions
+        """Messages of a topic that consumers could not handle: list, show, replay and drop them.
+
+        So are sessions that were tried too often, by the topic they were opened with.
+        """
+        log, letters = self._find(topic), self._find(dead_name(topic_name(topic)))
+        if log is None and letters is None:
+            raise UnknownTopic(topic, tuple(self._records.names()))
 
         def find() -> Partitions | None:
-            try:
-                return self.topic(dead_name(partitions.name))._partitions
-            except UnknownTopic:
-                return None
+            return self._find(dead_name(topic))
 
-        return DeadLetters(partitions, find)
+        return DeadLetters(topic, log, find, self._revive_session)
 
     # Consumers.
 
@@ -310,6 +314,7 @@ class Store:
         start: Place = "earliest", partitions: Sequence[int] | None = None, follow: bool = True,
         on_gap: Literal["raise", "skip"] = "raise", create: bool = True, read_from: Moment | None = None,
         max_lag: Duration | None = None, handover: Duration = "30s", retry: Retry | None = None,
+        kind: Kind = "stream", lease: Duration = "30s",
     ) -> Reader[Any]:  # fmt: skip
         """A live reader over several topics, in turn; each batch is of one topic.
 
@@ -323,9 +328,10 @@ class Store:
         options = reader_options(
             opened, consumer=consumer, start=start, partitions=partitions, follow=follow, on_gap=on_gap,
             create=create, read_from=read_from, max_lag=max_lag, handover=handover, retry=retry,
+            kind=kind, lease=lease,
             decoders={topic.name: topic._decode for topic in several if topic._decode is not None},
         )  # fmt: skip
-        return Reader(opened, options)
+        return QueueReader(opened, options) if options.is_queue else Reader(opened, options)
 
     def consumers(self) -> list[str]:
         """Names of all consumers."""
@@ -379,11 +385,14 @@ class Store:
         if self._closed:
             return
         try:
-            self._delayed.end()
-            if self._sessions is not None:
-                self._sessions.close()
+            self._close_writers()  # which may hold messages that are to wait
         finally:
-            self._close_topics()
+            try:
+                self._delayed.end()
+                if self._sessions is not None:
+                    self._sessions.close()
+            finally:
+                self._close_topics()
 
     def __enter__(self) -> Store:
         return self
@@ -415,14 +424,16 @@ class Store:
 
     # Inside.
 
+    def _close_writers(self) -> None:
+        with ExitStack() as writers:
+            for partitions in list(self._opened.values()):
+                for writer in list(partitions.writers):
+                    writers.callback(writer.close)
+
     def _close_topics(self) -> None:
         self._housekeeper.end(_CLOSE_WAIT_S)
         self._roll_back_open()
         try:
-            with ExitStack() as writers:
-                for partitions in self._opened.values():
-                    for writer in list(partitions.writers):
-                        writers.callback(writer.close)
             for partitions in self._opened.values():
                 if not self.read_only and partitions.options.sync == "os":
                     _settle(partitions)
@@ -488,9 +499,18 @@ class Store:
                 self._opened[record.id] = partitions
             return partitions
 
-    def _bury_session(self, topic: str, headers: dict[str, str], value: bytes) -> None:
-        found = self._neighbour(dead_name(topic), {"retention": dead.RETENTION})
-        dead.append(found, Outgoing((value,), headers=(headers,)))
+    def _find(self, topic: str) -> Partitions | None:
+        self._require_open()
+        try:
+            return self.topic(topic)._partitions
+        except UnknownTopic:
+            return None
+
+    def _bury_session(self, topic: str, letter: Outgoing) -> None:
+        dead.append(self._neighbour(dead_name(topic), {"retention": dead.RETENTION}), letter)
+
+    def _revive_session(self, topic: str, letter: DeadLetter) -> None:
+        self.sessions.revive(topic, letter)
 
     def _neighbour(self, name: str, options: dict[str, Any]) -> Partitions:
         """A topic that others need, made with these options if it is not there."""

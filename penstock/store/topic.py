@@ -8,8 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, Literal, NamedTuple
 
-from penstock.consume.options import Moment, reader_options
+from penstock.consume.options import Kind, Moment, reader_options
 from penstock.consume.policy import Retry
+from penstock.consume.queue import QueueReader
 from penstock.consume.reader import Reader
 from penstock.errors import (
     DataError,
@@ -46,9 +47,8 @@ from penstock.references import Referenced, unpack
 from penstock.state.database import refuse_read_only
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
-from penstock.topic import deleting, outgoing
+from penstock.topic import delayed, deleting, outgoing
 from penstock.topic.bodies import is_file
-from penstock.topic.delayed import due_at, postpone
 from penstock.topic.keyed import latest, require_index, rows_between, wanted
 from penstock.topic.outgoing import Value
 from penstock.topic.packing import allowed_codec, packing, refuse_codec
@@ -136,17 +136,20 @@ class Topic(Generic[V]):
         self._require_raw()
         if partition is not None:
             partitions.check(partition)
-        if name is not None or is_file(value):
-            later = deliver_at if delay is None else delay
-            return self._write_body(value, name, later, (key, headers, timestamp, partition, group))
         is_delayed = delay is not None or deliver_at is not None
+        if name is not None or is_file(value):
+            if is_delayed:
+                raise delayed.no_body()
+            return self._write_body(value, name, (key, headers, timestamp, partition, group))
         limit = self.options.max_message_bytes if is_delayed else self.options.value_bytes
         message = outgoing.one(self._encoded(value), key, headers, timestamp, partition, limit)  # type: ignore[arg-type]
         sender = NOBODY if group is None else Sender(group=identifier("group", group))
         if is_delayed:
-            due_ns = due_at(delay, deliver_at, partitions.clock.now_ns())
+            due_ns = delayed.due_at(delay, deliver_at, partitions.clock.now_ns())
             if due_ns is not None:
-                return postpone(partitions, message, sender.group, due_ns)
+                later = delayed.of_batch(partitions, message, sender.group, due_ns)
+                partitions.delayed.add(self.name, [later])
+                return delayed.receipt(later)
         return self._append_one(message, sender)
 
     def write_many(
@@ -292,6 +295,7 @@ class Topic(Generic[V]):
         partitions: Sequence[int] | None = None, follow: bool = True,
         on_gap: Literal["raise", "skip"] = "raise", create: bool = True, read_from: Moment | None = None,
         max_lag: Duration | None = None, handover: Duration = "30s", retry: Retry | None = None,
+        kind: Kind = "stream", lease: Duration = "30s",
     ) -> Reader[V]:  # fmt: skip
         """A live reader over all partitions; waits for what is to come unless `follow=False`.
 
@@ -304,6 +308,9 @@ class Topic(Generic[V]):
         than `max_lag` are passed over and noted in `reader.skipped`. `handover` is how long a partition
         that goes to another reader waits for what was delivered to be committed; `retry` when messages
         that failed come again (docs/retries.md).
+
+        With `kind="queue"` readers share messages instead of partitions: each has those it received for
+        `lease`, then they are anybody's (docs/queues.md).
         """
         if consumer is not None:
             self._require_writable()
@@ -311,9 +318,10 @@ class Topic(Generic[V]):
         options = reader_options(
             topics, consumer=consumer, start=start, partitions=partitions, follow=follow, on_gap=on_gap,
             create=create, read_from=read_from, max_lag=max_lag, handover=handover, retry=retry,
+            kind=kind, lease=lease,
             decoders={} if self._decode is None else {self.name: self._decode},
         )  # fmt: skip
-        return Reader(topics, options)
+        return QueueReader(topics, options) if options.is_queue else Reader(topics, options)
 
     # Consumers.
 
@@ -425,15 +433,10 @@ class Topic(Generic[V]):
         return landed.stored().receipt(0, sync)
 
     def _write_body(
-        self, value: Any, name: str | None, later: object,
+        self, value: Any, name: str | None,
         rest: tuple[Key, Mapping[str, str | bytes] | None, int | datetime | None, int | None, str | None],
     ) -> Receipt:  # fmt: skip
         """Store a body, then its message; what is wrong with the rest is said before anything is stored."""
-        if later is not None:
-            raise InvalidOption(
-                "what is delayed lies in the log",
-                hint="give its bytes, without a name, or write it when it is due",
-            )
         key, headers, timestamp, partition, group = rest
         message = outgoing.one(b"", key, headers, timestamp, partition, 0)
         sender = NOBODY if group is None else Sender(group=identifier("group", group))

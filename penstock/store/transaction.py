@@ -6,7 +6,7 @@ Until it commits, nothing of it can be seen, also not by itself. The commit:
     2  lock all partitions it writes to, in order, and announce it in each
     3  one durable write to `state.db`: from here on it is true
     4  bring the messages in, side by side, and unlock
-    5  make them durable, forget what was staged
+    5  make them durable, forget what was staged; what is delayed goes where it waits
 
 A process that is killed after 3 leaves 4 and 5 to whoever comes next: a writer that finds the
 announcement, a reader that waits, or the next one to open the store.
@@ -35,11 +35,12 @@ from penstock.log.log import Log
 from penstock.log.shelf import Staged
 from penstock.log.staged import Piece
 from penstock.message import Stored, V
-from penstock.options import KEY_BYTES_MAX
-from penstock.state.transactions import Move, Part, Transactions
+from penstock.options import KEY_BYTES_MAX, Duration, identifier
+from penstock.state.transactions import DelayedRow, Move, Part, Transactions
 from penstock.store.topic import Topic
-from penstock.topic import outgoing
+from penstock.topic import delayed, outgoing
 from penstock.topic.bodies import is_file
+from penstock.topic.delayed import Postponed
 from penstock.topic.packing import packing
 from penstock.topic.partitions import Partitions
 from penstock.topic.scan import Scan
@@ -86,6 +87,8 @@ class Transaction:
         self._staging: dict[int, TopicStaging] = {}
         self._last: tuple[str | Topic[Any] | None, TopicStaging | None] = (None, None)
         self._readers: list[Enlisted] = []
+        #: What it delays, in order.
+        self._later: list[tuple[Partitions, Postponed]] = []
         self._ended = "never begun"
         self._stored: dict[str, list[Stored]] = {}
         #: Asked at the commit, when no other can come between; raises when it must not be.
@@ -104,9 +107,14 @@ class Transaction:
     def write(
         self, topic: str | Topic[V], value: V | str | Path | BinaryIO | None, *, key: Key = None,
         headers: Mapping[str, str | bytes] | None = None, partition: int | None = None,
-        group: str | None = None, timestamp: int | datetime | None = None,
+        group: str | None = None, timestamp: int | datetime | None = None, delay: Duration | None = None,
+        deliver_at: int | datetime | None = None,
     ) -> None:  # fmt: skip
-        """Add one message; it is stored with the commit."""
+        """Add one message; it is stored with the commit.
+
+        With `delay`, counted from now, or `deliver_at`, the commit stores it, and it enters its topic when
+        that has passed: rolled back, it never does.
+        """
         last, staging = self._last
         if (
             topic is not last
@@ -118,11 +126,21 @@ class Transaction:
             or timestamp is not None
             or partition is not None
             or group is not None
+            or delay is not None
+            or deliver_at is not None
         ):
             staging = self.staging_of(topic)
             encode = isinstance(topic, Topic) and not is_file(value)
             body: Any = topic._encoded(value) if encode else value  # type: ignore[union-attr,arg-type]
-            staging.add(body, key, headers, timestamp, partition, group)
+            due_ns = self._due_at(delay, deliver_at)
+            if due_ns is None:
+                staging.add(body, key, headers, timestamp, partition, group)
+                return
+            delayed.refuse_file(body)
+            message = outgoing.one(body, key, headers, timestamp, partition, staging.limit)
+            name = "" if group is None else identifier("group", group)
+            later = delayed.of_batch(staging.partitions, message, name, due_ns)
+            self._later.append((staging.partitions, later))
         else:
             staging.add_small(value, key)
 
@@ -142,8 +160,8 @@ class Transaction:
 
     @property
     def written(self) -> int:
-        """How many messages it holds so far."""
-        return sum(staging.count for staging in self._staging.values())
+        """How many messages it holds so far, with those that are delayed."""
+        return sum(staging.count for staging in self._staging.values()) + len(self._later)
 
     @property
     def stored(self) -> Mapping[str, Sequence[Stored]]:
@@ -171,6 +189,7 @@ class Transaction:
             raise
         self._become_true()
         self._make_durable(applied)
+        self._hand_on_delayed()
 
     def rollback(self) -> None:
         """Forget all of it; readers deliver again what was received in it. Calling it twice is fine."""
@@ -225,7 +244,7 @@ class Transaction:
 
     def after_fork_in_child(self) -> None:
         self._ended = FORKED
-        self._staging, self._readers = {}, []
+        self._staging, self._readers, self._later = {}, [], []
 
     # Inside.
 
@@ -276,6 +295,27 @@ class Transaction:
                 for staging in self._staging.values():
                     staging.catch_up()
 
+    def _due_at(self, delay: Duration | None, deliver_at: int | datetime | None) -> int | None:
+        """When a message is to enter its topic; None for now."""
+        if delay is None and deliver_at is None:
+            return None
+        return delayed.due_at(delay, deliver_at, self._now_ns())
+
+    def _delayed_rows(self) -> list[DelayedRow]:
+        """What it delays, as it is committed; others are made to look for it."""
+        if self._later:
+            self._later[0][0].delayed.prepare()
+        return delayed.rows(self._id, [(topic.name, each) for topic, each in self._later])
+
+    def _hand_on_delayed(self) -> None:
+        """Step 5, of what is delayed: it is stored already, so nothing is lost when this fails."""
+        if not self._later:
+            return
+        try:
+            self._later[0][0].delayed.bring_in()
+        except (PenstockError, OSError) as error:
+            logger.warning("delayed messages of a transaction are moved on later: %s", error)
+
     def _commit_to(self, targets: Sequence[_Target], moves: Sequence[Move]) -> list[_Applied]:
         logs = [target.log for target in targets]
         committed = False
@@ -285,7 +325,10 @@ class Transaction:
             try:
                 parts = [target.part(self._id) for target in targets]
                 check = _FilesThere(targets, self.guard)
-                self._transactions.commit(self._id, self.name, parts, moves, self._now_ns(), check=check)
+                self._transactions.commit(
+                    self._id, self.name, parts, moves, self._now_ns(), check=check,
+                    delayed=self._delayed_rows(),
+                )  # fmt: skip
                 committed = True
                 return [
                     _Applied(target, part.pieces, log.appender.bring_in(part.pieces))

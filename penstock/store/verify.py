@@ -1,4 +1,4 @@
-"""Checking a whole store: `state.db`, every partition, and that positions point at something.
+"""Checking a whole store: `state.db`, every partition, that positions point at something, and what waits.
 
 Nothing is created and nothing is altered, also while others write. Damage in one place does not
 keep the rest from being checked: without a readable `state.db` the folders are checked as they lie.
@@ -24,6 +24,7 @@ from penstock.state.consumers import Consumers, Position
 from penstock.state.database import Database
 from penstock.state.topics import Topics
 from penstock.state.transactions import Transactions
+from penstock.store.verifywaiting import WaitingVerifier
 
 
 class _Known(NamedTuple):
@@ -79,6 +80,14 @@ class StoreVerifier:
                 yield from self._topic_findings(each)
         if self._knows_all and self._topic is None:
             yield from self._strangers(folders, {each.name for each in known})
+        waiting = WaitingVerifier(
+            self.path,
+            self._files,
+            self.checked,
+            {str(each.id): each.name for each in known},
+            progress=progress,
+        )
+        yield from waiting.findings(self._topic)
 
     # state.db
 

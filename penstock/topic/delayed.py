@@ -4,6 +4,9 @@ They wait in one folder of the store (`delay/publish`). A thread of some process
 writing appends what is due; when that process ends, another one's goes on. When no process has the store
 open, messages are late, never lost. A message is appended and synced, then it is finished where it waited: a
 process that is killed in between leaves it to be appended twice.
+
+What a transaction delays is committed with it, in `state.db`, and put among the others right behind the
+commit, by its process or by the next one that looks.
 """
 
 from __future__ import annotations
@@ -14,18 +17,24 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from penstock.clock import NANOSECONDS, Clock
+from penstock.delay.records import Entry
 from penstock.delay.waiting import Waiting
 from penstock.delay.window import Taken
 from penstock.errors import Closed, InvalidOption, PenstockError, TakenElsewhere, TopicReplaced
 from penstock.files import Files
 from penstock.locks import forget_in_child
+from penstock.log.frame import RAW
 from penstock.message import Receipt
 from penstock.options import WAIT_MAX_S, Duration, nanoseconds, wait_seconds
+from penstock.state.transactions import DelayedRow, Transactions
+from penstock.topic.bodies import is_file
+from penstock.topic.buffer import Extras
+from penstock.topic.checks import checked_value
 from penstock.topic.partitions import Outgoing, Partitions
 from penstock.wake import Bell
 
@@ -50,6 +59,15 @@ class DelayedMessage(msgspec.Struct, frozen=True, array_like=True):
     group: str | None
 
 
+class Postponed(NamedTuple):
+    """A message on its way, and when it is to enter its topic."""
+
+    message: DelayedMessage
+    due_ms: int
+    #: Given once, so that one that was stored twice is the same twice.
+    id: bytes
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(DelayedMessage)
 
@@ -61,8 +79,12 @@ def decode(data: bytes) -> DelayedMessage:
 class Delayed:
     """The messages of a store that are on their way, and the thread that appends them. For all threads."""
 
-    def __init__(self, folder: str, files: Files, clock: Clock, find: Callable[[int], Partitions]) -> None:
+    def __init__(
+        self, folder: str, files: Files, clock: Clock, find: Callable[[int], Partitions],
+        transactions: Transactions,
+    ) -> None:  # fmt: skip
         self._folder = folder
+        self._transactions = transactions
         self._files = files
         self._clock = clock
         self._find = find
@@ -76,10 +98,23 @@ class Delayed:
         self._left: list[Taken] = []
         forget_in_child(self)
 
-    def add(self, topic: str, message: DelayedMessage, due_ms: int) -> None:
-        """Store a message until it is due; it survives a power cut when this returns."""
-        data = _encoder.encode(message)
-        self._opened().store(id=secrets.token_bytes(16), topic=topic, data=data, due_ms=due_ms)
+    def add(self, topic: str, messages: Sequence[Postponed]) -> None:
+        """Store messages until they are due; they survive a power cut when this returns.
+
+        One sync serves them all. If it raises, some may have been stored.
+        """
+        entries = [Entry(each.due_ms, each.id, topic, 0, _encoder.encode(each.message)) for each in messages]
+        self._opened().store_until(entries)
+        self._start()
+
+    def prepare(self) -> None:
+        """See that other processes look here from now on: a transaction is about to delay something."""
+        self._opened()
+
+    def bring_in(self) -> None:
+        """Put what committed transactions delay among the waiting messages."""
+        while self._transactions.hand_on_delayed(self._store_rows, _AT_A_TIME) == _AT_A_TIME:
+            pass
         self._start()
 
     def look(self) -> None:
@@ -93,6 +128,7 @@ class Delayed:
             return 0
         with self._publishing:
             waiting = self._opened()
+            self._transactions.hand_on_delayed(self._store_rows, _AT_A_TIME)
             taken, self._left = [*self._left, *waiting.take(_AT_A_TIME)], []
             by_topic: dict[int, list[tuple[Taken, DelayedMessage]]] = {}
             for each in taken:
@@ -129,6 +165,9 @@ class Delayed:
         self._mutex, self._publishing = threading.Lock(), threading.Lock()
 
     # Inside.
+
+    def _store_rows(self, rows: Sequence[DelayedRow]) -> None:
+        self._opened().store_until([Entry(row.due_ms, _row_id(row), row.topic, 0, row.data) for row in rows])
 
     def _append(self, topic_id: int, messages: Sequence[DelayedMessage]) -> None:
         """In the order of due times; neighbours of one codec at a time."""
@@ -193,21 +232,60 @@ def due_at(delay: Duration | None, deliver_at: int | datetime | None, now_ns: in
     return moment if moment > now_ns else None
 
 
-def postpone(topic: Partitions, message: Outgoing, group: str, due_ns: int) -> Receipt:
-    """Store one checked message until it is due."""
-    delayed = DelayedMessage(
-        topic.record.id,
-        message.keys[0] if message.keys else None,
-        message.values[0],
-        message.codec,
-        dict(message.headers[0] or {}) if message.headers else None,
-        message.timestamps[0] if message.timestamps else topic.clock.now_ns(),
-        message.partitions[0] if message.partitions else None,
-        group or None,
-    )
+def postponed(
+    topic: Partitions, value: bytes | None, key: bytes | None, extras: Extras, due_ns: int, codec: int = RAW
+) -> Postponed:
+    """A checked message that is to wait; it lies in the log meanwhile, so it is no larger than that takes."""
+    checked_value(value, topic.options.max_message_bytes)
+    message = DelayedMessage(
+        topic.record.id, key, None if value is None else bytes(value), codec,
+        dict(extras.headers) if extras.headers else None,
+        topic.clock.now_ns() if extras.timestamp is None else extras.timestamp, extras.partition,
+        extras.group or None,
+    )  # fmt: skip
     due_ms = -(-due_ns // 1_000_000)  # never early
-    topic.delayed.add(topic.name, delayed, due_ms)
-    return Receipt(-1, -1, "disk", due_at=due_ms * 1_000_000)
+    return Postponed(message, due_ms, secrets.token_bytes(16))
+
+
+def refuse_file(value: object) -> None:
+    """What waits has its value with it."""
+    if is_file(value):
+        raise no_body()
+
+
+def no_body() -> InvalidOption:
+    return InvalidOption(
+        "what is delayed lies in the log", hint="give its bytes, without a name, or write it when it is due"
+    )
+
+
+def of_batch(topic: Partitions, message: Outgoing, group: str, due_ns: int) -> Postponed:
+    """The same for a batch of one."""
+    extras = Extras(
+        message.headers[0] if message.headers else None,
+        message.timestamps[0] if message.timestamps else None,
+        message.partitions[0] if message.partitions else None,
+        group,
+    )
+    key = message.keys[0] if message.keys else None
+    return postponed(topic, message.values[0], key, extras, due_ns, message.codec)
+
+
+def rows(tx: int, delayed: Sequence[tuple[str, Postponed]]) -> list[DelayedRow]:
+    """What a transaction delays, by topic, as it is committed."""
+    return [
+        DelayedRow(tx, number, each.due_ms, topic, _encoder.encode(each.message))
+        for number, (topic, each) in enumerate(delayed)
+    ]
+
+
+def receipt(message: Postponed) -> Receipt:
+    """Of a message that waits on disk: it has no place in its topic yet."""
+    return Receipt(-1, -1, "disk", due_at=message.due_ms * 1_000_000)
+
+
+def _row_id(row: DelayedRow) -> bytes:
+    return row.tx.to_bytes(8, "little") + row.number.to_bytes(8, "little")
 
 
 def _outgoing(messages: Sequence[DelayedMessage]) -> Outgoing:

@@ -14,7 +14,8 @@ import shutil
 
 from penstock.topic.partitions import Partitions
 
-DELAY, PUBLISH = "delay", "publish"
+DELAY = "delay"
+RETRIES, PUBLISH, SESSIONS = "retries", "publish", "sessions"
 
 
 def delay_root(topic: Partitions) -> str:
@@ -52,4 +53,4 @@ def _of_consumer(topic: Partitions, consumer: str) -> str:
 
 
 def _of_topic(topic: Partitions) -> str:
-    return os.path.join(delay_root(topic), "retries", str(topic.record.id))
+    return os.path.join(delay_root(topic), RETRIES, str(topic.record.id))

@@ -132,7 +132,11 @@ class LetsGo(Protocol):
 class DelaysMessages(Protocol):
     """What holds messages until they are due (`penstock.topic.delayed.Delayed`)."""
 
-    def add(self, topic: str, message: Any, due_ms: int) -> None: ...
+    def add(self, topic: str, messages: Sequence[Any]) -> None: ...
+
+    def prepare(self) -> None: ...
+
+    def bring_in(self) -> None: ...
 
     def look(self) -> None: ...
 
@@ -140,8 +144,14 @@ class DelaysMessages(Protocol):
 class NoDelays:
     """For a topic outside a store, or in one that may only be read."""
 
-    def add(self, topic: str, message: Any, due_ms: int) -> None:
+    def add(self, topic: str, messages: Sequence[Any]) -> None:
         raise AssertionError("a topic outside a store delays nothing")
+
+    def prepare(self) -> None:
+        raise AssertionError("a topic outside a store delays nothing")
+
+    def bring_in(self) -> None:
+        pass
 
     def look(self) -> None:
         pass
@@ -180,7 +190,7 @@ class Partitions:
         self.readers: weakref.WeakSet[LetsGo] = weakref.WeakSet()
         #: Called after a segment was sealed here, with the partition's number.
         self.on_roll: Callable[[int], None] = lambda partition: None
-        #: Stores a message until it is due (its fields, when in ms); `look` takes part in appending those.
+        #: Stores messages until they are due; `look` takes part in appending those.
         self.delayed: DelaysMessages = NoDelays()
         #: Another topic of the same store, made with these options if it is not there.
         self.neighbour: Callable[[str, dict[str, Any]], Partitions] = _no_neighbour

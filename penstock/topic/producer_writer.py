@@ -17,7 +17,7 @@ from penstock.errors import InvalidOption
 from penstock.keys import Key
 from penstock.log.producers import Pair
 from penstock.message import Stored, V
-from penstock.options import KEY_BYTES_MAX, SEQNO_MAX
+from penstock.options import KEY_BYTES_MAX, SEQNO_MAX, Duration
 from penstock.topic.buffer import Pairs
 from penstock.topic.checks import checked_seqno
 from penstock.topic.outgoing import consecutive, seqnos_of
@@ -46,6 +46,7 @@ class ProducerWriter(Writer[V]):
         self, value: V | str | Path | BinaryIO | None, *, key: Key = None,
         headers: Mapping[str, str | bytes] | None = None, partition: int | None = None,
         timestamp: int | datetime | None = None, group: str | None = None, seqno: int | None = None,
+        delay: Duration | None = None, deliver_at: int | datetime | None = None,
     ) -> None:  # fmt: skip
         if (
             value.__class__ is not bytes
@@ -57,8 +58,11 @@ class ProducerWriter(Writer[V]):
             or group is not None
             or seqno.__class__ is not self._kind
             or (seqno is not None and not self._last < seqno <= SEQNO_MAX)
+            or delay is not None
+            or deliver_at is not None
             or self._alert
         ):
+            self._due_at(delay, deliver_at)
             self._write_carefully(value, key, headers, timestamp, partition, group, seqno)
             return
         if seqno is not None:
@@ -75,6 +79,15 @@ class ProducerWriter(Writer[V]):
         return None if highest < 0 else highest
 
     # Inside.
+
+    def _due_at(self, delay: Duration | None, deliver_at: int | datetime | None) -> int | None:
+        if delay is not None or deliver_at is not None:
+            # It would come behind higher ones, and count as a duplicate: lost, and nobody told.
+            raise InvalidOption(
+                "a producer's messages are numbered as they enter the topic, so none can wait",
+                hint="delay it by a writer without producer_id, by topic.write or in a transaction",
+            )
+        return None
 
     def _checked_seqno(self, seqno: int | None) -> int | None:
         if seqno is not None:

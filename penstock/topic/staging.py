@@ -83,6 +83,11 @@ class TopicStaging:
             self._stage_if_full()
 
     @property
+    def limit(self) -> int:
+        """The most bytes that a value may have."""
+        return self.partitions.options.max_message_bytes
+
+    @property
     def count(self) -> int:
         """How many messages there are."""
         return self._staged + len(self._pairs) // 2

@@ -24,12 +24,14 @@ from typing import Any, BinaryIO, Generic, NoReturn
 from penstock.errors import Closed, InvalidOption, PenstockError, WriteTimeout
 from penstock.keys import Key, checked_key
 from penstock.locks import FORKED, forget_in_child
+from penstock.log.frame import RAW
 from penstock.message import Headers, Receipts, Stored, V
-from penstock.options import KEY_BYTES_MAX, KIB, Sync, identifier, nanoseconds
+from penstock.options import KEY_BYTES_MAX, KIB, Duration, Sync, identifier, nanoseconds
 from penstock.topic import outgoing
 from penstock.topic.bodies import is_file
 from penstock.topic.buffer import Extras, Pairs, Special, pair_columns, weight
 from penstock.topic.checks import checked_headers, checked_value
+from penstock.topic.delayed import Postponed, due_at, postponed, refuse_file
 from penstock.topic.packing import Packing
 from penstock.topic.partitions import FRAME_BYTES, FRAME_MESSAGES, NOBODY, Landed, Outgoing, Partitions
 from penstock.topic.scan import Scan
@@ -76,6 +78,7 @@ class Writer(Generic[V]):
         self._changed = threading.Condition(self._lock)
         self._pending: Pairs = []  # grows without the lock; only its front is taken, under the lock
         self._plain = True  # nothing special is pending
+        self._later: list[Postponed] = []  # accepted, to be stored until they are due
         self._tried = 0  # so many of those in front could not be appended before
         self._pending_bytes = 0  # about: threads may overtake each other in counting
         self._deadline = 0.0  # when what is pending has lingered long enough
@@ -102,12 +105,15 @@ class Writer(Generic[V]):
         self, value: V | str | Path | BinaryIO | None, *, key: Key = None,
         headers: Mapping[str, str | bytes] | None = None, partition: int | None = None,
         timestamp: int | datetime | None = None, group: str | None = None, seqno: int | None = None,
+        delay: Duration | None = None, deliver_at: int | datetime | None = None,
     ) -> None:  # fmt: skip
         """Accept one message; it is stored by `flush`, or soon by itself.
 
         Waits when too much is not yet durable. Raises what went wrong in the background before; then
         this message was not accepted, and those accepted before it are as the error says. A producer's
-        `seqno` grows from message to message; without one the writer numbers them itself.
+        `seqno` grows from message to message; without one the writer numbers them itself. With `delay` or
+        `deliver_at` it is on disk after `flush` and enters the topic later: it has no receipt, since it has
+        no offset yet, and a producer's message cannot be delayed.
         """
         if (
             value.__class__ is not bytes
@@ -118,9 +124,14 @@ class Writer(Generic[V]):
             or partition is not None
             or group is not None
             or seqno is not None
+            or delay is not None
+            or deliver_at is not None
             or self._alert
         ):
-            self._write_carefully(value, key, headers, timestamp, partition, group, seqno)
+            due_ns = self._due_at(delay, deliver_at)
+            if due_ns is not None:
+                refuse_file(value)
+            self._write_carefully(value, key, headers, timestamp, partition, group, seqno, due_ns)
             return
         # Extending a list is one step for all threads; a lock would cost as much as all the rest.
         pending = self._pending
@@ -224,7 +235,7 @@ class Writer(Generic[V]):
     def after_fork_in_child(self) -> None:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._pending, self._unsynced = [], []
+        self._pending, self._later, self._unsynced = [], [], []
         self._thread = None
         self._closed, self._broken, self._alert = FORKED, True, True
 
@@ -239,6 +250,7 @@ class Writer(Generic[V]):
     def _write_carefully(
         self, value: V | str | Path | BinaryIO | None, key: Key, headers: Mapping[str, str | bytes] | None,
         timestamp: int | datetime | None, partition: int | None, group: str | None, seqno: int | None,
+        due_ns: int | None = None,
     ) -> None:  # fmt: skip
         """A message that has to be looked at: large, not bytes, or with headers, time, place or number."""
         stored, stored_key = self._stored(value), checked_key(key)
@@ -248,14 +260,32 @@ class Writer(Generic[V]):
         if self._alert:
             self._make_room()
         with self._lock:
-            if not self._number(number, extras.group):
+            if due_ns is not None:
+                self._later.append(self._postponed(stored, stored_key, extras, due_ns))
+            elif not self._number(number, extras.group):
                 return
-            self._plain = False
-            self._pending.extend((Special(stored, extras), stored_key, number)[: self._width])
+            else:
+                self._plain = False
+                self._pending.extend((Special(stored, extras), stored_key, number)[: self._width])
             self._pending_bytes += weight((stored, stored_key, extras))
         self._look(weighed=True)
 
+    def _postponed(self, stored: bytes | None, key: bytes | None, extras: Extras, due_ns: int) -> Postponed:
+        own = extras._replace(group=extras.group or self._sender.group)
+        codec = RAW if self._packing is None else self._packing.codec
+        return postponed(self._partitions, stored, key, own, due_ns, codec)
+
     # What a producer's writer does otherwise.
+
+    def _due_at(self, delay: Duration | None, deliver_at: int | datetime | None) -> int | None:
+        """When a message is to enter the topic; None for now."""
+        if delay is None and deliver_at is None:
+            return None
+        if self._sender.choose is not None:
+            raise InvalidOption(
+                "a partitioner of one's own cannot be asked later", hint="give the partition of what waits"
+            )
+        return due_at(delay, deliver_at, self._partitions.clock.now_ns())
 
     def _checked_seqno(self, seqno: int | None) -> int | None:
         if seqno is not None:
@@ -335,9 +365,11 @@ class Writer(Generic[V]):
     def _append_pending(self) -> None:
         """Append what is pending. What cannot be appended stays pending; the error goes to the caller."""
         self._watched = False  # whoever adds a message from here on looks after it
+        self._store_later()
         plain, self._plain = self._plain, True
         rows = self._pending[:]
         if not rows:
+            self._pending_bytes = 0
             return
         size, self._pending_bytes = self._pending_bytes, 0
         width, done = self._width, list[Landed]()
@@ -354,6 +386,13 @@ class Writer(Generic[V]):
             if places:
                 self._plain = False
                 self._pending_bytes += size * len(places) * width // len(rows)
+
+    def _store_later(self) -> None:
+        """Store what is delayed, on disk; what cannot be stays here, and is tried again with the rest."""
+        if self._later:
+            self._partitions.delayed.add(self._partitions.name, self._later)
+            self._written += len(self._later)
+            self._later = []
 
     def _take(self, landed: Landed) -> None:
         """Messages were appended: count them as written, or wait for the disk first."""
@@ -455,7 +494,7 @@ class Writer(Generic[V]):
         """One round: wait for something to do, append what lingered, sync. False when there is no more."""
         with self._lock:
             if not self._unsynced and not self._closed:
-                self._idle = not self._pending
+                self._idle = not self._pending and not self._later
                 pause = _IDLE_S if self._idle else self._deadline - monotonic()
                 if pause > 0:
                     self._changed.wait(pause)
@@ -463,7 +502,7 @@ class Writer(Generic[V]):
             if self._closed:
                 return False
             try:
-                if self._pending and not self._broken and monotonic() >= self._deadline:
+                if (self._pending or self._later) and not self._broken and monotonic() >= self._deadline:
                     self._append_pending()
             except BaseException as error:  # noqa: BLE001 - kept, and raised from the next call
                 self._failure, self._broken, self._alert = error, True, True

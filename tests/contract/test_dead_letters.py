@@ -134,3 +134,64 @@ def test_they_can_be_looked_at_where_nothing_may_be_changed(open_store, store, t
     assert letters.count() == 5
     with pytest.raises(penstock.ReadOnly):
         letters.drop()
+
+
+def test_a_dead_letter_of_dead_letters_keeps_where_it_came_from(store, topic):
+    """Whoever works through `orders.dead` may fail too: nothing of the first failure is overwritten."""
+    first = store.dead_letters("orders").show(0)
+    with store.topic("orders.dead").reader(consumer="doctor") as reader:
+        reader.reject(reader.receive(timeout=0), "hopeless")
+    (second,) = store.dead_letters("orders.dead").list()
+    assert (second.consumer, second.reason, second.message.topic) == ("doctor", "hopeless", "orders.dead")
+    assert second.message.headers == store.topic("orders.dead").get(0).headers
+    store.topic("orders.dead.dead").write("x")  # a stranger's message is no letter
+    with store.topic("orders.dead.dead").reader(consumer="doctor") as reader:
+        reader.reject(reader.receive(timeout=0), "twice")
+    (third,) = store.dead_letters("orders.dead.dead").list()
+    assert third.message.headers == store.topic("orders.dead.dead").get(0).headers
+    assert store.dead_letters("orders.dead").replay() == 1
+    with store.topic("orders.dead").reader(consumer="doctor") as reader:
+        again = next(
+            message for message in iter(lambda: reader.receive(timeout=0), None) if message.attempt > 1
+        )
+    assert again.headers["penstock-reason"] == first.reason
+    assert "penstock-before-reason" not in again.headers
+
+
+def test_a_note_that_is_rejected_settles_nothing(store, topic):
+    letters = store.dead_letters("orders")
+    letters.drop([0, 1, 2, 3])
+    with store.topic("orders.dead").reader(consumer="doctor") as reader:
+        for message in iter(lambda: reader.receive(timeout=0), None):
+            reader.reject(message, "no")
+    assert store.dead_letters("orders.dead").count() == 6
+    assert numbers(letters.list()) == [4]
+
+
+def test_letters_of_a_dropped_topic_can_be_looked_at_and_dropped(store, topic):
+    store.drop_topic("orders")
+    letters = store.dead_letters("orders")
+    assert letters.count() == 5
+    with pytest.raises(penstock.TopicReplaced):
+        letters.replay(0)
+    assert letters.drop() == 5
+
+
+def test_sessions_that_failed_too_often_are_listed_and_come_again(store, clock):
+    """S003, B003-04: their topic is no log."""
+    store.sessions.declare("mail", penstock.Retry(attempts=1))
+    session = store.sessions.open("mail", data=b"to: ann")
+    session.append(b"")
+    session.append(b"hello")
+    assert session.store(error="the server is away") is False
+    letters = store.dead_letters("mail")
+    (letter,) = letters.list(reason="away")
+    assert (letter.session, letter.consumer, letter.attempts) == (session.id, "", 1)
+    assert (letter.message.value, dict(letter.message.headers)) == (b"to: annhello", {})
+    assert letters.replay() == 1
+    assert letters.count() == 0
+    (again,) = store.sessions.due("mail")
+    assert (again.id, again.attempt, again.chunks) == (session.id, 2, [b"to: ann", b"", b"hello"])
+    assert again.last_error == "the server is away"
+    again.finish()
+    assert store.sessions.count("mail") == 0

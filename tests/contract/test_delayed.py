@@ -57,6 +57,102 @@ def test_groups_keep_to_their_partition(store, topic, clock):
     assert len({message.partition for message in topic.read()}) == 1
 
 
+def test_a_writer_delays_messages_among_others(store, topic, clock):
+    with topic.writer(headers={"by": "w"}, codec="gzip", group="g") as writer:
+        writer.write(b"later", delay="1h", key="k", headers={"a": "1"})
+        writer.write(b"now", timestamp=5)
+        writer.write(b"past", deliver_at=1)
+        receipts = writer.flush()
+        assert (len(receipts), writer.written) == (2, 3)
+        assert [message.value for message in topic.read()] == [b"now", b"past"]
+    clock.advance("1h")
+    store.flush_housekeeping()
+    last = topic.read()[-1]
+    assert (last.value, last.key, last.codec, dict(last.headers)) == (
+        b"later", b"k", "gzip", {"by": "w", "a": "1"},
+    )  # fmt: skip
+    assert len({message.partition for message in topic.read()}) == 1
+
+
+def test_what_a_writer_delayed_is_stored_when_it_or_its_store_is_closed(open_store, clock):
+    store = open_store(clock=clock)
+    writer = store.create_topic("orders").writer(linger="1h")
+    writer.write(b"x", delay="1h")
+    store.close()
+    clock.advance("1h")
+    store = open_store(clock=clock)
+    store.flush_housekeeping()
+    assert [message.value for message in store.topic("orders").read()] == [b"x"]
+
+
+def test_what_lingered_long_enough_is_stored_without_a_flush(open_store):
+    store = open_store()
+    topic = store.create_topic("orders")
+    with topic.writer() as writer, topic.reader() as reader:
+        writer.write(b"x", delay="20ms")
+        assert reader.receive(timeout=30).value == b"x"
+
+
+def test_a_producers_messages_cannot_wait(topic):
+    """It would come behind higher numbers, be taken for a duplicate, and be lost."""
+    with topic.writer(producer_id="p") as writer:
+        for seqno in (None, 1):
+            with pytest.raises(penstock.InvalidOption, match="none can wait"):
+                writer.write(b"x", delay="1s", seqno=seqno)
+        with pytest.raises(penstock.InvalidOption, match="none can wait"):
+            writer.write(b"x", deliver_at=10**18)
+
+
+def test_a_writer_refuses_waits_that_make_no_sense(topic):
+    with topic.writer() as writer:
+        for options in ({"delay": 0}, {"delay": "3650d"}, {"delay": 1, "deliver_at": 5}):
+            with pytest.raises(penstock.InvalidOption):
+                writer.write(b"x", **options)
+    assert len(topic.read()) == 0
+
+
+def test_what_a_transaction_delays_is_stored_with_its_commit(store, topic, clock):
+    store.create_topic("mail", type=dict)
+    with store.transaction() as tx:
+        tx.write("orders", b"now", partition=0)
+        tx.write("orders", b"later", key="k", headers={"a": "1"}, delay="1h", partition=0)
+        tx.write(store.topic("mail", type=dict), {"n": 1}, deliver_at=clock.now_ns() + 60 * 10**9)
+        tx.write("orders", b"past", deliver_at=1, partition=0)
+        assert tx.written == 4
+        clock.advance("30m")  # the wait is counted from the write
+    assert [message.value for message in topic.read()] == [b"now", b"past"]
+    store.flush_housekeeping()
+    assert store.topic("mail", type=dict).read()[0].value == {"n": 1}
+    clock.advance("30m")
+    store.flush_housekeeping()
+    last = topic.read()[-1]
+    assert (last.value, last.key, dict(last.headers)) == (b"later", b"k", {"a": "1"})
+
+
+def test_what_a_transaction_delayed_goes_with_its_rollback(store, topic, clock):
+    tx = store.transaction()
+    tx.write("orders", b"x", delay="1s")
+    tx.rollback()
+    clock.advance("1h")
+    store.flush_housekeeping()
+    assert len(topic.read()) == 0
+
+
+def test_a_named_transaction_that_only_delays_is_committed_once(store, topic, clock):
+    for _ in range(2):
+        tx = store.transaction(name="once")
+        tx.write("orders", b"x", delay="1s")
+        try:
+            tx.commit()
+        except penstock.AlreadyCommitted:
+            break
+    else:
+        raise AssertionError
+    clock.advance("1h")
+    store.flush_housekeeping()
+    assert len(topic.read()) == 1
+
+
 def test_without_anyone_asking_it_comes_by_itself(open_store):
     store = open_store()
     topic = store.create_topic("orders")

@@ -6,12 +6,15 @@ import os
 import signal
 import sys
 import time
+from typing import Literal
 
 import penstock
 from penstock import Message, Retry
 from tests.crash.workers import ORDERS, Deadly, say
 
 POLICY = Retry(first="10ms", limit="40ms", attempts=3)
+#: A reader that is killed has used up an attempt of what it had.
+QUEUE_POLICY = Retry(first="10ms", limit="40ms", attempts=12)
 
 
 def never_works(offset: int) -> bool:
@@ -19,7 +22,7 @@ def never_works(offset: int) -> bool:
     return offset % 17 == 0
 
 
-def process(store: str, stop: str, keep_order: str = "") -> None:
+def process(store: str, stop: str, keep_order: str = "", kind: Literal["stream", "queue"] = "stream") -> None:
     """Handle messages for a consumer together with others, until `stop` is there; say what was handled."""
 
     def handle(message: Message) -> None:
@@ -30,7 +33,11 @@ def process(store: str, stop: str, keep_order: str = "") -> None:
         if fails:
             raise RuntimeError(f"attempt {message.attempt}")
 
-    with penstock.open(store) as opened, opened.topic(ORDERS).reader(consumer="c", retry=POLICY) as reader:
+    policy = QUEUE_POLICY if kind == "queue" else POLICY
+    with (
+        penstock.open(store) as opened,
+        opened.topic(ORDERS).reader(consumer="c", retry=policy, kind=kind) as reader,
+    ):
         while not os.path.exists(stop):
             reader.process(handle, workers=2, follow=False, keep_order=bool(keep_order))
 
@@ -50,11 +57,11 @@ def interruptible(store: str) -> None:
             say("interrupted 0")
 
 
-def die_settling(store: str, calls: str) -> None:
+def die_settling(store: str, calls: str, kind: Literal["stream", "queue"] = "stream") -> None:
     """Retry one message, reject another, retry a third again; killed by its own hand at a given file call."""
     files = Deadly(int(calls))
     with penstock.open(store, files=files) as opened:
-        reader = opened.topic(ORDERS).reader(consumer="c", retry=POLICY)
+        reader = opened.topic(ORDERS).reader(consumer="c", retry=POLICY, kind=kind)
         batch = reader.receive_batch(timeout=5)
         say("begun")
         files.armed = True
@@ -77,6 +84,34 @@ def delay(store: str, count: str) -> None:
         signal.pause()
 
 
+def die_delaying(store: str, calls: str) -> None:
+    """A transaction that writes one message and delays another, killed at a given file call of its commit."""
+    files = Deadly(int(calls))
+    with penstock.open(store, files=files) as opened:
+        tx = opened.transaction()
+        tx.write(ORDERS, b"now")
+        tx.write(ORDERS, b"later", deliver_at=time.time_ns() + 10**8)
+        say("begun")
+        files.armed = True
+        tx.commit()
+        say("settled")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_publishing(store: str, calls: str) -> None:
+    """Append what is due, killed at a given file call."""
+    files = Deadly(int(calls))
+    files.armed = True
+    with penstock.open(store, files=files) as opened:
+        say("begun")
+        topic = opened.topic(ORDERS)
+        while not len(topic.read()):
+            opened.flush_housekeeping()
+        opened.flush_housekeeping()  # waits for the thread that may be at it, and finishes
+        say("settled")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def open_sessions(store: str) -> None:
     """Open sessions, one of them durable, hold one that is due, and wait to be killed."""
     with penstock.open(store) as opened:
@@ -89,7 +124,8 @@ def open_sessions(store: str) -> None:
         signal.pause()
 
 
-JOBS = {job.__name__: job for job in (process, interruptible, die_settling, delay, open_sessions)}
+_ALL = (process, interruptible, die_settling, delay, die_delaying, die_publishing, open_sessions)
+JOBS = {job.__name__: job for job in _ALL}
 
 if __name__ == "__main__":
     JOBS[sys.argv[1]](*sys.argv[2:])

@@ -41,6 +41,7 @@ def test_nothing_is_lost_by_a_crash_at_any_call(scratch, seed, sync):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(10, 16))
 def test_nothing_is_lost_by_a_crash_at_any_call_of_longer_runs(scratch, seed):
     assert list(explored(scratch, seed, steps=100)) == []
@@ -64,6 +65,10 @@ def _finish_first(self):
     self._store(columns([Entry(max(t.due - now, 0), t.id, t.topic, t.attempts, t.data) for t in hopped]), now)
 
 
+#: Scenarios are the same for the same seed; these are the quickest to show a broken hop, then some more.
+SHOWS_MOST = (2, 6, 7, 3, 0, 1, 4, 5)
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "broken", "symptom"),
     [
@@ -75,7 +80,7 @@ def _finish_first(self):
 )
 def test_canary_a_missing_safeguard_is_noticed(scratch, monkeypatch, owner, name, broken, symptom):
     monkeypatch.setattr(owner, name, broken)
-    for seed in range(12):
+    for seed in SHOWS_MOST:
         folder = os.path.join(scratch, str(seed))
         os.mkdir(folder)
         if any(symptom in found for found in explored(folder, seed, every=2)):

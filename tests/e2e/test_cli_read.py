@@ -255,3 +255,15 @@ def test_reading_by_key_is_refused_where_it_cannot_be(cli, arguments, says):
     ended = cli.quick("read", "orders", *arguments)
     assert ended.code == 2
     assert says in ended.err
+
+
+def test_readers_of_a_queue_share_messages_and_end_when_nothing_is_left(cli):
+    with penstock.open(cli.store) as store:
+        jobs = store.create_topic("jobs")
+        jobs.write_many(["a", "b", "c"])
+        with jobs.reader(consumer="workers", kind="queue") as held:
+            assert held.receive().text == "a"
+            queue = ("read", "jobs", "--consumer", "workers", "--kind", "queue", "--format", "raw")
+            assert cli.ok(*queue).out == "b\nc\n"
+        assert cli.ok(*queue).out == "a\n"
+    assert cli.run("read", "jobs", "--kind", "queue").code == 2

@@ -33,7 +33,7 @@ def test_write_as_json_gives_partition_and_offset_and_the_second_one_is_silent(c
     cli.ok("write", "orders", "a")
     ended = cli.ok("write", "orders", "b", "--json")
     assert ended.json_lines() == [
-        {"topic": "orders", "partition": 0, "offset": 1, "sync": "disk", "duplicate": False}
+        {"topic": "orders", "partition": 0, "offset": 1, "sync": "disk", "duplicate": False, "due_at": None}
     ]
     assert ended.err == ""
 
@@ -166,3 +166,21 @@ def test_a_store_that_another_process_owns_is_refused_with_its_pid(cli):
     assert ended.code == 1
     assert "belongs to process" in ended.err
     assert "hint: " in ended.err
+
+
+def test_what_is_delayed_waits_on_disk_and_says_when_it_enters(cli):
+    ended = cli.ok("write", "orders", "later", "--delay", "1h", "--json")
+    (result,) = ended.json_lines()
+    assert (result["partition"], result["offset"]) == (-1, -1)
+    assert 0 < result["due_at"] - time.time_ns() <= 3600 * 10**9
+    assert "enters the topic at 2" in cli.ok("write", "orders", "x", "--delay", "1h", "--codec", "gzip").out
+    assert cli.ok("write", "orders", "now", "--deliver-at", "2001-09-09T01:46:40Z").out.endswith("offset 0\n")
+    lines = cli.ok("write", "orders", "--delay", "1h", input=b"one\ntwo\n")
+    assert "2 messages delayed" in lines.out
+    assert [message.value for message in stored(cli)] == [b"now"]
+
+
+def test_waits_that_make_no_sense_are_refused_and_nothing_is_made(cli):
+    for options in (("--delay", "3650d"), ("--deliver-at", "soon"), ("--delay", "1s", "--deliver-at", "5")):
+        assert cli.run("write", "orders", "x", *options).code == 2
+    assert not cli.store.exists()

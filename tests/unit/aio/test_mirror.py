@@ -31,8 +31,8 @@ TWINS = [
 ]
 #: Public only for the parts of Penstock itself.
 INSIDE = {
-    "adopt", "after_fork_in_child", "bell", "desk", "ended", "enlist", "following", "guard", "is_stopped",
-    "known_staging", "let_go", "poll", "staging_of", "take",
+    "adopt", "after_fork_in_child", "bell", "desk", "ended", "enlist", "fetches", "following", "guard",
+    "is_stopped", "known_staging", "let_go", "poll", "revive", "staging_of", "take",
 }  # fmt: skip
 #: What the async face has besides: the way back to what may block.
 BESIDES = {"blocking"}

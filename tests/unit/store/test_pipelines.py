@@ -146,7 +146,8 @@ def test_a_store_of_an_older_format_gets_the_table_when_opened_for_writing(tmp_p
     penstock.open(tmp_path).close()
     database = sqlite3.connect(tmp_path / "state.db")
     database.executescript(
-        "DROP TABLE pipelines; DROP TABLE stream_positions; DROP TABLE streams; PRAGMA user_version = 2;"
+        "DROP TABLE pipelines; DROP TABLE stream_positions; DROP TABLE streams; DROP TABLE delayed;"
+        "DROP TABLE queues; DROP TABLE leases; PRAGMA user_version = 2;"
     )
     database.close()
     with penstock.open(tmp_path, read_only=True) as store:

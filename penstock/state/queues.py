@@ -1,0 +1,241 @@
+"""Queues: consumers whose readers take single messages of the same partition, each for a time.
+
+For each partition there is the next offset that nobody was given, and the messages before it that are out:
+who has them, until when, and how often they were handed out. What is neither is done. A lease that ran out is
+anybody's. The consumer's position is the first offset that is not done, as for any other consumer.
+
+Nothing here waits for the disk, but for messages that come from the files of waiting ones: should the power
+take the last changes back, messages come again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from penstock.state.database import Database
+
+_OF = "consumer = ? AND topic_id = ? AND partition = ?"
+#: Nobody's.
+FREE = 0
+
+
+class Place(NamedTuple):
+    """One partition of a queue."""
+
+    consumer: str
+    topic_id: int
+    partition: int
+
+
+class Lease(NamedTuple):
+    """Messages `first` to `stop` that one reader has."""
+
+    first: int
+    stop: int
+    #: How often they were handed out, this time included.
+    attempts: int
+    #: The whole message, where it waited for another attempt; else it is in the log.
+    data: bytes | None
+    #: Another reader had them, and did not settle them in its time, or died.
+    ran_out: bool = False
+
+
+class Queues:
+    """The store's queues."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def begin(self, place: Place) -> None:
+        """Make a partition of a consumer a queue, from its position on, unless it is one."""
+        self._database.quick(
+            "INSERT OR IGNORE INTO queues SELECT consumer, topic_id, partition, position FROM positions "
+            f"WHERE {_OF}",
+            place,
+        )
+
+    def is_queue(self, consumer: str, topic_id: int) -> bool:
+        """Whether a consumer is a queue; in a store that may only be read perhaps none can be."""
+        asked = (consumer, topic_id)
+        return (
+            self._database.has_table("queues")
+            and self._database.row("SELECT 1 FROM queues WHERE consumer = ? AND topic_id = ?", asked)
+            is not None
+        )
+
+    def next(self, place: Place) -> int | None:
+        """The first offset that nobody was given; None when the consumer was dropped."""
+        row = self._database.row(f"SELECT next FROM queues WHERE {_OF}", place)
+        return None if row is None else int(row[0])
+
+    def take_new(
+        self, place: Place, runs: Sequence[tuple[int, int]], behind: int, expected: int, member: int,
+        until_ms: int,
+    ) -> bool:  # fmt: skip
+        """Take runs of messages that nobody was given; False when another reader was quicker."""
+        with self._database.transaction(durable=False) as connection:
+            moved = connection.execute(
+                f"UPDATE queues SET next = ? WHERE {_OF} AND next = ?", (behind, *place, expected)
+            )
+            if moved.rowcount:
+                connection.executemany(
+                    "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, 1, NULL)",
+                    [(*place, first, stop, member, until_ms) for first, stop in runs],
+                )
+            return bool(moved.rowcount)
+
+    def take_free(self, place: Place, limit: int, member: int, now_ms: int, until_ms: int) -> list[Lease]:
+        """Take what is nobody's any more, what has been so for longest first, at most `limit` messages."""
+        if not self._is_any_free(place, now_ms):
+            return []
+        taken: list[Lease] = []
+        with self._database.transaction(durable=False) as connection:
+            rows = connection.execute(
+                f"SELECT first, stop, attempts, data, member FROM leases WHERE {_OF} AND until <= ? "
+                "ORDER BY until, first LIMIT ?",
+                (*place, now_ms, limit),
+            ).fetchall()
+            for first, stop, attempts, data, before in rows:
+                end = min(stop, first + limit)
+                if end <= first:
+                    break
+                lease = Lease(first, end, attempts + 1, data, before != FREE)
+                _cut(connection, place, first, (first, end), stop)
+                _insert(connection, place, lease, member, until_ms)
+                taken.append(lease)
+                limit -= end - first
+        return taken
+
+    def done(self, place: Place, first: int, stop: int, member: int, now_ns: int) -> int:
+        """Messages `first` to `stop` are done, as far as this reader has them; how many it has."""
+        count = 0
+        with self._database.transaction(durable=False) as connection:
+            for begin, end in _held(connection, place, first, stop, member):
+                part = max(begin, first), min(end, stop)
+                _cut(connection, place, begin, part, end)
+                count += part[1] - part[0]
+            connection.execute(
+                "UPDATE positions SET updated = ?, position = (SELECT ifnull(min(next, "
+                f"(SELECT min(first) FROM leases WHERE {_OF} AND data IS NULL)), next) "
+                f"FROM queues WHERE {_OF}) WHERE {_OF}",
+                (now_ns, *place, *place, *place),
+            )
+        return count
+
+    def has(self, place: Place, offset: int, member: int) -> bool:
+        """Whether a reader has a message."""
+        row = self._database.row(
+            f"SELECT 1 FROM leases WHERE {_OF} AND first <= ? AND stop > ? AND member = ?",
+            (*place, offset, offset, member),
+        )
+        return row is not None
+
+    def add_due(self, place: Place, waited: Iterable[tuple[int, int, bytes]], *, durable: bool) -> None:
+        """Messages whose next attempt is due, for anybody: (offset, attempts so far, the message).
+
+        Whoever retries a message stores it first and then says that it is done. If it falls due before that,
+        it takes the place of the one that is out, or that word would be for both. One that was handed out
+        more often meanwhile stays: a crash left the message twice.
+        """
+        with self._database.transaction(durable=durable) as connection:
+            for at, attempts, data in waited:
+                there = connection.execute(
+                    f"SELECT stop, attempts FROM leases WHERE {_OF} AND first = ?", (*place, at)
+                ).fetchone()
+                if there is not None and there[1] > attempts:
+                    continue
+                if there is not None:
+                    _cut(connection, place, at, (at, at + 1), there[0])
+                _insert(connection, place, Lease(at, at + 1, attempts, data), FREE, 0)
+
+    def extend(self, place: Place, member: int, until_ms: int) -> None:
+        """A reader keeps what it has for longer."""
+        self._database.quick(
+            f"UPDATE leases SET until = ? WHERE {_OF} AND member = ?", (until_ms, *place, member)
+        )
+
+    def end(self, place: Place, member: int) -> None:
+        """The time of a reader is up: what it has is anybody's."""
+        self._database.quick(f"UPDATE leases SET until = 0 WHERE {_OF} AND member = ?", (*place, member))
+
+    def give_back(self, place: Place, member: int, *, undelivered: Iterable[int]) -> None:
+        """A reader gives back all it has; what it did not deliver counts as no attempt."""
+        with self._database.transaction(durable=False) as connection:
+            for offset in undelivered:
+                _uncount(connection, place, offset, member)
+            connection.execute(
+                f"UPDATE leases SET until = 0, member = {FREE} WHERE {_OF} AND member = ?", (*place, member)
+            )
+
+    def members(self, place: Place) -> set[int]:
+        """All readers that have something."""
+        rows = self._database.rows(
+            f"SELECT DISTINCT member FROM leases WHERE {_OF} AND member <> {FREE}", place
+        )
+        return {row[0] for row in rows}
+
+    def next_free_ms(self, place: Place) -> int | None:
+        """When the next lease runs out; None when nothing is out."""
+        row = self._database.row(f"SELECT min(until) FROM leases WHERE {_OF}", place)
+        return None if row is None else row[0]
+
+    def _is_any_free(self, place: Place, now_ms: int) -> bool:
+        row = self._database.row(f"SELECT 1 FROM leases WHERE {_OF} AND until <= ? LIMIT 1", (*place, now_ms))
+        return row is not None
+
+
+def forget(connection: sqlite3.Connection, consumer: str, topic_id: int) -> None:
+    """The consumer was dropped."""
+    for table in ("queues", "leases"):
+        connection.execute(f"DELETE FROM {table} WHERE consumer = ? AND topic_id = ?", (consumer, topic_id))
+
+
+def move(connection: sqlite3.Connection, place: Place, offset: int) -> None:
+    """The consumer goes on from another offset: whoever has something has it no more."""
+    connection.execute(f"UPDATE queues SET next = ? WHERE {_OF}", (offset, *place))
+    connection.execute(f"DELETE FROM leases WHERE {_OF} AND data IS NULL", place)
+    connection.execute(f"UPDATE leases SET until = 0, member = {FREE} WHERE {_OF}", place)
+
+
+def _held(
+    connection: sqlite3.Connection, place: Place, first: int, stop: int, member: int
+) -> list[tuple[int, int]]:
+    return connection.execute(
+        f"SELECT first, stop FROM leases WHERE {_OF} AND first < ? AND stop > ? AND member = ?",
+        (*place, stop, first, member),
+    ).fetchall()
+
+
+def _cut(connection: sqlite3.Connection, place: Place, begin: int, part: tuple[int, int], end: int) -> None:
+    """Take a part out of a lease `begin` to `end`; what is left of it stays as it was."""
+    at = (*place, begin)
+    if part[1] < end:
+        connection.execute(
+            "INSERT INTO leases SELECT consumer, topic_id, partition, ?, ?, member, until, attempts, data "
+            f"FROM leases WHERE {_OF} AND first = ?",
+            (part[1], end, *at),
+        )
+    if part[0] > begin:
+        connection.execute(f"UPDATE leases SET stop = ? WHERE {_OF} AND first = ?", (part[0], *at))
+    else:
+        connection.execute(f"DELETE FROM leases WHERE {_OF} AND first = ?", at)
+
+
+def _insert(connection: sqlite3.Connection, place: Place, lease: Lease, member: int, until_ms: int) -> None:
+    row = (*place, lease.first, lease.stop, member, until_ms, lease.attempts, lease.data)
+    connection.execute("INSERT INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def _uncount(connection: sqlite3.Connection, place: Place, offset: int, member: int) -> None:
+    """The message at an offset was taken and not delivered."""
+    row = connection.execute(
+        f"SELECT first, stop, attempts, data FROM leases WHERE {_OF} AND first <= ? AND stop > ? "
+        "AND member = ?",
+        (*place, offset, offset, member),
+    ).fetchone()
+    if row is not None:
+        first, stop, attempts, data = row
+        _cut(connection, place, first, (offset, offset + 1), stop)
+        _insert(connection, place, Lease(offset, offset + 1, attempts - 1, data), member, 0)
