@@ -17,6 +17,7 @@ from penstock.cli.pipelines.dedup import dedup
 from penstock.cli.pipelines.redrive import redrive
 from penstock.cli.pipelines.replay import replay
 from penstock.cli.pipelines.rollup import rollup
+from penstock.cli.pipelines.sweep import sweep
 from penstock.clock import Clock
 from penstock.options import seconds
 
@@ -144,3 +145,4 @@ app.command()(dedup)
 app.command()(rollup)
 app.command()(replay)
 app.command()(redrive)
+app.command()(sweep)

@@ -207,8 +207,10 @@ def write(
         number_of(codec)
     given = file if file is not None else None if value is None else os.fsencode(value)
     if given is not None or tombstone:
-        if (given is not None and tombstone) or (file is not None and value is not None):
-            raise InvalidOption("a message has one value", hint="give VALUE, --file or --tombstone")
+        if given is not None and tombstone:
+            raise InvalidOption("a tombstone has no value", hint="leave VALUE, --file or --tombstone away")
+        if file is not None and value is not None:
+            raise InvalidOption("a message has one value", hint="give VALUE or --file")
         if key_separator is not None:
             raise InvalidOption("--key-separator is for the lines of stdin", hint="use --key with a VALUE")
         _write_one(store, topic, given, common, sender, as_json)

@@ -7,7 +7,7 @@ import io
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import BinaryIO, cast
 
@@ -90,30 +90,56 @@ class FileBodies:
 
     def list(self, prefix: str = "") -> Iterator[Found]:
         for root in (folder_of(checked_name(prefix) if prefix else ""), f"{LONG}/"):
-            for path in self._walk(root):
-                name = self._name(path)
-                if name is None or not name.startswith(prefix):
-                    continue
-                try:
-                    stat = os.stat(self._path(path))
-                except FileNotFoundError:  # deleted meanwhile
-                    continue
-                yield Found(name, stat.st_size, stat.st_mtime_ns)
+            yield from (each for each in self._found(self._walk(root)) if each.name.startswith(prefix))
+
+    def shares(self) -> Sequence[str]:
+        return ["", *sorted(f"{each.name}/" for each in self._top() if each.is_dir(follow_symlinks=False))]
+
+    def list_share(self, share: str) -> Iterator[Found]:
+        if share:
+            return self._found(self._walk(share))
+        return self._found(each.name for each in self._top() if not each.is_dir(follow_symlinks=False))
+
+    def unfinished(self) -> Iterator[Found]:
+        try:
+            entries = list(os.scandir(self._path(TEMPORARY)))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for entry in entries:
+            with suppress(FileNotFoundError):  # it is in its place by now
+                stat = entry.stat(follow_symlinks=False)
+                yield Found(entry.name, stat.st_size, stat.st_mtime_ns)
+
+    def forget(self, unfinished: Iterable[str]) -> int:
+        count = 0
+        for name in unfinished:
+            with suppress(FileNotFoundError):
+                self._files.unlink(self._path(f"{TEMPORARY}/{os.path.basename(name)}"))
+                count += 1
+        return count
 
     def remove_leftovers(self, age_ns: int) -> int:
         """Remove what was never finished, and was last written longer ago; how many there were."""
-        folder, count = self._path(TEMPORARY), 0
         before_ns = time.time_ns() - age_ns  # the clock that files are stamped by, whatever the store's is
-        for name in self._files.listdir(folder) if self._files.exists(folder) else ():
-            path = os.path.join(folder, name)
-            if self._files.modified_ns(path) < before_ns:
-                with suppress(FileNotFoundError):
-                    self._files.unlink(path)
-                    count += 1
-        return count
+        return self.forget(each.name for each in self.unfinished() if each.modified_ns < before_ns)
 
     def __repr__(self) -> str:
         return f"<FileBodies {self.folder}>"
+
+    def _found(self, paths: Iterable[str]) -> Iterator[Found]:
+        for path in paths:
+            name = self._name(path)
+            with suppress(FileNotFoundError):  # deleted meanwhile
+                stat = os.stat(self._path(path))
+                if name is not None:
+                    yield Found(name, stat.st_size, stat.st_mtime_ns)
+
+    def _top(self) -> Sequence[os.DirEntry[str]]:
+        try:
+            with os.scandir(self.folder) as entries:
+                return [entry for entry in entries if entry.name != TEMPORARY]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
     def _name(self, path: str) -> str | None:
         note = note_of(path)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from penstock.errors import InvalidOption, WrongType
 from penstock.files import Files
-from penstock.payload_options import split_s3
+from penstock.payload_options import FILES, Place, split_s3
 from penstock.payloads.files import FileBodies
 from penstock.payloads.s3 import S3Bodies
 from penstock.payloads.stores import BodyStore
@@ -35,3 +35,12 @@ def open_bodies(
     return FileBodies(
         os.path.join(os.path.abspath(address), prefix) if prefix else os.path.abspath(address), files
     )
+
+
+def open_topic_bodies(
+    place: Place, root: str, store_id: str, topic_id: int, files: Files | None = None
+) -> BodyStore:
+    """What one topic has at a place, and nothing else that lies there; `root` is the store's own folder."""
+    if place.address == FILES:
+        return open_bodies(os.path.join(root, str(topic_id)), files=files)
+    return open_bodies(place.address, f"{store_id}/{topic_id}", options=dict(place.options))

@@ -7,7 +7,7 @@ are never part of an address, of options that are kept, or of what is printed.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -121,10 +121,26 @@ class S3Bodies:
 
     def list(self, prefix: str = "") -> Iterator[Found]:
         for root in (folder_of(checked_name(prefix) if prefix else ""), f"{LONG}/"):
-            for path, size, modified in self._walk(root):
-                name = self._name(path)
-                if name is not None and name.startswith(prefix):
-                    yield Found(name, size, datetime_ns(modified))
+            yield from (each for each in self._found(self._walk(root)) if each.name.startswith(prefix))
+
+    def shares(self) -> Sequence[str]:
+        with self._telling(""):
+            found = self._store.list_with_delimiter()
+        return ["", *(f"{each.rstrip('/')}/" for each in found["common_prefixes"])]
+
+    def list_share(self, share: str) -> Iterator[Found]:
+        if share:
+            return self._found(self._walk(share))
+        with self._telling(""):
+            top = self._store.list_with_delimiter()["objects"]
+        return self._found((each["path"], each["size"], each["last_modified"]) for each in top)
+
+    def unfinished(self) -> Iterator[Found]:
+        """Nothing: an upload in parts is the server's until it is whole, and a rule of the bucket ends it."""
+        return iter(())
+
+    def forget(self, unfinished: Iterable[str]) -> int:
+        return 0
 
     def __repr__(self) -> str:
         return f"<S3Bodies {self}>"
@@ -140,6 +156,12 @@ class S3Bodies:
                     path = found["path"]
                     if is_body(path) and (root.startswith(LONG) or not path.startswith(f"{LONG}/")):
                         yield path, found["size"], found["last_modified"]
+
+    def _found(self, objects: Iterable[tuple[str, int, datetime]]) -> Iterator[Found]:
+        for path, size, modified in objects:
+            name = self._name(path)
+            if name is not None:
+                yield Found(name, size, datetime_ns(modified))
 
     def _name(self, path: str) -> str | None:
         note = note_of(path)

@@ -6,7 +6,7 @@ A name is free text with slashes in it ("images/2026/11/cat.png"). A body is the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -55,3 +55,18 @@ class BodyStore(Protocol):
 
     def list(self, prefix: str = "") -> Iterator[Found]:
         """All bodies whose names begin so, in no order to rely on."""
+
+    def shares(self) -> Sequence[str]:
+        """The place divided into shares, for several to list it together; a body is in one of them."""
+
+    def list_share(self, share: str) -> Iterator[Found]:
+        """All bodies of a share."""
+
+    def unfinished(self) -> Iterator[Found]:
+        """What was begun and is not stored yet, as far as the place tells; `name` is for `forget`.
+
+        Under way, or left by a process that died; `modified_ns` is when something was last added to it.
+        """
+
+    def forget(self, unfinished: Iterable[str]) -> int:
+        """Remove what `unfinished` found; how many were still there."""

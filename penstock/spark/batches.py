@@ -7,7 +7,7 @@ twice; between 4 and 16 thousand rows both are small.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow as pa
 from penstock.errors import DataError
 from penstock.lake.cut import Stretch
 from penstock.options import MIB
+from penstock.spark.bodies import Outside
 from penstock.spark.columns import Table
 from penstock.spark.planning import Slice
 from penstock.spark.segments import FramePart, parts
@@ -29,16 +30,19 @@ _BYTES_ENOUGH = 8 * MIB
 
 
 def read(
-    planned: Slice, columns: Mapping[str, bool], *, null_undecodable: bool = False
+    planned: Slice, columns: Mapping[str, bool], *, null_undecodable: bool = False, fetched: bool = True
 ) -> Iterator[pa.RecordBatch]:
     """The messages of a slice, in order, as record batches.
 
     `columns` are their names, in order, and whether the schema says that they may be null. A value that
-    cannot be decoded raises, or is null.
+    cannot be decoded raises, or is null. One that lies outside the log is fetched, or told by where it lies.
     """
+    outside = Outside(planned.bodies, fetched=fetched and "value" in columns)
+    table = Table(columns, topic=planned.topic, partition=planned.partition, outside=outside)
+    make = partial(_lenient, table) if null_undecodable else table.batch
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
-    for batch, weight in _made(planned, columns, null_undecodable=null_undecodable):
+    for batch, weight in _made(planned, table, outside, make):
         waiting.append(batch)
         rows += batch.num_rows
         size += weight
@@ -50,14 +54,14 @@ def read(
 
 
 def _made(
-    planned: Slice, columns: Mapping[str, bool], *, null_undecodable: bool
+    planned: Slice, table: Table, outside: Outside, make: Callable[[FramePart | Singles], pa.RecordBatch]
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Record batches as they come, from the log or from an archive, and about how many bytes they are."""
-    table = Table(columns, topic=planned.topic, partition=planned.partition)
-    make = partial(_lenient, table) if null_undecodable else table.batch
     for part in parts(planned):
         if isinstance(part, Stretch):
             yield from ((batch, batch.nbytes) for batch in _archived(planned, part, table))
+        elif isinstance(part, FramePart):
+            yield from ((make(portion), weight) for portion, weight in outside.portions(part))
         else:
             yield make(part), part.bytes
 

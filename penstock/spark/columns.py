@@ -27,7 +27,8 @@ from penstock.log.frame import (
     WRITTEN,
     Producer,
 )
-from penstock.spark.schema import TYPES
+from penstock.spark.bodies import STRUCT, Outside, may_refer
+from penstock.spark.schema import REFERENCE, TYPES
 from penstock.spark.segments import FramePart
 from penstock.spark.singles import Singles
 
@@ -49,7 +50,7 @@ _FOR_LAKE = {
     "written_at_nanos": pa.int16(),
     "headers_text": pa.list_(pa.bool_()),
 }
-_KINDS = {name: _ARROW[kind] for name, kind in TYPES.items()} | _FOR_LAKE
+_KINDS = {name: STRUCT if name == REFERENCE else _ARROW[kind] for name, kind in TYPES.items()} | _FOR_LAKE
 
 
 def arrow_schema(columns: Mapping[str, bool]) -> pa.Schema:
@@ -60,9 +61,12 @@ def arrow_schema(columns: Mapping[str, bool]) -> pa.Schema:
 class Table:
     """Makes record batches with the chosen columns of one partition."""
 
-    def __init__(self, columns: Mapping[str, bool], *, topic: str, partition: int) -> None:
+    def __init__(
+        self, columns: Mapping[str, bool], *, topic: str, partition: int, outside: Outside | None = None
+    ) -> None:
         self._topic = topic
         self._partition = partition
+        self._outside = outside or Outside()
         self._schema = arrow_schema(columns)
 
     def batch(self, part: FramePart | Singles, *, values: bool = True) -> pa.RecordBatch:
@@ -74,7 +78,7 @@ class Table:
         if isinstance(part, Singles):
             made = _OfSingles(self._topic, self._partition, part)
         else:
-            made = _OfFrame(self._topic, self._partition, part)
+            made = _OfFrame(self._topic, self._partition, part, self._outside)
         arrays = [
             getattr(made, name)() if values or name != "value" else made._nulls(name)
             for name in self._schema.names
@@ -120,7 +124,8 @@ class _Columns:
 class _OfFrame(_Columns):
     """Columns of a part of a frame."""
 
-    def __init__(self, topic: str, partition: int, part: FramePart) -> None:
+    def __init__(self, topic: str, partition: int, part: FramePart, outside: Outside) -> None:
+        self._part, self._outside = part, outside
         self._frame, first, stop = part
         self._head = self._frame.head
         self._flags = self._head.flags
@@ -151,7 +156,7 @@ class _OfFrame(_Columns):
 
     def value(self) -> pa.Array:
         if self._flags & CODECS or self._head.codec != RAW:
-            return tables.decoded_values(self._frame, self._first, self._stop, self._topic, self._partition)
+            return self._outside.values(self._part, self._topic, self._partition)
         at = self._frame.layout
         nulls_at = at.value_nulls if self._flags & VALUE_NULLS else None
         return self._binary(at.value_offsets, at.values, nulls_at)
@@ -191,6 +196,9 @@ class _OfFrame(_Columns):
         if self._flags & CODECS:
             return pa.array(self._frame.codecs(self._first, self._stop), pa.string())
         return _repeated(codecs.name_of(self._head.codec), pa.string(), self._count)
+
+    def reference(self) -> pa.Array:
+        return self._outside.column(self._part) if may_refer(self._head) else self._nulls(REFERENCE)
 
     @cached_property
     def _producers(self) -> Sequence[Producer | None]:
@@ -258,6 +266,9 @@ class _OfSingles(_Columns):
 
     def codec(self) -> pa.Array:
         return _repeated(codecs.name_of(RAW), pa.string(), self._count)
+
+    def reference(self) -> pa.Array:
+        return self._nulls(REFERENCE)
 
 
 @lru_cache(maxsize=128)

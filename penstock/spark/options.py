@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
@@ -27,6 +27,7 @@ _NAMES = (
     "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "maxOffsetsPerTrigger",
     "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "columns", "includeHeaders", "consumer",
     "important", "onDecodeError", "pushFilters", "view", "history",
+    "payload",
 )  # fmt: skip
 #: What Spark adds by itself.
 _SPARKS = ("path",)
@@ -35,7 +36,7 @@ _FOR_HISTORY = "history."
 _CHOICES = ("topic", "subscribe", "subscribePattern")
 _ONLY_STREAMS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "consumer", "important")
 _ONLY_BATCHES = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushFilters", "view")
-VIEWS = ("consumers", "segments", "waiting", "dead_letters")
+VIEWS = ("consumers", "segments", "waiting", "dead_letters", "payloads")
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ class ReadOptions:
     view: str | None
     #: The archive in which messages lie that the log has no longer. Holds secrets, which its text does not.
     history: Storage | None
+    #: A value that lies outside the log is fetched, or told by where it lies.
+    payload: Literal["fetch", "reference"]
     #: Names of all options that were given, lower-case.
     given: frozenset[str]
 
@@ -96,12 +99,13 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
     topics = _topics(given, view)
     headers = _flag(given, "includeHeaders", default=False)
     consumer = given.get("consumer")
+    columns = schema.chosen(given.get("columns"), include_headers=headers)
     return ReadOptions(
         store=store_path(given.get("path", "")),
         topics=topics,
         starting=parse_places("starting", given, topics.names, EARLIEST),
         ending=parse_places("ending", given, topics.names, LATEST),
-        columns=schema.chosen(given.get("columns"), include_headers=headers),
+        columns=columns,
         columns_given="columns" in given or headers,
         min_partitions=_count(given, "minPartitions") or 0,
         fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
@@ -113,6 +117,7 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
         push_filters=_flag(given, "pushFilters", default=False),
         view=view,
         history=_history(given, topics),
+        payload=_payload(given, columns),
         given=frozenset(given),
     )
 
@@ -225,6 +230,24 @@ def _decode_error(given: Mapping[str, str]) -> Literal["fail", "null"]:
     if choice not in ("fail", "null"):
         raise InvalidOption(f"onDecodeError={choice!r} is not known", hint="choices: fail, null")
     return "null" if choice == "null" else "fail"
+
+
+def _payload(given: Mapping[str, str], columns: Sequence[str]) -> Literal["fetch", "reference"]:
+    choice = given.get("payload", "fetch").lower()
+    if choice not in ("fetch", "reference"):
+        raise InvalidOption(f"payload={choice!r} is not known", hint="choices: fetch, reference")
+    asked = (schema.REFERENCE,) if choice == "reference" else columns
+    refuse_reference(asked, is_archived="history" in given)
+    return "reference" if choice == "reference" else "fetch"
+
+
+def refuse_reference(columns: Sequence[str], *, is_archived: bool) -> None:
+    """Raise when the column `reference` is asked of an archive."""
+    if is_archived and schema.REFERENCE in columns:
+        raise InvalidOption(
+            "an archive holds whole values, and does not know where they lay",
+            hint="with history leave payload at fetch, and the column `reference` out",
+        )
 
 
 def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:

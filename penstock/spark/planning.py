@@ -24,6 +24,7 @@ from penstock.options import MIB
 
 if TYPE_CHECKING:
     from penstock.lake.storage import Storage
+    from penstock.spark.bodies import BodyPlaces
 
 #: A task costs tens of milliseconds whatever it reads, so it should have this much to do …
 TASK_BYTES_LEAST = 64 * MIB
@@ -62,6 +63,8 @@ class Slice(NamedTuple):
     #: Of a slice of the log: the same offsets in the archive, as far as it has them, without gaps. They are
     #: used when retention removes segments before they are read.
     spare: tuple[Stretch, ...] = ()
+    #: Where values lie that are too large for the log.
+    bodies: BodyPlaces | None = None
 
 
 _Piece = TypeVar("_Piece", bound=Piece | Stretch)

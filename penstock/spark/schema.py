@@ -23,7 +23,14 @@ TYPES = {
     "group": "string",
     "seqno": "bigint",
     "codec": "string",
+    "reference": (
+        "struct<place:string,name:string,path:string,start:bigint,size:bigint,sha256:string,codec:string,"
+        "packed:boolean>"
+    ),
 }
+#: Where a value lies and not what the message is: never part of `*`, and unknown to an archive.
+REFERENCE = "reference"
+ALL: tuple[str, ...] = tuple(name for name in TYPES if name != REFERENCE)
 DEFAULT: tuple[str, ...] = ("topic", "partition", "offset", "timestamp", "key", "value")
 HEADERS = "headers"
 NEVER_NULL = ("topic", "partition", "offset", "timestamp", "written_at", "codec")
@@ -34,7 +41,7 @@ def chosen(columns: str | None, *, include_headers: bool) -> tuple[str, ...]:
     if columns is None:
         names = DEFAULT
     elif columns.strip() == "*":
-        names = tuple(TYPES)
+        names = ALL
     else:
         names = tuple(name.strip() for name in columns.split(","))
     if include_headers and HEADERS not in names:

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from penstock.errors import InvalidOption
 from penstock.spark.advice import advise
 from penstock.spark.filters import Wanted, wanted
-from penstock.spark.options import ReadOptions, parse, refuse_for_batch, refuse_for_stream
+from penstock.spark.options import ReadOptions, parse, refuse_for_batch, refuse_for_stream, refuse_reference
 from penstock.spark.schema import check_types, ddl
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class DefaultSource(DataSource):
         asked = parse(self.options)
         refuse_for_batch(asked)
         if asked.view is not None:
-            return ViewReader(asked)
+            return BodiesReader(asked) if asked.view == "payloads" else ViewReader(asked)
         kind = FilteringReader if asked.push_filters else TopicReader
         return kind(asked, chosen_columns(schema, asked))
 
@@ -131,6 +131,23 @@ class ViewReader(DataSourceReader):
         return iter(partition.value or ())
 
 
+class BodiesReader(DataSourceReader):
+    """The view `payloads`: the driver says what is to be listed, tasks list it."""
+
+    def __init__(self, asked: ReadOptions) -> None:
+        self._asked = asked
+
+    def partitions(self) -> Sequence[InputPartition]:
+        from penstock.spark.listing import listings
+
+        return [InputPartition(each) for each in listings(self._asked)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        from penstock.spark.listing import listed
+
+        return iter(()) if partition.value is None else listed(partition.value)
+
+
 def read_slice(
     partition: InputPartition, columns: Mapping[str, bool], asked: ReadOptions
 ) -> Iterator[pyarrow.RecordBatch]:
@@ -141,7 +158,10 @@ def read_slice(
     settle_in()
     if partition.value is None:  # Spark's way of saying that there is nothing to read
         return iter(())
-    return batches.read(partition.value, columns, null_undecodable=asked.on_decode_error == "null")
+    return batches.read(
+        partition.value, columns, null_undecodable=asked.on_decode_error == "null",
+        fetched=asked.payload == "fetch",
+    )  # fmt: skip
 
 
 def chosen_columns(given: StructType, asked: ReadOptions) -> dict[str, bool]:
@@ -152,6 +172,7 @@ def chosen_columns(given: StructType, asked: ReadOptions) -> dict[str, bool]:
     names = check_types(
         [(field.name, field.dataType.simpleString(), field.nullable) for field in given.fields]
     )
+    refuse_reference(names, is_archived=asked.history is not None)
     if asked.columns_given and names != asked.columns:
         raise InvalidOption(
             f"the schema has {', '.join(names)}, but the options ask for {', '.join(asked.columns)}",

@@ -17,6 +17,7 @@ from penstock.log.segment import read_head
 from penstock.log.view import Bounds
 from penstock.options import Spot
 from penstock.spark.admission import Loss
+from penstock.spark.bodies import places_of
 from penstock.spark.filters import Span, Wanted
 from penstock.spark.history import Lookback
 from penstock.spark.options import ReadOptions
@@ -115,6 +116,7 @@ def planned(
     live = Slice(
         options.store, log.folder.path, partitions.name, partitions.record.id, log.partition,
         *shares.live, pieces, not options.fail_on_data_loss, past.table, held.stretches(*shares.live),
+        places_of(partitions),
     )  # fmt: skip
     start, stop = shares.archived
     archived = live._replace(start=start, stop=stop, pieces=held.stretches(start, stop), spare=())

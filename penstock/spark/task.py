@@ -22,7 +22,8 @@ from penstock.files import Files
 from penstock.log.folder import Folder
 from penstock.log.shelf import Shelf, Staged
 from penstock.options import MIB
-from penstock.spark.frames import FRAME_BYTES, FRAME_MESSAGES, drafts
+from penstock.spark.frames import FRAME_BYTES, FRAME_MESSAGES
+from penstock.spark.lifting import Lifting
 from penstock.spark.spread import by_topic, chosen, divided
 from penstock.spark.target import Target
 from penstock.spark.write_columns import Shape
@@ -76,6 +77,7 @@ class _TaskStaging:
         self._turn = target.turn + turn
         self._attempt = f"{secrets.randbits(62) | 1:016x}"
         self._places: dict[tuple[str, int], _Place] = {}
+        self._lifting: dict[str, Lifting] = {}
 
     def add(self, found: Rows) -> None:
         messages, topics, partitions = found
@@ -92,7 +94,7 @@ class _TaskStaging:
                 place.encode()
 
     def _add(self, plan: TopicPlan, messages: pa.RecordBatch, asked: pa.Array | None) -> None:
-        check_values(messages.column("value"), plan.max_message_bytes, plan.name)
+        check_values(messages.column("value"), plan.value_bytes, plan.name)
         keys = messages.column("key") if "key" in messages.schema.names else None
         for number, part in divided(messages, chosen(keys, asked, plan, self._turn)):
             place = self._places.get((plan.name, number)) or self._new_place(plan, number)
@@ -100,7 +102,9 @@ class _TaskStaging:
 
     def _new_place(self, plan: TopicPlan, number: int) -> _Place:
         name = f"{self._attempt}-{len(self._places):x}"
-        place = self._places[plan.name, number] = _Place(self._target.store, plan, number, name)
+        lifting = self._lifting.setdefault(plan.name, Lifting(plan))
+        place = _Place(self._target.store, plan, number, name, lifting)
+        self._places[plan.name, number] = place
         return place
 
     def finish(self) -> StagedTopics:
@@ -112,6 +116,8 @@ class _TaskStaging:
     def discard(self) -> None:
         for place in self._places.values():
             place.shelf.discard()
+        for lifting in self._lifting.values():
+            lifting.discard()
 
     def close(self) -> None:
         for place in self._places.values():
@@ -121,7 +127,7 @@ class _TaskStaging:
 class _Place:
     """What a task writes to one partition: messages that wait for a frame, and frames."""
 
-    def __init__(self, store: str, plan: TopicPlan, number: int, name: str) -> None:
+    def __init__(self, store: str, plan: TopicPlan, number: int, name: str, lifting: Lifting) -> None:
         path = plan.path(number)
         if not os.path.isdir(path):
             raise unseen(store, plan.name)
@@ -129,7 +135,7 @@ class _Place:
             path, topic_id=plan.id, partition=number, files=Files(), clock=Clock(), read_only=True
         )
         self.shelf = Shelf(self.folder, name, plan.segment_bytes)
-        self._compress = plan.compress
+        self._lifting = lifting
         self._waiting: list[pa.RecordBatch] = []
         self._count = 0
         self.gathered = 0
@@ -146,7 +152,7 @@ class _Place:
         if self._waiting:
             waiting, self._waiting, self._count, self.gathered = self._waiting, [], 0, 0
             whole = waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
-            for draft in drafts(whole, self.folder.clock.now_ns(), compress=self._compress):
+            for draft in self._lifting.drafts(whole, self.folder.clock.now_ns()):
                 self.shelf.add(draft)
 
     def finish(self) -> list[Staged]:

@@ -1,11 +1,13 @@
 """Facts about topics as Spark tables: `option("view", …)`, one of `penstock.spark.options.VIEWS`.
 
-Rows are few, and come from `state.db`, which only the driver may open: it collects them all.
+Rows are few, and come from `state.db`, which only the driver may open: it collects them all. But for
+`payloads`: there are as many as there are bodies, and tasks list them (`listing`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 from penstock.consume.deadletters import DeadLetters
@@ -14,12 +16,13 @@ from penstock.log.segment import read_head
 from penstock.options import utc
 from penstock.spark.options import ReadOptions
 from penstock.spark.survey import chosen_topics, opened, segments
+from penstock.store import Store
 from penstock.topic.partitions import Partitions
 
 _DDL = {
     "consumers": (
         "topic string, consumer string, partition int, position bigint, end bigint, lag bigint, "
-        "important boolean, updated timestamp"
+        "important boolean, updated timestamp, subject string"
     ),
     "segments": (
         "topic string, partition int, first bigint, stop bigint, bytes bigint, sealed boolean, "
@@ -32,6 +35,9 @@ _DDL = {
     "dead_letters": (
         "topic string, number bigint, consumer string, partition int, offset bigint, reason string, "
         "attempts int, first_error string, last_error string, died_at timestamp, key binary, value binary"
+    ),
+    "payloads": (
+        "topic string, place string, name string, path string, size bigint, modified timestamp, pack boolean"
     ),
 }
 _ALL = 2**31
@@ -49,7 +55,8 @@ def view_rows(options: ReadOptions) -> list[Row]:
     assert options.view is not None
     with opened(options) as store:
         collect: Callable[[Partitions], Iterator[Row]] = {
-            "consumers": _consumers, "segments": _segments, "waiting": _waiting,
+            "consumers": lambda topic: chain(_consumers(topic), _durables(store, topic)),
+            "segments": _segments, "waiting": _waiting,
             "dead_letters": lambda topic: _dead_letters(store.dead_letters(topic.name)),
         }[options.view]  # fmt: skip
         return [row for each in chosen_topics(store, options).values() for row in collect(each)]
@@ -67,8 +74,19 @@ def _consumers(partitions: Partitions) -> Iterator[Row]:
             lag = max(0, end - max(at.position if at is not None else start, start))
             yield (
                 partitions.name, record.name, number, None if at is None else at.position, end, lag,
-                record.options.important, None if at is None else utc(at.updated),
+                record.options.important, None if at is None else utc(at.updated), None,
             )  # fmt: skip
+
+
+def _durables(store: Store, partitions: Partitions) -> Iterator[Row]:
+    """A row for each durable consumer of a stream and subject; its lag is the subject's, and counted."""
+    positions = store._streams.positions(partitions.record.id, None)
+    if not positions:
+        return
+    stream, end = store.stream(partitions.name), partitions.log(0).bounds().end
+    for durable, subject, position in positions:
+        lag = stream.get_new_messages_count(subject, since=position)
+        yield partitions.name, durable, 0, position, end, lag, False, None, subject
 
 
 def _segments(partitions: Partitions) -> Iterator[Row]:

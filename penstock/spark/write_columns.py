@@ -38,7 +38,7 @@ _HINTS = {
     "timestamp": "cast it: col('timestamp').cast('timestamp')",
 }
 #: What a message that was read has, and one that is written is given: left out without a word.
-GIVEN_BY_THE_LOG = ("offset", "written_at", "producer_id", "group", "seqno", "codec")
+GIVEN_BY_THE_LOG = ("offset", "written_at", "producer_id", "group", "seqno", "codec", "reference")
 
 
 class Column(NamedTuple):

@@ -17,8 +17,8 @@ from penstock.errors import PenstockError
 from penstock.files import Files
 from penstock.log.index import read_whole, replace
 from penstock.payload_options import FILES, Place
+from penstock.payloads.opening import open_topic_bodies
 from penstock.payloads.stores import BodyStore
-from penstock.topic.bodies import open_topic_bodies
 from penstock.topic.partitions import PAYLOADS, Partitions
 
 logger = logging.getLogger("penstock.store")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import io
 import logging
-import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
@@ -27,10 +26,10 @@ from penstock.errors import InvalidOption, PenstockError, WrongType
 from penstock.files import Files
 from penstock.log.frame import RAW
 from penstock.options import MIB, TopicOptions, utc
-from penstock.payload_options import FILES, Place
+from penstock.payload_options import Place
 from penstock.payloads.files import FileBodies
 from penstock.payloads.names import checked_name
-from penstock.payloads.opening import open_bodies
+from penstock.payloads.opening import open_topic_bodies
 from penstock.payloads.stores import Body, BodyStore
 from penstock.payloads.sweeping import GRACE_NS
 from penstock.references import Reference, Referenced
@@ -69,7 +68,8 @@ class TopicBodies:
         self, root: str, store_id: str, topic_id: int, options: Callable[[], TopicOptions],
         refresh: Callable[[], None], files: Files, clock: Clock,
     ) -> None:  # fmt: skip
-        self._root = root
+        #: The store's folder for bodies in files.
+        self.root = root
         self._store_id = store_id
         self._topic_id = topic_id
         self._options = options
@@ -278,21 +278,12 @@ class TopicBodies:
         store = self._stores.get(place)
         if store is None:
             store = self._stores[place] = open_topic_bodies(
-                place, self._root, self._store_id, self._topic_id, self._files
+                place, self.root, self._store_id, self._topic_id, self._files
             )
         return store
 
     def _id(self, place: Place) -> int:
         return references.place_id(self._store_id, self._topic_id, place.address)
-
-
-def open_topic_bodies(
-    place: Place, root: str, store_id: str, topic_id: int, files: Files | None = None
-) -> BodyStore:
-    """What one topic has at a place, and nothing else that lies there; `root` is the store's own folder."""
-    if place.address == FILES:
-        return open_bodies(os.path.join(root, str(topic_id)), files=files)
-    return open_bodies(place.address, f"{store_id}/{topic_id}", options=dict(place.options))
 
 
 def _with_distances(pack: dict[int, Reference], places: Sequence[int]) -> dict[int, Reference]:

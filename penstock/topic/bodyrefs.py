@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from penstock import references
 from penstock.errors import Corrupt, OffsetTrimmed
+from penstock.log.cursor import Cursor
 from penstock.log.log import Log
 from penstock.log.rows import FrameRows
 from penstock.message import Rows
@@ -31,16 +32,22 @@ class BodyObject(NamedTuple):
     name: str
 
 
-def references_between(log: Log, first: int, stop: int) -> Iterator[Referring]:
+def references_between(
+    log: Log, first: int, stop: int, *, passing_damage: bool = True
+) -> Iterator[Referring]:
     """Messages from `first` to `stop` with a body outside, in order; nothing is fetched.
 
-    What is damaged or gone is passed over: its bodies are for the sweep to find.
+    What is gone is passed over, and what is damaged too, unless that shall raise `Corrupt`: whoever deletes
+    what nobody refers to must have seen every message. So what the lifetimes of keys have ended counts for
+    as long as it lies there: its bodies go with it.
     """
     offset = first
     while offset < stop:
         try:
-            rows = log.cursor(offset, far=True).read(_MESSAGES, _BYTES, stop)
+            rows = Cursor(log.view, offset, far=True).read(_MESSAGES, _BYTES, stop)
         except (Corrupt, OffsetTrimmed) as error:
+            if isinstance(error, Corrupt) and not passing_damage:
+                raise
             behind = error.stop if isinstance(error, Corrupt) else error.first
             if behind is None or behind <= offset:
                 return

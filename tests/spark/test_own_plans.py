@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 import penstock
 from penstock.spark.own.query import build
 from penstock.spark.own.running import identity
-from penstock.spark.schema import TYPES
+from penstock.spark.schema import ALL
 from penstock.store.pipelines import claim
 
 
@@ -48,7 +48,7 @@ PRUNED = {
     "headers": (lambda o: o.select(F.col("headers")["a"].alias("value")), "headers"),
     "nothing": (lambda o: o.select(F.lit("x").alias("value")), "offset"),
     "keys of state": (lambda o: o.groupBy("key").agg(F.count("*").alias("n")), "key"),
-    "a row as JSON is all of it": (lambda o: o.drop("value"), ",".join(n for n in TYPES if n != "value")),
+    "a row as JSON is all of it": (lambda o: o.drop("value"), ",".join(n for n in ALL if n != "value")),
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from penstock.spark.options import parse
 from penstock.spark.planning import Slice, divided
 from penstock.spark.survey import survey
 
-ALL = dict.fromkeys(schema.TYPES, True)
+ALL = dict.fromkeys(schema.ALL, True)
 
 
 def plan(store: penstock.Store, topic: str = "orders", **options: str) -> list[Slice]:

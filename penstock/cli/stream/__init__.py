@@ -11,6 +11,7 @@ from penstock.cli.stream.getting import get
 from penstock.cli.stream.listing import list_messages, stats
 from penstock.cli.stream.migrating import migrate
 from penstock.cli.stream.publishing import publish
+from penstock.cli.stream.sweeping import sweep
 from penstock.cli.stream.tailing import tail
 from penstock.cli.stream.ttl import ttl
 
@@ -29,6 +30,7 @@ app.command()(tail)
 app.command()(consumers)
 app.command()(position)
 app.command()(ttl)
+app.command()(sweep)
 app.command()(stats)
 app.command()(migrate)
 app.add_typer(engine.app, name="engine")

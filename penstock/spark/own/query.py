@@ -12,7 +12,7 @@ from penstock.errors import InvalidOption, WrongType
 from penstock.spark.own.blame import blamed
 from penstock.spark.own.definition import Definition
 from penstock.spark.own.plan import Plan, plan
-from penstock.spark.schema import TYPES
+from penstock.spark.schema import ALL, TYPES
 from penstock.spark.write_columns import GIVEN_BY_THE_LOG, Column, shape
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def build(spark: SparkSession, definition: Definition, transform: Transform, *, 
     first = _result(spark, definition, transform, store, {})
     found = plan(first, store)
     _check_sources(definition, found)
-    if all(len(columns) == len(TYPES) for columns in found.columns.values()):
+    if all(len(columns) == len(ALL) for columns in found.columns.values()):
         return Query(first, found)
     return Query(_result(spark, definition, transform, store, found.columns), found)
 
@@ -84,9 +84,7 @@ def stream(
     frame = reader.option("columns", ",".join(columns) or "*").load(store)
     if not columns:
         return frame
-    return frame.select(
-        *(col(n) if n in columns else lit(None).cast(kind).alias(n) for n, kind in TYPES.items())
-    )
+    return frame.select(*(col(n) if n in columns else lit(None).cast(TYPES[n]).alias(n) for n in ALL))
 
 
 def writer(query: Query, definition: Definition, *, store: str, app: str) -> DataStreamWriter:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.errors import InvalidOption
 from penstock.options import Duration, seconds
-from penstock.spark.schema import TYPES, ddl
+from penstock.spark.schema import ALL, TYPES, ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +35,7 @@ def columns_for(always: Iterable[str], expressions: Iterable[str | None]) -> tup
     words = {word.lower() for word in re.findall(r"\w+", text)}
     words |= {"value"} if TEXT in words else set()
     if "*" in text:
-        words |= set(TYPES)
+        words |= set(ALL)
     wanted = {*always, *words}
     return tuple(name for name in TYPES if name in wanted)
 

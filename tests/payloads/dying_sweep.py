@@ -1,0 +1,19 @@
+"""A sweep that kills itself while it deletes: python -m tests.payloads.dying_sweep STORE MOMENT."""
+
+import sys
+
+import penstock
+from penstock.payloads.files import FileBodies
+from penstock.spark.pipelines import sweep
+from tests.payloads.dying import after
+
+
+def some_deleted(store):
+    sweep._AT_A_TIME = 1
+    FileBodies.delete = after(FileBodies.delete, 2)
+    sweep.sweep(store, "images", engine="python", apply=True)
+
+
+if __name__ == "__main__":
+    with penstock.open(sys.argv[1]) as opened:
+        globals()[sys.argv[2]](opened)
