@@ -15,14 +15,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from penstock.aio.events import Events as AsyncEvents
 from penstock.errors import InvalidOption, PenstockError, TopicReplaced
 from penstock.faces.answers import Pushed
 from penstock.keys import Match, match, spoken_key, spoken_prefix
 from penstock.options import seconds, whole
 from penstock.serve import limits, presence
 from penstock.serve.access import Access, Grant
-from penstock.serve.http import Connection
+from penstock.serve.groups import Groups, Storage
+from penstock.serve.http import Connection, Owed
 from penstock.serve.hub import Feed, Hub, Start
 from penstock.serve.idempotency import push_once
 from penstock.serve.longpoll import LongPoll
@@ -39,13 +39,12 @@ _WAIT_S = 25.0
 _ASKED = ("key", "prefix", "cursor", "timeout", "rewind", "since", "limit", "topic", "token")
 
 
-class Topics(Protocol):
+class Topics(Storage, Protocol):
     """What routes need to know of the store."""
 
     hub: Hub
     default: str
 
-    async def events(self, topic: str, *, anew: bool = False) -> AsyncEvents: ...
     def require(self, topic: str) -> None: ...
     async def in_thread(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
     @property
@@ -64,12 +63,11 @@ class Routes:
         #: Where the workers' sockets lie, and which one is ours.
         self._own, self._folder = own, folder
         self._tasks: set[asyncio.Task[None]] = set()
-        self._pushes = 0
-        self._push_bytes = 0
+        self._groups = Groups(topics, self._refuse)
 
     @property
     def is_busy(self) -> bool:
-        return bool(self._tasks)
+        return bool(self._tasks) or self._groups.is_busy
 
     def answer(self, connection: Connection, request: Request, *, is_inside: bool = False) -> None:
         """Answer now, or later; `is_inside` for requests of other workers, which were checked there."""
@@ -106,40 +104,27 @@ class Routes:
         request.refuse_unknown("topic", "token")
         topic = self._topic(request)
         push = read_push(request, self._required(request), topic)
-        if self._pushes >= limits.PUSHES_WAITING_MOST or self._push_bytes > limits.PUSH_BYTES_WAITING_MOST:
-            raise Refusal(429, "too much waits for the disk", "push again in a second", retry_s=1)
-        self._start(connection, self._store(connection, request, topic, push))
+        self._groups.require_room()
+        if "idempotency-key" in request.headers:
+            self._start(connection, self._store_once(connection, request, topic, push))
+        else:
+            self._groups.add(topic, push, connection.owe())
 
-    async def _store(self, connection: Connection, request: Request, topic: str, push: Push) -> None:
-        size = push.size
-        self._pushes += 1
-        self._push_bytes += size
-        try:
-            pushed = await self._stored(request, topic, push)
-        finally:
-            self._pushes -= 1
-            self._push_bytes -= size
-        self._topics.hub.ring(topic)
-        connection.reply(200, msgspec.json.encode(pushed))
+    async def _store_once(self, connection: Connection, request: Request, topic: str, push: Push) -> None:
+        who = self._who(request)
 
-    async def _stored(self, request: Request, topic: str, push: Push) -> Pushed:
-        try:
-            return await self._stored_in(await self._topics.events(topic), request, push)
-        except TopicReplaced:  # by another process: what has the name now gets it
-            return await self._stored_in(await self._topics.events(topic, anew=True), request, push)
-
-    async def _stored_in(self, events: AsyncEvents, request: Request, push: Push) -> Pushed:
-        key = request.headers.get("idempotency-key")
-        if key is not None:
-            pushed: Pushed = await self._topics.in_thread(
-                push_once, self._topics.store, events._blocking, push, key=key, who=self._who(request),
-                body=request.body,
+        def store(*, anew: bool = False) -> Pushed:
+            return push_once(
+                self._topics.store, self._topics.find(topic, anew=anew), push,
+                key=request.headers["idempotency-key"], who=who, body=request.body,
             )  # fmt: skip
-            return pushed
-        if len(push.keys) == 1 and push.headers is None:  # shares its sync with others that come now
-            offset = (await events._topic.write(push.values[0], key=push.keys[0])).offset
-            return Pushed(events.epoch, offset + 1, offset + 1)
-        return await self._topics.in_thread(events._blocking._push, *push)  # type: ignore[no-any-return]
+
+        try:
+            pushed = await self._topics.in_thread(store)
+        except TopicReplaced:
+            pushed = await self._topics.in_thread(store, anew=True)
+        self._topics.stored(topic)
+        connection.reply(200, msgspec.json.encode(pushed))
 
     def _who(self, request: Request) -> str:
         """Whose idempotency keys these are: those of different users never meet."""
@@ -223,7 +208,7 @@ class Routes:
         except Exception as error:  # noqa: BLE001 - as in `answer`
             self._refuse(connection, error)
 
-    def _refuse(self, connection: Connection, error: Exception) -> None:
+    def _refuse(self, connection: Connection | Owed, error: Exception) -> None:
         if not isinstance(error, PenstockError):
             logger.error("a request failed", exc_info=error)
             error = Refusal(500, "something went wrong here")

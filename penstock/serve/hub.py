@@ -39,6 +39,8 @@ logger = logging.getLogger("penstock.serve")
 _TURN_S = 0.005
 _READ_MESSAGES = 1000
 _READ_BYTES = 256 * KIB
+#: When we store so many groups, each so soon after the last, each look finds what others wrote too.
+_BUSY_STORES, _BUSY_S = 4, 0.01
 
 
 class Start(NamedTuple):
@@ -109,6 +111,9 @@ class Feed:
         bell.hearer = self.ring
         self._waiting = Waiting(self._partitions, bell.ring)
         self._waiting.__enter__()
+        self._stored_at = 0.0
+        self._stored_often = 0
+        self._hears = True
 
     # Where it stands.
 
@@ -194,6 +199,28 @@ class Feed:
         with suppress(RuntimeError):  # the loop is closed: nobody listens any more
             self._loop.call_soon_threadsafe(self.look)
 
+    def stored(self) -> None:
+        """Deliver what we stored ourselves. While we do so all the time, hints of the file are not heard:
+        each costs a change of threads, and says what we know."""
+        self.look()
+        now, before = self._loop.time(), self._stored_at
+        self._stored_at = now
+        self._stored_often = self._stored_often + 1 if now - before < _BUSY_S else 0
+        if self._hears and self._stored_often >= _BUSY_STORES and not self.is_ended:
+            self._hears = False
+            self._waiting.pause()
+            self._loop.call_later(_BUSY_S, self._hear_again)
+
+    def _hear_again(self) -> None:
+        if self.is_ended:
+            return
+        if self._loop.time() - self._stored_at < _BUSY_S:
+            self._loop.call_later(_BUSY_S, self._hear_again)
+            return
+        self._hears = True
+        self._waiting.go_on()
+        self.look()
+
     def look(self) -> None:
         """Read what is new and deliver it."""
         self._is_rung = False
@@ -245,7 +272,7 @@ class Feed:
         for message in messages:
             if message.key is None:
                 continue
-            heard = self.listeners(message.key)
+            heard = self.listeners(message.key) if self._lengths else self._keys.get(message.key)
             if not heard:
                 continue
             piece = Piece(message)
@@ -306,11 +333,11 @@ class Hub:
             feed = self._feeds[topic] = Feed(self._find(topic), self._forget)
         return feed
 
-    def ring(self, topic: str) -> None:
-        """Something was written to a topic here: quicker than the hint that the file gives."""
+    def stored(self, topic: str) -> None:
+        """Deliver what we stored in a topic ourselves."""
         feed = self._feeds.get(topic)
         if feed is not None:
-            feed.ring()
+            feed.stored()
 
     def feeds(self) -> list[Feed]:
         return list(self._feeds.values())

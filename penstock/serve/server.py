@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock import aio
-from penstock.aio.events import Events as AsyncEvents
 from penstock.errors import InvalidOption, MissingExtra, PenstockError, UnknownTopic
 from penstock.faces.events import Events
 from penstock.keys import Match
@@ -85,22 +84,28 @@ class Topics:
         self._served = options.topics
         self.default = options.default_topic
         self.hub = Hub(self._find)
-        self._events: dict[str, AsyncEvents] = {}
+        self._events: dict[str, Events] = {}
 
     @property
     def store(self) -> Store:
         return self._async._store
 
-    async def events(self, topic: str, *, anew: bool = False) -> AsyncEvents:
-        """The events of a topic; `anew` when it turned out that it was dropped."""
+    def find(self, topic: str, *, anew: bool = False) -> Events:
+        """The events of a topic; `anew` when it turned out that it was dropped. Called in a thread."""
         known = self._events.get(topic)
         if known is None or anew:
-            await self.in_thread(self._find, topic)
-            known = self._events[topic] = await self._async.events(topic)
+            known = self._events[topic] = self._find(topic)
         return known
+
+    def start(self, call: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        return self._async._threads.start(call, *args)
 
     async def in_thread(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return await self._async._threads.run(call, *args, **kwargs)
+
+    def stored(self, topic: str) -> None:
+        """Something new is in a topic, by ourselves: quicker than the hint that the file gives."""
+        self.hub.stored(topic)
 
     def require(self, topic: str) -> None:
         """Raise unless the topic may be asked for here; whether it is there is another question."""
@@ -118,9 +123,8 @@ class Topics:
     async def warm_up(self) -> None:
         """Open what is served and read the keys of what is there, so that the first client need not wait."""
         for topic in self._served or (self.default,):
-            events = await self.events(topic)
-            partitions = events._blocking._partitions
-            log = partitions.log(0)
+            events = await self.in_thread(self.find, topic)
+            log = events._partitions.log(0)
             bounds = log.bounds()
             await self.in_thread(log.keyed.oldest, Match(), bounds.start, bounds.end, 1)
             self.hub.feed(topic)
@@ -139,14 +143,12 @@ class Server:
         self._topics = topics
         self._is_cleaner = is_cleaner
         self._routes = routes
+        self.answer = routes.answer
         self._connections: set[Connection] = set()
         self._most = connections_most
         self.now = int(time.monotonic())
         self.wheel = Wheel(self.now)
         self.is_ending = False
-
-    def answer(self, connection: Connection, request: Request) -> None:
-        self._routes.answer(connection, request)
 
     def opened(self, connection: Connection) -> bool:
         self._connections.add(connection)

@@ -58,8 +58,12 @@ class EventStream:
     # What the feed calls.
 
     def deliver(self, pieces: list[Piece], position: int) -> None:
-        reached = self._send(pieces, position)
-        if reached < position or self.connection.is_full:
+        connection, piece, reached = self.connection, pieces[0], position
+        if len(pieces) == 1 and piece.audience is None:  # most often, so it should cost little
+            connection.write(piece.alone.get(type(self)) or self._alone(piece, position))
+        else:
+            reached = self._send(pieces, position)
+        if reached < position or connection.is_full:
             self.feed.fall_behind(self, reached)
 
     def catch_up(self, feed: Feed) -> None:
@@ -152,7 +156,8 @@ class EventStream:
         if not pieces:
             return position
         if len(pieces) == 1:
-            self.connection.write(self._alone(pieces[0], position))
+            piece = pieces[0]
+            self.connection.write(piece.alone.get(type(self)) or self._alone(piece, position))
             return position
         first = 0
         while first < len(pieces):
@@ -166,11 +171,7 @@ class EventStream:
 
     def _alone(self, piece: Piece, position: int) -> bytes:
         """A single event as it is written; the same for everybody who gets it alone."""
-        if piece.alone is None:
-            piece.alone = {}
-        data = piece.alone.get(type(self))
-        if data is None:
-            data = piece.alone[type(self)] = self.frame((piece,), position)
+        data = piece.alone[type(self)] = self.frame((piece,), position)
         return data
 
     def _next_time(self, now: int) -> int:
