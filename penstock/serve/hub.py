@@ -275,14 +275,16 @@ class Feed:
             heard = self.listeners(message.key) if self._lengths else self._keys.get(message.key)
             if not heard:
                 continue
-            piece = Piece(message)
+            alone = [Piece(message)]  # shared by all who hear nothing else
             for subscriber in heard:
                 if subscriber.next < 0:
-                    pieces = touched.get(subscriber)
-                    if pieces is None:
-                        touched[subscriber] = [piece]
+                    pieces = touched.setdefault(subscriber, alone)
+                    if pieces is alone:
+                        continue
+                    if len(pieces) == 1:
+                        touched[subscriber] = pieces + alone
                     else:
-                        pieces.append(piece)
+                        pieces += alone
         position = self.position
         for subscriber, pieces in touched.items():
             subscriber.deliver(pieces, position)
