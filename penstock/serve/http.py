@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import deque
 from functools import lru_cache
 from typing import Protocol, cast
 
@@ -101,7 +100,8 @@ class Connection(asyncio.Protocol):
     def __init__(self, host: Host) -> None:
         self._host = host
         self._parser: httptools.HttpRequestParser | None = None
-        self._queue: deque[Request] | None = None
+        #: Requests that have come in whole. A list: they are few, and an empty deque takes ten times as much.
+        self._queue: list[Request] | None = None
         self._owed: list[Owed] | None = None
         self._busy = self._turning = self.is_full = False
         self._reads = True
@@ -333,7 +333,7 @@ class Connection(asyncio.Protocol):
         request.upgrade = bool(self._parser.should_upgrade())
         self._forget_request()
         if self._queue is None:
-            self._queue = deque()
+            self._queue = []
         self._queue.append(request)
 
     # Inside.
@@ -363,16 +363,18 @@ class Connection(asyncio.Protocol):
         self._turning = True
         try:
             while self._queue and self._may_begin(self._queue[0]):
-                request = self._queue.popleft()
+                request = self._queue.pop(0)
                 self._busy = True
                 self._keep_alive = request.keep_alive
                 self._host.answer(self, request)
         finally:
             self._turning = False
         self._regulate()
-        if not self._busy and self._refusal is not None:
+        if self._busy or self._queue:
+            return
+        if self._refusal is not None:
             self._fail(self._refusal)
-        elif not self._busy and self.stream is None and self._request is None and not self._head_bytes:
+        elif self.stream is None and self._request is None and not self._head_bytes:
             self._wait(limits.IDLE_S)
 
     def _may_begin(self, request: Request) -> bool:
