@@ -62,6 +62,11 @@ class Question:
         """The first offset that was not looked at."""
         return self._next
 
+    @property
+    def has_gap(self) -> bool:
+        """Whether it is known without reading that the cursor does not fit."""
+        return self._gap is not None
+
     def at(self, offset: int) -> Question:
         """Look from an offset that was reached before."""
         self._next = offset

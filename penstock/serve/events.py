@@ -17,16 +17,18 @@ import msgspec
 
 from penstock.errors import InvalidOption, PenstockError, TopicReplaced
 from penstock.faces.answers import Pushed
+from penstock.faces.question import Question
 from penstock.keys import Match, match, spoken_key, spoken_prefix
 from penstock.options import seconds, whole
 from penstock.serve import limits, presence
 from penstock.serve.access import Access, Grant
 from penstock.serve.groups import Groups, Storage
-from penstock.serve.http import Connection, Owed
+from penstock.serve.http import Connection
 from penstock.serve.hub import Feed, Hub, Start
 from penstock.serve.idempotency import push_once
 from penstock.serve.longpoll import LongPoll
 from penstock.serve.origins import Origins
+from penstock.serve.owed import Owed
 from penstock.serve.pushing import Push, read_push
 from penstock.serve.replies import Refusal, Request
 from penstock.serve.sse import HEAD as SSE_HEAD
@@ -135,33 +137,60 @@ class Routes:
     def _subscribe(self, connection: Connection, request: Request) -> None:
         request.refuse_unknown(*_ASKED)
         topic = self._topic(request)
-        is_websocket = request.upgrade and request.headers.get("upgrade", "").lower() == "websocket"
-        grant = self._access.grant(request) if is_websocket else self._required(request)
         asked, start = _asked(request), _start(request)
-        if grant is not None:
-            grant.require_subscribe(topic, asked)
-        if is_websocket:
-            head = handshake(request)
-            feed = self._feed(topic)
-            question = feed.begin(asked, start)  # what makes no sense is refused while HTTP can say so
-            stream = WebSocketStream(connection, feed, grant, self._access, asked, start)
-            stream.open(head, question, connection.now)
+        if request.upgrade and request.headers.get("upgrade", "").lower() == "websocket":
+            self._by_websocket(connection, request, topic, asked, start)
             return
-        assert grant is not None
+        grant = self._required(request)
+        grant.require_subscribe(topic, asked)
         if not asked.keys and not asked.prefixes:
             raise InvalidOption("nothing to subscribe to", hint='?key=news&key=["chat",345]&prefix=["user"]')
         feed = self._feed(topic)
         if "text/event-stream" in request.headers.get("accept", "").lower():
             last = request.headers.get("last-event-id")
-            question = feed.begin(asked, start if not last else Start(last))
-            SseStream(connection, feed, grant).begin(
-                SSE_HEAD % connection.extra_headers, asked, question, connection.now
-            )
+            sse, head = SseStream(connection, feed, grant), SSE_HEAD % connection.extra_headers
+            self._begin(
+                connection, feed, asked, start if not last else Start(last), limits.CATCH_UP_EVENTS,
+                lambda question: sse.begin(head, asked, question, connection.now),
+            )  # fmt: skip
             return
         timeout = min(seconds("timeout", _duration(request.one("timeout"))), limits.WAIT_S_MOST)
         limit = _number("limit", request.one("limit"))
         limit = limits.ANSWER_EVENTS if limit is None else whole("limit", limit, 1, limits.ANSWER_EVENTS)
-        LongPoll(connection, feed, grant, asked, limit).ask(start, timeout)
+        poll = LongPoll(connection, feed, grant, asked, limit)
+        wait_s = timeout if start.cursor is not None else 0.0
+        self._begin(connection, feed, asked, start, limit, lambda question: poll.ask(question, wait_s))
+
+    def _by_websocket(
+        self, connection: Connection, request: Request, topic: str, asked: Match, start: Start
+    ) -> None:
+        grant = self._access.grant(request)
+        if grant is not None:
+            grant.require_subscribe(topic, asked)
+        head, feed = handshake(request), self._feed(topic)
+        stream = WebSocketStream(connection, feed, grant, self._access, asked, start)
+        # What makes no sense is refused while HTTP can say so.
+        self._begin(
+            connection, feed, asked, start, limits.CATCH_UP_EVENTS,
+            lambda question: stream.open(head, question, connection.now),
+        )  # fmt: skip
+
+    def _begin(
+        self, connection: Connection, feed: Feed, asked: Match, start: Start, limit: int,
+        answer: Callable[[Question], None],
+    ) -> None:  # fmt: skip
+        """Find where a subscriber begins, in a thread if old segments may have to be read for it."""
+        if start.rewind is None and start.since is None:
+            answer(feed.begin(asked, start, limit))
+            return
+
+        async def begin() -> None:
+            question = await self._topics.in_thread(feed.question, asked, start, limit)
+            feed.reach(question.next)
+            if connection.is_open:
+                answer(question)
+
+        self._start(connection, begin())
 
     def _presence(self, connection: Connection, request: Request, is_inside: bool) -> None:
         request.refuse_unknown("key", "topic", "token")

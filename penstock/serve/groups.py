@@ -18,7 +18,7 @@ from penstock.errors import PenstockError, TopicReplaced, UsageError
 from penstock.faces.answers import Pushed
 from penstock.faces.events import Events
 from penstock.serve import limits
-from penstock.serve.http import Owed
+from penstock.serve.owed import Owed
 from penstock.serve.pushing import Push
 from penstock.serve.replies import Refusal
 

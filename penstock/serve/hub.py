@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -26,17 +25,16 @@ from penstock import wake
 from penstock.errors import Closed, ConflictError, Corrupt, OffsetTrimmed, PenstockError
 from penstock.faces.cursors import cursor_text
 from penstock.faces.events import Events
-from penstock.faces.question import Found, Help, Question, Waiting
+from penstock.faces.question import Help, Question, Waiting
 from penstock.keys import Match
 from penstock.message import Message
 from penstock.options import KIB
 from penstock.serve import limits
+from penstock.serve.behind import Behind, Behindhand, StartInThread
 from penstock.serve.pieces import Piece
 
 logger = logging.getLogger("penstock.serve")
 
-#: How long the loop is held at a time.
-_TURN_S = 0.005
 _READ_MESSAGES = 1000
 _READ_BYTES = 256 * KIB
 #: When we store so many groups, each so soon after the last, each look finds what others wrote too.
@@ -51,7 +49,7 @@ class Start(NamedTuple):
     since: str | datetime | None = None
 
 
-class Subscriber(Protocol):
+class Subscriber(Behindhand, Protocol):
     """Who waits for keys. A feed looks at these fields and sets them."""
 
     match: Match
@@ -60,12 +58,6 @@ class Subscriber(Protocol):
 
     def deliver(self, pieces: list[Piece], position: int) -> None:
         """These are new, and now everything before `position` was delivered."""
-
-    def catch_up(self, feed: Feed) -> None:
-        """It is behind and has room: read on."""
-
-    def ended(self, error: PenstockError) -> None:
-        """There will be no more: the topic was dropped, or the store closed."""
 
 
 #: Those of one key: most keys have few, and a set for each would be most of a connection's memory.
@@ -92,7 +84,7 @@ def _without(those: Subscribers, one: Subscriber) -> Subscribers:
 class Feed:
     """The tail of one topic, and its subscribers."""
 
-    def __init__(self, events: Events, on_end: Callable[[Feed], None]) -> None:
+    def __init__(self, events: Events, on_end: Callable[[Feed], None], start: StartInThread) -> None:
         self.events = events
         self.topic = events.topic
         self.epoch = events.epoch
@@ -102,8 +94,8 @@ class Feed:
         self._keys: dict[bytes, Subscribers] = {}
         self._prefixes: dict[bytes, set[Subscriber]] = {}
         self._lengths: tuple[int, ...] = ()
-        self._behind: deque[Subscriber] = deque()
-        self._is_rung = self._is_catching_up = False
+        self._behind = Behind(events, start)
+        self._is_rung = False
         self.is_ended = False
         self._cursor = self._partitions.log(0).cursor(self._partitions.log(0).bounds().end)
         self._help = Help(self._partitions)
@@ -138,15 +130,22 @@ class Feed:
 
     def begin(self, asked: Match, start: Start, limit: int = limits.CATCH_UP_EVENTS) -> Question:
         """Where a subscriber begins; the feed stands there or behind it. Raises for a cursor that is none."""
-        question = Question(self._partitions, self.epoch, asked, limit).begin(*start)
-        while self.position < question.next and not self.is_ended:
-            self._read()
+        question = self.question(asked, start, limit)
+        self.reach(question.next)
         return question
 
-    def more(self, asked: Match, offset: int, stop: int | None = None) -> Found | None:
-        """What a subscriber that is behind gets next, up to the feed's position or `stop`."""
-        question = Question(self._partitions, self.epoch, asked, limits.CATCH_UP_EVENTS).at(offset)
-        return question.search(self.position if stop is None else stop)
+    def question(self, asked: Match, start: Start, limit: int = limits.CATCH_UP_EVENTS) -> Question:
+        """The same in any thread, and without the feed: `reach` follows."""
+        return Question(self._partitions, self.epoch, asked, limit).begin(*start)
+
+    def reach(self, offset: int) -> None:
+        """Read up to an offset, at least."""
+        while self.position < offset and not self.is_ended and self._read():
+            pass
+
+    def is_near(self, question: Question) -> bool:
+        """Whether a question is answered from memory: it asks for the segment that is being written."""
+        return question.has_gap or self._behind.is_near(question.next)
 
     def register(self, subscriber: Subscriber, asked: Match) -> None:
         for key in asked.keys:
@@ -184,10 +183,7 @@ class Feed:
 
     def wake(self, subscriber: Subscriber) -> None:
         """Read on for a subscriber that is behind and has room, in its turn."""
-        self._behind.append(subscriber)
-        if not self._is_catching_up:
-            self._is_catching_up = True
-            self._loop.call_soon(self._catch_up)
+        self._behind.add(subscriber)
 
     # Reading.
 
@@ -224,7 +220,7 @@ class Feed:
     def look(self) -> None:
         """Read what is new and deliver it."""
         self._is_rung = False
-        until = monotonic() + _TURN_S
+        until = monotonic() + limits.TURN_S
         while not self.is_ended and self._read():
             if monotonic() > until:
                 self.ring()  # others have their turn
@@ -240,6 +236,7 @@ class Feed:
         if self.is_ended:
             return
         self.is_ended = True
+        self._behind.end()
         self._waiting.__exit__()
         self._on_end(self)
         for subscriber in self._all():
@@ -298,19 +295,6 @@ class Feed:
                 self.wake(subscriber)
         return True
 
-    def _catch_up(self) -> None:
-        until = monotonic() + _TURN_S
-        while self._behind and monotonic() < until and not self.is_ended:
-            subscriber = self._behind.popleft()
-            try:
-                subscriber.catch_up(self)
-            except PenstockError as error:
-                logger.error("a subscriber could not be read on: %s", error)
-                subscriber.ended(error)
-        self._is_catching_up = bool(self._behind) and not self.is_ended
-        if self._is_catching_up:
-            self._loop.call_soon(self._catch_up)
-
     def _all(self) -> list[Subscriber]:
         return list({id(each): each for each in self._each()}.values())
 
@@ -324,15 +308,16 @@ class Feed:
 class Hub:
     """The feeds of one process."""
 
-    def __init__(self, find: Callable[[str], Events]) -> None:
+    def __init__(self, find: Callable[[str], Events], start: StartInThread) -> None:
         self._find = find
+        self._start_in_thread = start
         self._feeds: dict[str, Feed] = {}
 
     def feed(self, topic: str) -> Feed:
         """The feed of a topic; raises when there is none, or it cannot hold events."""
         feed = self._feeds.get(topic)
         if feed is None:
-            feed = self._feeds[topic] = Feed(self._find(topic), self._forget)
+            feed = self._feeds[topic] = Feed(self._find(topic), self._forget, self._start_in_thread)
         return feed
 
     def stored(self, topic: str) -> None:

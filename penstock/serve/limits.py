@@ -27,6 +27,8 @@ TOKEN_S = 10.0
 HIGH_WATER_BYTES = 4 * KIB
 #: Events are joined into one write until they have so many bytes: what a client that does not read may cost.
 WRITE_BYTES = 4 * KIB
+#: How long the loop is held at a time.
+TURN_S = 0.005
 #: So many events are looked up at a time for a client that is behind.
 CATCH_UP_EVENTS = 100
 #: A long poll's answer is cut behind so many bytes; the next one goes on.

@@ -83,7 +83,7 @@ class Topics:
         self._async = store
         self._served = options.topics
         self.default = options.default_topic
-        self.hub = Hub(self._find)
+        self.hub = Hub(self._find, self.start)
         self._events: dict[str, Events] = {}
 
     @property

@@ -226,8 +226,10 @@ class WebSocketStream(EventStream):
         if self.next < 0:
             self.next = self.feed.position
         if question.next < self.next:
-            found = question.search(self.next)
-            offset = question.next if found is None else self._tell(found)
+            offset = question.next
+            if self.feed.is_near(question):
+                found = question.search(self.next)
+                offset = question.next if found is None else self._tell(found)
             if offset < self.next:
                 self._extras = (*self._extras, (wanted, offset))
         self.feed.wake(self)
