@@ -63,6 +63,10 @@ class Question:
         return self._next
 
     @property
+    def asked(self) -> Match:
+        return self._asked
+
+    @property
     def has_gap(self) -> bool:
         """Whether it is known without reading that the cursor does not fit."""
         return self._gap is not None

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import datetime
 from time import monotonic
@@ -25,6 +25,7 @@ from penstock import wake
 from penstock.errors import Closed, ConflictError, Corrupt, OffsetTrimmed, PenstockError
 from penstock.faces.cursors import cursor_text
 from penstock.faces.events import Events
+from penstock.faces.interest import Interest
 from penstock.faces.question import Help, Question, Waiting
 from penstock.keys import Match
 from penstock.message import Message
@@ -60,27 +61,6 @@ class Subscriber(Behindhand, Protocol):
         """These are new, and now everything before `position` was delivered."""
 
 
-#: Those of one key: most keys have few, and a set for each would be most of a connection's memory.
-Subscribers = tuple[Subscriber, ...] | set[Subscriber]
-_TUPLE_MOST = 16
-
-
-def _with(those: Subscribers, one: Subscriber) -> Subscribers:
-    if isinstance(those, set):
-        those.add(one)
-        return those
-    if one in those:
-        return those
-    return (*those, one) if len(those) < _TUPLE_MOST else {*those, one}
-
-
-def _without(those: Subscribers, one: Subscriber) -> Subscribers:
-    if isinstance(those, set):
-        those.discard(one)
-        return those
-    return tuple(each for each in those if each is not one)
-
-
 class Feed:
     """The tail of one topic, and its subscribers."""
 
@@ -91,9 +71,7 @@ class Feed:
         self._partitions = events._partitions
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._keys: dict[bytes, Subscribers] = {}
-        self._prefixes: dict[bytes, set[Subscriber]] = {}
-        self._lengths: tuple[int, ...] = ()
+        self._interest: Interest[Subscriber] = Interest()
         self._behind = Behind(events, start)
         self._is_rung = False
         self.is_ended = False
@@ -148,34 +126,14 @@ class Feed:
         return question.has_gap or self._behind.is_near(question.next)
 
     def register(self, subscriber: Subscriber, asked: Match) -> None:
-        for key in asked.keys:
-            self._keys[key] = _with(self._keys.get(key, ()), subscriber)
-        for prefix in asked.prefixes:
-            self._prefixes.setdefault(prefix, set()).add(subscriber)
-            self._lengths = tuple({*self._lengths, len(prefix)})
+        self._interest.add(subscriber, asked)
 
     def unregister(self, subscriber: Subscriber, asked: Match) -> None:
-        for key in asked.keys:
-            left = _without(self._keys.get(key, ()), subscriber)
-            if left:
-                self._keys[key] = left
-            else:
-                self._keys.pop(key, None)
-        for prefix in asked.prefixes:
-            those = self._prefixes.get(prefix, set())
-            those.discard(subscriber)
-            if not those:
-                self._prefixes.pop(prefix, None)
-                self._lengths = tuple({len(each) for each in self._prefixes})
+        self._interest.remove(subscriber, asked)
 
-    def listeners(self, key: bytes) -> list[Subscriber]:
+    def listeners(self, key: bytes) -> Collection[Subscriber]:
         """Who hears an event with that key; nobody twice."""
-        heard = list(self._keys.get(key, ()))
-        for length in self._lengths:
-            those = self._prefixes.get(key[:length])
-            if those is not None and len(key) >= length:
-                heard.extend(those)
-        return heard
+        return self._interest.of(key)
 
     def fall_behind(self, subscriber: Subscriber, offset: int) -> None:
         """It has no room; `wake` it when it has."""
@@ -239,10 +197,9 @@ class Feed:
         self._behind.end()
         self._waiting.__exit__()
         self._on_end(self)
-        for subscriber in self._all():
+        for subscriber in self._interest.all():
             subscriber.ended(error or Closed("the server ends", hint="connect again"))
-        self._keys.clear()
-        self._prefixes.clear()
+        self._interest.clear()
 
     def _read(self) -> bool:
         """Read some and deliver it; False at the end."""
@@ -269,7 +226,7 @@ class Feed:
         for message in messages:
             if message.key is None:
                 continue
-            heard = self.listeners(message.key) if self._lengths else self._keys.get(message.key)
+            heard = self._interest.of(message.key)
             if not heard:
                 continue
             alone = [Piece(message)]  # shared by all who hear nothing else
@@ -289,20 +246,11 @@ class Feed:
     def _skip_to(self, offset: int) -> bool:
         """What lies between cannot be read: each subscriber is told, by reading on from where it stands."""
         missed, self._cursor.offset = self.position, offset
-        for subscriber in self._all():
+        for subscriber in self._interest.all():
             if subscriber.next < 0:
                 self.fall_behind(subscriber, missed)
                 self.wake(subscriber)
         return True
-
-    def _all(self) -> list[Subscriber]:
-        return list({id(each): each for each in self._each()}.values())
-
-    def _each(self) -> Iterator[Subscriber]:
-        for found in self._keys.values():
-            yield from found
-        for those in self._prefixes.values():
-            yield from those
 
 
 class Hub:

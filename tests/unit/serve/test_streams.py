@@ -194,7 +194,7 @@ def test_who_leaves_is_forgotten(events):
         assert len(feed.listeners(b"a")) == len(feed.listeners(b'["p",1]')) == 40
         for each in streams:
             each.lost()
-        assert (feed._keys, feed._prefixes, feed._lengths) == ({}, {}, ())
+        assert not feed._interest
         feed.close()
 
     asyncio.run(go())
