@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import socket
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -29,6 +30,7 @@ from penstock.serve.http import Connection
 from penstock.serve.hub import Hub
 from penstock.serve.origins import Origins, is_local
 from penstock.serve.replies import Request
+from penstock.serve.tls import tls_context
 from penstock.serve.wheel import Wheel
 from penstock.store import Store
 
@@ -59,6 +61,9 @@ class ServeOptions:
     public_key: str | None = None
     origins: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    #: PEM files; with a certificate clients speak https and wss.
+    tls_certificate: str | None = None
+    tls_key: str | None = None
 
     def __post_init__(self) -> None:
         if self.secret is None and self.public_key is None and not is_local(self.host):
@@ -67,6 +72,7 @@ class ServeOptions:
                 hint="--token-secret or --jwt-key; or --host 127.0.0.1",
             )
         self.access()
+        self.tls()
 
     @property
     def default_topic(self) -> str:
@@ -74,6 +80,9 @@ class ServeOptions:
 
     def access(self) -> Access:
         return Access(secret=self.secret, public_key=self.public_key, topic=self.default_topic)
+
+    def tls(self) -> ssl.SSLContext | None:
+        return tls_context(self.tls_certificate, self.tls_key)
 
 
 class Topics:
@@ -218,8 +227,15 @@ async def serve(
         origins = Origins(origins=options.origins, hosts=options.hosts, local_only=options.access().is_open)
         routes = Routes(topics, options.access(), origins, own=own, folder=folder)
         server = Server(topics, routes, connections_most=_connections_most(), is_cleaner=own in ("", FIRST))
+        tls = options.tls()
         listeners: Sequence[asyncio.Server] = [
-            await loop.create_server(lambda: Connection(server), sock=listener, backlog=4096)
+            await loop.create_server(
+                lambda: Connection(server),
+                sock=listener,
+                backlog=4096,
+                ssl=tls,
+                ssl_handshake_timeout=None if tls is None else limits.REQUEST_S,
+            )
         ]
         if folder is not None:
             sibling: Any = _Sibling(server, routes)

@@ -38,7 +38,7 @@ class Served:
         )  # fmt: skip
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        found = re.search(r"at http://127\.0\.0\.1:(\d+)", line)
+        found = re.search(r"at https?://127\.0\.0\.1:(\d+)", line)
         assert found, f"{line!r}: {self.said()}"
         self.port = int(found[1])
 
@@ -114,8 +114,8 @@ class Served:
 
 
 @contextmanager
-def served(folder: Path, *options: str, port: int = 0) -> Iterator[Served]:
-    server = Served(folder, *options, port=port)
+def served(folder: Path, *options: str, port: int = 0, kind: type[Served] | None = None) -> Iterator[Served]:
+    server = (kind or Served)(folder, *options, port=port)
     try:
         yield server
         assert "Traceback" not in server.said(), server.said()
