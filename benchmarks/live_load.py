@@ -21,6 +21,8 @@ KEYS_EACH = 10
 _PUSHERS = 16
 #: Requests that a connection has under way, when each is one event.
 _DEPTH = 8
+#: Clients that connect together: one at a time would wait for a change of processes each.
+_AT_ONCE = 500
 _SERVER = "127.0.0.1"
 _PUSHED = b"HTTP/1.1 2"
 _WAIT_S = 120
@@ -54,15 +56,16 @@ class Load:
     def listen(self, clients: int, keys: int, receive_bytes: int = 0) -> None:
         """Open WebSockets, each with ten keys chosen by chance from as many as there are."""
         chance = random.Random(1)
-        for _ in range(clients):
-            chosen = [f"k{number}" for number in chance.sample(range(keys), KEYS_EACH)]
-            made = self._connect(receive_bytes)
-            made.sendall(self._speech.open(chosen))
-            said = b""
-            while not said.endswith(self._speech.opened):
-                said += made.recv(4096)
-            made.setblocking(False)
-            self._listeners.register(made, selectors.EVENT_READ)
+        for first in range(0, clients, _AT_ONCE):
+            made = [self._connect(receive_bytes) for _ in range(min(_AT_ONCE, clients - first))]
+            for each in made:
+                chosen = [f"k{number}" for number in chance.sample(range(keys), KEYS_EACH)]
+                each.sendall(self._speech.open(chosen))
+            for each in made:
+                said = b""
+                while not said.endswith(self._speech.opened):
+                    said += each.recv(4096)
+                self._listeners.register(each, selectors.EVENT_READ)
         self._count = clients
 
     def push_to_listeners(self, events: int, keys: int, each: int) -> int:
@@ -161,6 +164,7 @@ class Load:
 
     def _counted(self, fd: int, data: bytes) -> int:
         """How many events, also when one was cut in the middle of its mark."""
+        assert data, "the server closed a connection"
         count = data.count(MARK) + (fd in self._halved and data[:1] == MARK[:1])
         if data[-1:] == MARK[:1] and data[-2:] != MARK:
             self._halved.add(fd)

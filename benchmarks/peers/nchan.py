@@ -12,6 +12,7 @@ from benchmarks.peers.program import HOST, Missing, find_program, free_port, ser
 NAME = "nchan"
 _MODULE = Path("/usr/lib/nginx/modules/ngx_nchan_module.so")
 
+#: Without pings: it would close the connections of clients that do not answer them.
 _CONFIG = """
 {user}
 daemon off;
@@ -44,7 +45,6 @@ http {{
             nchan_channel_id $arg_ids;
             nchan_channel_id_split_delimiter ",";
             nchan_subscriber_first_message newest;
-            nchan_websocket_ping_interval 25;
         }}
         location = /poll {{
             nchan_subscriber longpoll;
