@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from statistics import quantiles
 
 from benchmarks.harness import Bench
@@ -26,47 +26,52 @@ _SETTLE_S = 20
 
 def run(bench: Bench) -> Iterator[Row]:
     clients = max(bench.sizes.messages // 100, 1000)
-    yield from with_peer(bench, clients)
+    yield from deliveries(bench, clients)
+    yield from polls(bench, clients)
     yield from alone(bench, clients)
     yield slow(bench, clients // 10)
     yield idle(bench, clients * 5)
 
 
-def with_peer(bench: Bench, clients: int) -> Iterator[Row]:
-    """What nchan can do too, in turns."""
+@contextmanager
+def both(bench: Bench) -> Iterator[list[LiveServer]]:
+    """Our server, and nchan where it is installed."""
+    with ExitStack() as exits:
+        servers = [exits.enter_context(penstock_server(exits.enter_context(bench.room())))]
+        with suppress(Missing):
+            servers.append(exits.enter_context(nchan_server(exits.enter_context(bench.room()))))
+        yield servers
+
+
+def beside(name: str, what: str, unit: str, target: Target, samples: list[Samples]) -> Row:
+    """A row of ours, and of nchan if it was there."""
+    theirs = samples[1] if len(samples) > 1 else ()
+    told = what if theirs else f"{what} (no {NCHAN} here: libnginx-mod-nchan)"
+    return Row(
+        name=f"live/{name}", what=told, unit=unit, ours=samples[0], peer=NCHAN if theirs else "",
+        theirs=theirs, target=target,
+    )  # fmt: skip
+
+
+def deliveries(bench: Bench, clients: int) -> Iterator[Row]:
     events = max(clients // 2, 1000)
-    with ExitStack() as exits:
-        servers = [exits.enter_context(penstock_server(exits.enter_context(bench.room())))]
-        try:
-            servers.append(exits.enter_context(nchan_server(exits.enter_context(bench.room()))))
-            missing = ""
-        except Missing as error:
-            missing = f" (no {NCHAN}: {error})"
-        peer = NCHAN if len(servers) > 1 else ""
-
-        def row(name: str, what: str, unit: str, target: Target, samples: list[Samples]) -> Row:
-            theirs = samples[1] if peer else ()
-            return Row(
-                name=f"live/{name}", what=what + missing, unit=unit, ours=samples[0], peer=peer,
-                theirs=theirs, target=target,
-            )  # fmt: skip
-
+    with both(bench) as servers:
         connected = [(connection_kb(each, clients),) for each in servers]
-        yield row("memory", "a WebSocket with 10 keys", "KB", at_most(4.0), connected)
-        yield row("memory-peer", "the same, beside nchan's", "KB", ratio_at_most(0.25), connected)
-        what = f"deliveries per CPU second, {clients:,} WebSockets × 10 keys, an event a push"
+        yield beside("memory", "a WebSocket with 10 keys", "KB", at_most(4.0), connected)
+        yield beside("memory-peer", "the same, beside nchan's", "KB", ratio_at_most(0.25), connected)
         turns = in_turns(bench.sizes.repeat, servers, lambda each: delivered(each, events, clients, 1))
-        yield row("single", what, "/s", ratio_at_least(1.5), turns)
-    with ExitStack() as exits:
-        servers = [exits.enter_context(penstock_server(exits.enter_context(bench.room())))]
-        if peer:
-            servers.append(exits.enter_context(nchan_server(exits.enter_context(bench.room()))))
+        what = f"deliveries per CPU second, {clients:,} WebSockets × 10 keys, an event a push"
+        yield beside("single", what, "/s", ratio_at_least(1.5), turns)
+
+
+def polls(bench: Bench, clients: int) -> Iterator[Row]:
+    with both(bench) as servers:
         for each in servers:
             each.load.ask("wait_by_poll", clients)
             settle(each)
         turns = in_turns(bench.sizes.repeat, servers, poll_p99_ms)
         what = f"long poll, {clients:,} waiting: push to answer, p99; ours is on disk then"
-        yield row("poll", what, "ms", ratio_at_most(1.0), turns)
+        yield beside("poll", what, "ms", ratio_at_most(1.0), turns)
 
 
 def in_turns(rounds: int, servers: list[LiveServer], measure: Callable[[LiveServer], float]) -> list[Samples]:

@@ -24,6 +24,8 @@ _DEPTH = 8
 #: Clients that connect together: one at a time would wait for a change of processes each.
 _AT_ONCE = 500
 _SERVER = "127.0.0.1"
+#: Of Linux; Python does not name it before 3.12.
+_IP_BIND_ADDRESS_NO_PORT = 24
 _PUSHED = b"HTTP/1.1 2"
 _WAIT_S = 120
 
@@ -188,6 +190,7 @@ class Load:
         made = self._sockets.enter_context(socket.socket())
         if receive_bytes:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        made.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)  # or each would look for a free port
         made.bind((self._own_address, 0))
         made.connect((_SERVER, self._port))
         return made
