@@ -149,7 +149,7 @@ def test_a_server_that_ends_lets_go_of_everybody_with_their_cursor(tmp_path, lis
 def test_a_port_has_one_server(tmp_path):
     with served(tmp_path / "data") as server:
         again = subprocess.run(
-            [sys.executable, "-m", "penstock", "-s", str(tmp_path), "serve", "--port", str(server.port)],
+            [sys.executable, "-m", "penstock", "-s", str(server.folder), "serve", "--port", str(server.port)],
             cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert again.returncode == 2
