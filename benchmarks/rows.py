@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any, Literal
 
 #: Units of which less is better; of all others (rates) more is.
-COSTS = ("s", "ms", "µs", "KB", "MB")
+COSTS = ("s", "ms", "µs", "KB", "MB", "%")
 Samples = tuple[float, ...]
 Status = Literal["ok", "short", "info", "skipped", "failed"]
 
@@ -34,6 +34,10 @@ def ratio_at_most(bound: float) -> Target:
 
 def at_most(bound: float) -> Target:
     return Target("value", "≤", bound)
+
+
+def at_least(bound: float) -> Target:
+    return Target("value", "≥", bound)
 
 
 @dataclass(frozen=True, kw_only=True)

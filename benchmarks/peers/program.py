@@ -53,7 +53,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def server(command: list[str], port: int, folder: Path) -> Iterator[None]:
+def server(command: list[str], port: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The program runs, in `folder`, until the block is left; it listens on `port` of loopback."""
     with (
         open(folder / "output.txt", "wb") as output,
@@ -63,7 +63,7 @@ def server(command: list[str], port: int, folder: Path) -> Iterator[None]:
     ):
         try:
             _wait_for(port, process, folder)
-            yield
+            yield process
         finally:
             _stop(process)
 

@@ -7,14 +7,12 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from penstock import wake
-from penstock.aio.bell import Bell
+from penstock.aio.tail import Tail
 from penstock.aio.threads import Threads
 from penstock.aio.topic import Topic
 from penstock.faces import events
 from penstock.faces.answers import Answer, Pushed, stored_pairs
 from penstock.faces.events import WAIT_S
-from penstock.faces.question import Waiting
 from penstock.keys import Key, Prefix
 from penstock.options import Duration, seconds
 
@@ -26,6 +24,7 @@ class Events:
         self._blocking = blocking
         self._topic = topic
         self._threads = threads
+        self._tail = Tail(blocking._partitions, blocking._help, threads)
 
     @property
     def topic(self) -> str:
@@ -68,17 +67,13 @@ class Events:
         answer = await self._threads.run(question.look)
         if answer is not None:
             return answer
-        bell, heard = Bell(), wake.Bell()
-        heard.hearer = bell.ring
-        with Waiting(self._blocking._partitions, heard.ring) as waiting:
+        with self._tail.ear(question.asked) as ear:
             # What is new was written a moment ago and lies in memory: looking takes less than a thread would.
             while (answer := question.look()) is None:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return question.give_up()
-                await bell.wait(min(left, waiting.pause_s))
-                if self._blocking._help.is_due():
-                    await self._threads.run(self._blocking._help)
+                question.at(max(question.next, await ear.wait(left)))
         return answer
 
     def __repr__(self) -> str:

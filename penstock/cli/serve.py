@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli import output
-from penstock.cli.arguments import StoreOption
+from penstock.cli.arguments import StoreOption, open_to_write
 from penstock.errors import InvalidOption
 from penstock.options import topic_name
 
@@ -50,6 +50,13 @@ def serve(
         Path | None,
         typer.Option("--pages", metavar="FOLDER", help="Serve the pages in this folder besides."),
     ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option("--tls-cert", metavar="FILE", help="Speak https and wss with this certificate (PEM)."),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key, if it is not in that file.")
+    ] = None,
     store: StoreOption = "",
 ) -> None:  # fmt: skip
     """Serve live events: push and subscribe over HTTP, SSE and WebSocket.
@@ -72,7 +79,10 @@ def serve(
         origins=tuple(allow_origin or ()),
         hosts=tuple(allow_host or ()),
         pages=None if pages is None else str(pages),
+        tls_certificate=None if tls_cert is None else str(tls_cert),
+        tls_key=None if tls_key is None else str(tls_key),
     )
+    open_to_write(store, create=True).close()  # a new one is announced; what is no store is refused here
     supervisor = Supervisor(options)
     supervisor.run(lambda address: output.put_text(f"serving {store} at {address}"))
     if supervisor.was_interrupted:

@@ -67,6 +67,15 @@ class Question:
         """The first offset that was not looked at."""
         return self._next
 
+    @property
+    def asked(self) -> Match:
+        return self._asked
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether it is known without reading that the cursor does not fit."""
+        return self._gap is not None
+
     def at(self, offset: int) -> Question:
         """Look from an offset that was reached before."""
         self._next = offset
@@ -155,7 +164,7 @@ class Waiting:
     def __init__(self, partitions: Partitions, ring: Callable[[], None]) -> None:
         self._partitions = partitions
         self._ring = ring
-        self._watch: Watch = watch(partitions.log(0).folder.name("tail"), ring)
+        self._watch: Watch = self._watched()
 
     @property
     def pause_s(self) -> float:
@@ -164,6 +173,17 @@ class Waiting:
 
     def let_go(self) -> None:
         self._ring()
+
+    def pause(self) -> None:
+        """Have nothing rung for writes until `go_on`; who waits looks often enough by itself."""
+        self._watch.close()
+
+    def go_on(self) -> None:
+        """Have the bell rung again. What was written meanwhile was not rung: look afterwards."""
+        self._watch = self._watched()
+
+    def _watched(self) -> Watch:
+        return watch(self._partitions.log(0).folder.name("tail"), self._ring)
 
     def __enter__(self) -> Waiting:
         self._partitions.readers.add(self)

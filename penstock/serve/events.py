@@ -16,18 +16,20 @@ from typing import Any, Protocol
 
 import msgspec
 
-from penstock.aio.events import Events as AsyncEvents
 from penstock.errors import InvalidOption, PenstockError, TopicReplaced
 from penstock.faces.answers import Pushed
+from penstock.faces.question import Question
 from penstock.keys import Match, match, spoken_key, spoken_prefix
 from penstock.options import seconds, whole
 from penstock.serve import assets, limits, presence
 from penstock.serve.access import Access, Grant
+from penstock.serve.groups import Groups, Storage
 from penstock.serve.http import Connection
 from penstock.serve.hub import Feed, Hub, Start
 from penstock.serve.idempotency import push_once
 from penstock.serve.longpoll import LongPoll
 from penstock.serve.origins import Origins
+from penstock.serve.owed import Owed
 from penstock.serve.pushing import Push, read_push
 from penstock.serve.replies import Refusal, Request
 from penstock.serve.sse import HEAD as SSE_HEAD
@@ -40,13 +42,12 @@ _WAIT_S = 25.0
 _ASKED = ("key", "prefix", "cursor", "timeout", "rewind", "since", "limit", "topic", "token")
 
 
-class Topics(Protocol):
+class Topics(Storage, Protocol):
     """What routes need to know of the store."""
 
     hub: Hub
     default: str
 
-    async def events(self, topic: str, *, anew: bool = False) -> AsyncEvents: ...
     def require(self, topic: str) -> None: ...
     async def in_thread(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
     @property
@@ -67,12 +68,11 @@ class Routes:
         self._own, self._folder = own, folder
         self._pages = pages
         self._tasks: set[asyncio.Task[None]] = set()
-        self._pushes = 0
-        self._push_bytes = 0
+        self._groups = Groups(topics, self._refuse)
 
     @property
     def is_busy(self) -> bool:
-        return bool(self._tasks)
+        return bool(self._tasks) or self._groups.is_busy
 
     def answer(self, connection: Connection, request: Request, *, is_inside: bool = False) -> None:
         """Answer now, or later; `is_inside` for requests of other workers, which were checked there."""
@@ -122,40 +122,27 @@ class Routes:
         request.refuse_unknown("topic", "token")
         topic = self._topic(request)
         push = read_push(request, self._required(request), topic)
-        if self._pushes >= limits.PUSHES_WAITING_MOST or self._push_bytes > limits.PUSH_BYTES_WAITING_MOST:
-            raise Refusal(429, "too much waits for the disk", "push again in a second", retry_s=1)
-        self._start(connection, self._store(connection, request, topic, push))
+        self._groups.require_room()
+        if "idempotency-key" in request.headers:
+            self._start(connection, self._store_once(connection, request, topic, push))
+        else:
+            self._groups.add(topic, push, connection.owe())
 
-    async def _store(self, connection: Connection, request: Request, topic: str, push: Push) -> None:
-        size = push.size
-        self._pushes += 1
-        self._push_bytes += size
-        try:
-            pushed = await self._stored(request, topic, push)
-        finally:
-            self._pushes -= 1
-            self._push_bytes -= size
-        self._topics.hub.ring(topic)
-        connection.reply(200, msgspec.json.encode(pushed))
+    async def _store_once(self, connection: Connection, request: Request, topic: str, push: Push) -> None:
+        who = self._who(request)
 
-    async def _stored(self, request: Request, topic: str, push: Push) -> Pushed:
-        try:
-            return await self._stored_in(await self._topics.events(topic), request, push)
-        except TopicReplaced:  # by another process: what has the name now gets it
-            return await self._stored_in(await self._topics.events(topic, anew=True), request, push)
-
-    async def _stored_in(self, events: AsyncEvents, request: Request, push: Push) -> Pushed:
-        key = request.headers.get("idempotency-key")
-        if key is not None:
-            pushed: Pushed = await self._topics.in_thread(
-                push_once, self._topics.store, events._blocking, push, key=key, who=self._who(request),
-                body=request.body,
+        def store(*, anew: bool = False) -> Pushed:
+            return push_once(
+                self._topics.store, self._topics.find(topic, anew=anew), push,
+                key=request.headers["idempotency-key"], who=who, body=request.body,
             )  # fmt: skip
-            return pushed
-        if len(push.keys) == 1 and push.headers is None:  # shares its sync with others that come now
-            offset = (await events._topic.write(push.values[0], key=push.keys[0])).offset
-            return Pushed(events.epoch, offset + 1, offset + 1)
-        return await self._topics.in_thread(events._blocking._push, *push)  # type: ignore[no-any-return]
+
+        try:
+            pushed = await self._topics.in_thread(store)
+        except TopicReplaced:
+            pushed = await self._topics.in_thread(store, anew=True)
+        self._topics.stored(topic)
+        connection.reply(200, msgspec.json.encode(pushed))
 
     def _who(self, request: Request) -> str:
         """Whose idempotency keys these are: those of different users never meet."""
@@ -166,33 +153,60 @@ class Routes:
     def _subscribe(self, connection: Connection, request: Request) -> None:
         request.refuse_unknown(*_ASKED)
         topic = self._topic(request)
-        is_websocket = request.upgrade and request.headers.get("upgrade", "").lower() == "websocket"
-        grant = self._access.grant(request) if is_websocket else self._required(request)
         asked, start = _asked(request), _start(request)
-        if grant is not None:
-            grant.require_subscribe(topic, asked)
-        if is_websocket:
-            head = handshake(request)
-            feed = self._feed(topic)
-            question = feed.begin(asked, start)  # what makes no sense is refused while HTTP can say so
-            stream = WebSocketStream(connection, feed, grant, self._access, asked, start)
-            stream.open(head, question, connection.now)
+        if request.upgrade and request.headers.get("upgrade", "").lower() == "websocket":
+            self._by_websocket(connection, request, topic, asked, start)
             return
-        assert grant is not None
+        grant = self._required(request)
+        grant.require_subscribe(topic, asked)
         if not asked.keys and not asked.prefixes:
             raise InvalidOption("nothing to subscribe to", hint='?key=news&key=["chat",345]&prefix=["user"]')
         feed = self._feed(topic)
         if "text/event-stream" in request.headers.get("accept", "").lower():
             last = request.headers.get("last-event-id")
-            question = feed.begin(asked, start if not last else Start(last))
-            SseStream(connection, feed, grant).begin(
-                SSE_HEAD % connection.extra_headers, asked, question, connection.now
-            )
+            sse, head = SseStream(connection, feed, grant), SSE_HEAD % connection.extra_headers
+            self._begin(
+                connection, feed, asked, start if not last else Start(last), limits.CATCH_UP_EVENTS,
+                lambda question: sse.begin(head, asked, question, connection.now),
+            )  # fmt: skip
             return
         timeout = min(seconds("timeout", _duration(request.one("timeout"))), limits.WAIT_S_MOST)
         limit = _number("limit", request.one("limit"))
         limit = limits.ANSWER_EVENTS if limit is None else whole("limit", limit, 1, limits.ANSWER_EVENTS)
-        LongPoll(connection, feed, grant, asked, limit).ask(start, timeout)
+        poll = LongPoll(connection, feed, grant, asked, limit)
+        wait_s = timeout if start.cursor is not None else 0.0
+        self._begin(connection, feed, asked, start, limit, lambda question: poll.ask(question, wait_s))
+
+    def _by_websocket(
+        self, connection: Connection, request: Request, topic: str, asked: Match, start: Start
+    ) -> None:
+        grant = self._access.grant(request)
+        if grant is not None:
+            grant.require_subscribe(topic, asked)
+        head, feed = handshake(request), self._feed(topic)
+        stream = WebSocketStream(connection, feed, grant, self._access, asked, start)
+        # What makes no sense is refused while HTTP can say so.
+        self._begin(
+            connection, feed, asked, start, limits.CATCH_UP_EVENTS,
+            lambda question: stream.open(head, question, connection.now),
+        )  # fmt: skip
+
+    def _begin(
+        self, connection: Connection, feed: Feed, asked: Match, start: Start, limit: int,
+        answer: Callable[[Question], None],
+    ) -> None:  # fmt: skip
+        """Find where a subscriber begins, in a thread if old segments may have to be read for it."""
+        if start.rewind is None and start.since is None:
+            answer(feed.begin(asked, start, limit))
+            return
+
+        async def begin() -> None:
+            question = await self._topics.in_thread(feed.question, asked, start, limit)
+            feed.reach(question.next)
+            if connection.is_open:
+                answer(question)
+
+        self._start(connection, begin())
 
     def _presence(self, connection: Connection, request: Request, is_inside: bool) -> None:
         request.refuse_unknown("key", "topic", "token")
@@ -239,7 +253,7 @@ class Routes:
         except Exception as error:  # noqa: BLE001 - as in `answer`
             self._refuse(connection, error)
 
-    def _refuse(self, connection: Connection, error: Exception) -> None:
+    def _refuse(self, connection: Connection | Owed, error: Exception) -> None:
         if not isinstance(error, PenstockError):
             logger.error("a request failed", exc_info=error)
             error = Refusal(500, "something went wrong here")

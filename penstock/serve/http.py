@@ -1,25 +1,27 @@
 """One connection: requests come in, answers go out in the same order.
 
     reading ──whole request──▶ busy ──reply()──▶ reading …        keep-alive, pipelining
+                                ├──owe()──▶ reading …             a push: the next one begins meanwhile
                                 └──become(stream)──▶ streaming    SSE and WebSocket, until the end
 
-There is no task and no queue for a connection. What is sent and not yet taken by the kernel stands in the
-transport's buffer; above a small mark `is_full` is set, and whoever streams stops writing.
+There is no task and no queue for a connection. What is sent goes to the kernel at once; what it does not take
+stands in the transport's buffer, `is_full` is set, and whoever streams stops writing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from typing import Protocol, cast
+import os
+from functools import lru_cache
+from typing import cast
 
 import httptools
 
 from penstock.errors import PenstockError
 from penstock.serve import limits
+from penstock.serve.owed import Host, Owed, Stream
 from penstock.serve.replies import Refusal, Request, error_body, error_headers, reply, status_of
-from penstock.serve.wheel import Wheel
 
 logger = logging.getLogger("penstock.serve")
 
@@ -31,58 +33,27 @@ _NO_HEADERS: dict[str, str] = {}
 _NO_BODY: list[bytes] = []
 
 
-class Stream(Protocol):
-    """Whom a connection belongs to while it streams, or while its answer is awaited."""
-
-    def received(self, data: bytes) -> None:
-        """The client sent something."""
-
-    def drained(self) -> None:
-        """What was written has gone out; there is room again."""
-
-    def on_time(self, now: int) -> int:
-        """Called in the second that was asked for; returns the next one."""
-
-    def lost(self) -> None:
-        """The connection has ended."""
-
-    def ended(self, error: PenstockError) -> None:
-        """Something went wrong: say so in a way that fits, and end."""
-
-    def let_go(self) -> None:
-        """The server ends: say goodbye."""
-
-
-class Host(Protocol):
-    """What a connection needs of its server."""
-
-    wheel: Wheel
-    #: In whole seconds that never step back.
-    now: int
-    is_ending: bool
-
-    def answer(self, connection: Connection, request: Request) -> None: ...
-    def opened(self, connection: Connection) -> bool: ...
-    def closed(self, connection: Connection) -> None: ...
-
-
 class Connection(asyncio.Protocol):
     """A client."""
 
     __slots__ = (
-        "_began", "_body", "_busy", "_deadline", "_head_bytes", "_headers", "_host", "_keep_alive", "_parser",
-        "_queue", "_reads", "_refusal", "_request", "_size", "_target", "_turning", "extra_headers",
-        "is_full", "stream", "transport", "wheel_at",
+        "_began", "_body", "_busy", "_deadline", "_fd", "_head_bytes", "_headers", "_host", "_keep_alive",
+        "_owed", "_parser", "_queue", "_reads", "_refusal", "_request", "_size", "_target", "_turning",
+        "extra_headers", "is_full", "stream", "transport", "wheel_at",
     )  # fmt: skip
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._parser: httptools.HttpRequestParser | None = None
-        self._queue: deque[Request] | None = None
+        #: Requests that have come in whole. A list: they are few, and an empty deque takes ten times as much.
+        self._queue: list[Request] | None = None
+        self._owed: list[Owed] | None = None
         self._busy = self._turning = self.is_full = False
         self._reads = True
         self._keep_alive = True
         self._deadline = self._began = 0
+        #: The socket, to write to it directly; -1 when that is not possible (TLS), or no more.
+        self._fd = -1
         # The request that is coming in.
         self._request: Request | None = None
         self._refusal: Refusal | None = None
@@ -99,7 +70,9 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = opened = cast(asyncio.Transport, transport)  # uvloop's is not derived from it
-        opened.set_write_buffer_limits(high=limits.HIGH_WATER_BYTES)
+        self._fd = _plain_fd(opened)
+        # Where we write directly, the transport gets only what the kernel does not take.
+        opened.set_write_buffer_limits(high=0 if self._fd >= 0 else limits.HIGH_WATER_BYTES)
         if not self._host.opened(self):
             self._fail(Refusal(503, "there are too many connections", "try again", retry_s=5))
             return
@@ -132,8 +105,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._host.wheel.remove(self)
         self._host.closed(self)
+        self._fd = -1
         self._parser = self.transport = None
-        self._queue = None
+        self._queue = self._owed = None
         stream, self.stream = self.stream, None
         if stream is not None:
             stream.lost()
@@ -142,7 +116,7 @@ class Connection(asyncio.Protocol):
         """The wheel has come to a second that was asked for."""
         if self.stream is not None:
             self._host.wheel.put(self, self.stream.on_time(now))
-        elif self._busy:
+        elif self._busy or self._owed:
             self._host.wheel.put(self, now + int(limits.IDLE_S))
         elif now < self._deadline:
             self._host.wheel.put(self, self._deadline)
@@ -163,12 +137,37 @@ class Connection(asyncio.Protocol):
 
     def reply(self, status: int, body: bytes, headers: bytes = b"") -> None:
         """Answer the present request and go on to the next one."""
-        if self.transport is None:
-            return
         self.stream = None
-        keep_alive = self._keep_alive and not self._host.is_ending
-        self.write(reply(status, body, headers=self.extra_headers + headers, keep_alive=keep_alive))
+        self.owe().reply(status, body, headers)
+        self.settle()
+
+    def owe(self) -> Owed:
+        """Answer the present request later; pushes that follow it begin meanwhile."""
         self._busy = False
+        owed = Owed(self, self.extra_headers, self._keep_alive)
+        if self._owed is None:
+            self._owed = [owed]
+        else:
+            self._owed.append(owed)
+        return owed
+
+    def settle(self) -> None:
+        """Send the answers whose turn has come, and go on."""
+        if self.transport is None or self._owed is None:
+            return
+        ready: list[bytes] = []
+        keep_alive = True
+        for owed in self._owed:
+            if owed.answer is None:
+                break
+            is_last = len(ready) + 1 == len(self._owed)
+            keep_alive = owed.keep_alive and not (is_last and self._host.is_ending)
+            status, body, headers = owed.answer
+            ready.append(reply(status, body, headers=headers, keep_alive=keep_alive))
+        if not ready:
+            return
+        self._owed = self._owed[len(ready) :] or None
+        self.write(ready[0] if len(ready) == 1 else b"".join(ready))
         if not keep_alive:
             self.close()
         elif not self._turning:
@@ -196,11 +195,21 @@ class Connection(asyncio.Protocol):
         self.stream = stream
 
     def write(self, data: bytes) -> None:
+        """Send: what the kernel does not take waits in the transport, and the connection is full."""
+        if self._fd >= 0 and not self.is_full:
+            try:
+                sent = os.write(self._fd, data)
+            except OSError:  # there is no room at all; or nobody at the other end, as the transport will find
+                sent = 0
+            if sent == len(data):
+                return
+            data = data[sent:]
         if self.transport is not None and not self.transport.is_closing():
             self.transport.write(data)
 
     def close(self) -> None:
         """End when everything written has gone out."""
+        self._fd = -1
         if self.transport is not None:
             self.transport.close()
 
@@ -208,7 +217,7 @@ class Connection(asyncio.Protocol):
         """The server ends: finish what is under way, then close."""
         if self.stream is not None:
             self.stream.let_go()
-        elif not self._busy:
+        elif not self._busy and not self._owed:
             self.close()
 
     # What the parser calls. It must not be raised through: `_refusal` says what is wrong.
@@ -225,14 +234,13 @@ class Connection(asyncio.Protocol):
         self._count_head(len(name) + len(value) + 4)
         if self._refusal is not None:
             return
-        lowered = name.decode("latin-1").lower()
-        text = value.decode("latin-1")
+        lowered, text = _lowered(name), value.decode("latin-1")
         before = self._headers.get(lowered)
-        if before is not None and lowered in _ONCE:
-            self._refusal = Refusal(400, f"the header {lowered} comes twice")
-        self._headers[lowered] = (
-            text if before is None else f"{before}{'; ' if lowered == 'cookie' else ', '}{text}"
-        )
+        if before is not None:
+            if lowered in _ONCE:
+                self._refusal = Refusal(400, f"the header {lowered} comes twice")
+            text = f"{before}{'; ' if lowered == 'cookie' else ', '}{text}"
+        self._headers[lowered] = text
 
     def on_headers_complete(self) -> None:
         if self._refusal is not None:
@@ -270,7 +278,7 @@ class Connection(asyncio.Protocol):
         request.upgrade = bool(self._parser.should_upgrade())
         self._forget_request()
         if self._queue is None:
-            self._queue = deque()
+            self._queue = []
         self._queue.append(request)
 
     # Inside.
@@ -299,19 +307,26 @@ class Connection(asyncio.Protocol):
             return
         self._turning = True
         try:
-            # Who does not read its answers gets no more of them.
-            while self._queue and not self._busy and not self.is_full and self.is_open:
-                request = self._queue.popleft()
+            while self._queue and self._may_begin(self._queue[0]):
+                request = self._queue.pop(0)
                 self._busy = True
                 self._keep_alive = request.keep_alive
                 self._host.answer(self, request)
         finally:
             self._turning = False
         self._regulate()
-        if not self._busy and self._refusal is not None:
+        if self._busy or self._queue:
+            return
+        if self._refusal is not None:
             self._fail(self._refusal)
-        elif not self._busy and self.stream is None and self._request is None and not self._head_bytes:
+        elif self.stream is None and self._request is None and not self._head_bytes:
             self._wait(limits.IDLE_S)
+
+    def _may_begin(self, request: Request) -> bool:
+        """Whether it is a request's turn."""
+        if self._busy or self.is_full or not self._keep_alive or not self.is_open:
+            return False  # who does not read its answers gets no more of them
+        return not self._owed or (request.may_overlap and len(self._owed) < limits.PIPELINE_MOST)
 
     def _regulate(self) -> None:
         """Read no further while many requests wait, or answers that the client does not read."""
@@ -332,7 +347,7 @@ class Connection(asyncio.Protocol):
 
     def _fail(self, refusal: Refusal) -> None:
         """Answer what cannot be understood, and end: where the next request begins is not known."""
-        self._parser = None
+        self._parser = self._refusal = None
         self._keep_alive = False
         self.refuse(refusal)
 
@@ -354,6 +369,17 @@ class Connection(asyncio.Protocol):
         self._body = []
         self._size = 0
         self._head_bytes = 0
+
+
+@lru_cache(maxsize=256)
+def _lowered(name: bytes) -> str:
+    return name.decode("latin-1").lower()
+
+
+def _plain_fd(transport: asyncio.Transport) -> int:
+    """The descriptor of a connection without TLS; -1 for one with it."""
+    opened = transport.get_extra_info("socket")
+    return -1 if opened is None or transport.get_extra_info("sslcontext") is not None else opened.fileno()
 
 
 def _too_large() -> Refusal:

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import datetime
 from time import monotonic
@@ -26,19 +25,21 @@ from penstock import wake
 from penstock.errors import Closed, ConflictError, Corrupt, OffsetTrimmed, PenstockError
 from penstock.faces.cursors import cursor_text
 from penstock.faces.events import Events
-from penstock.faces.question import Found, Help, Question, Waiting
+from penstock.faces.interest import Interest
+from penstock.faces.question import Help, Question, Waiting
 from penstock.keys import Match
 from penstock.message import Message
 from penstock.options import KIB
 from penstock.serve import limits
+from penstock.serve.behind import Behind, Behindhand, StartInThread
 from penstock.serve.pieces import Piece
 
 logger = logging.getLogger("penstock.serve")
 
-#: How long the loop is held at a time.
-_TURN_S = 0.005
 _READ_MESSAGES = 1000
 _READ_BYTES = 256 * KIB
+#: When we store so many groups, each so soon after the last, each look finds what others wrote too.
+_BUSY_STORES, _BUSY_S = 4, 0.01
 
 
 class Start(NamedTuple):
@@ -49,7 +50,7 @@ class Start(NamedTuple):
     since: str | datetime | None = None
 
 
-class Subscriber(Protocol):
+class Subscriber(Behindhand, Protocol):
     """Who waits for keys. A feed looks at these fields and sets them."""
 
     match: Match
@@ -59,49 +60,20 @@ class Subscriber(Protocol):
     def deliver(self, pieces: list[Piece], position: int) -> None:
         """These are new, and now everything before `position` was delivered."""
 
-    def catch_up(self, feed: Feed) -> None:
-        """It is behind and has room: read on."""
-
-    def ended(self, error: PenstockError) -> None:
-        """There will be no more: the topic was dropped, or the store closed."""
-
-
-#: Those of one key: most keys have few, and a set for each would be most of a connection's memory.
-Subscribers = tuple[Subscriber, ...] | set[Subscriber]
-_TUPLE_MOST = 16
-
-
-def _with(those: Subscribers, one: Subscriber) -> Subscribers:
-    if isinstance(those, set):
-        those.add(one)
-        return those
-    if one in those:
-        return those
-    return (*those, one) if len(those) < _TUPLE_MOST else {*those, one}
-
-
-def _without(those: Subscribers, one: Subscriber) -> Subscribers:
-    if isinstance(those, set):
-        those.discard(one)
-        return those
-    return tuple(each for each in those if each is not one)
-
 
 class Feed:
     """The tail of one topic, and its subscribers."""
 
-    def __init__(self, events: Events, on_end: Callable[[Feed], None]) -> None:
+    def __init__(self, events: Events, on_end: Callable[[Feed], None], start: StartInThread) -> None:
         self.events = events
         self.topic = events.topic
         self.epoch = events.epoch
         self._partitions = events._partitions
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._keys: dict[bytes, Subscribers] = {}
-        self._prefixes: dict[bytes, set[Subscriber]] = {}
-        self._lengths: tuple[int, ...] = ()
-        self._behind: deque[Subscriber] = deque()
-        self._is_rung = self._is_catching_up = False
+        self._interest: Interest[Subscriber] = Interest()
+        self._behind = Behind(events, start)
+        self._is_rung = False
         self.is_ended = False
         self._cursor = self._partitions.log(0).cursor(self._partitions.log(0).bounds().end)
         self._help = Help(self._partitions)
@@ -109,6 +81,9 @@ class Feed:
         bell.hearer = self.ring
         self._waiting = Waiting(self._partitions, bell.ring)
         self._waiting.__enter__()
+        self._stored_at = 0.0
+        self._stored_often = 0
+        self._hears = True
 
     # Where it stands.
 
@@ -133,45 +108,32 @@ class Feed:
 
     def begin(self, asked: Match, start: Start, limit: int = limits.CATCH_UP_EVENTS) -> Question:
         """Where a subscriber begins; the feed stands there or behind it. Raises for a cursor that is none."""
-        question = Question(self._partitions, self.epoch, asked, limit).begin(*start)
-        while self.position < question.next and not self.is_ended:
-            self._read()
+        question = self.question(asked, start, limit)
+        self.reach(question.next)
         return question
 
-    def more(self, asked: Match, offset: int, stop: int | None = None) -> Found | None:
-        """What a subscriber that is behind gets next, up to the feed's position or `stop`."""
-        question = Question(self._partitions, self.epoch, asked, limits.CATCH_UP_EVENTS).at(offset)
-        return question.search(self.position if stop is None else stop)
+    def question(self, asked: Match, start: Start, limit: int = limits.CATCH_UP_EVENTS) -> Question:
+        """The same in any thread, and without the feed: `reach` follows."""
+        return Question(self._partitions, self.epoch, asked, limit).begin(*start)
+
+    def reach(self, offset: int) -> None:
+        """Read up to an offset, at least."""
+        while self.position < offset and not self.is_ended and self._read():
+            pass
+
+    def is_near(self, question: Question) -> bool:
+        """Whether a question is answered from memory: it asks for the segment that is being written."""
+        return question.has_gap or self._behind.is_near(question.next)
 
     def register(self, subscriber: Subscriber, asked: Match) -> None:
-        for key in asked.keys:
-            self._keys[key] = _with(self._keys.get(key, ()), subscriber)
-        for prefix in asked.prefixes:
-            self._prefixes.setdefault(prefix, set()).add(subscriber)
-            self._lengths = tuple({*self._lengths, len(prefix)})
+        self._interest.add(subscriber, asked)
 
     def unregister(self, subscriber: Subscriber, asked: Match) -> None:
-        for key in asked.keys:
-            left = _without(self._keys.get(key, ()), subscriber)
-            if left:
-                self._keys[key] = left
-            else:
-                self._keys.pop(key, None)
-        for prefix in asked.prefixes:
-            those = self._prefixes.get(prefix, set())
-            those.discard(subscriber)
-            if not those:
-                self._prefixes.pop(prefix, None)
-                self._lengths = tuple({len(each) for each in self._prefixes})
+        self._interest.remove(subscriber, asked)
 
-    def listeners(self, key: bytes) -> list[Subscriber]:
+    def listeners(self, key: bytes) -> Collection[Subscriber]:
         """Who hears an event with that key; nobody twice."""
-        heard = list(self._keys.get(key, ()))
-        for length in self._lengths:
-            those = self._prefixes.get(key[:length])
-            if those is not None and len(key) >= length:
-                heard.extend(those)
-        return heard
+        return self._interest.of(key)
 
     def fall_behind(self, subscriber: Subscriber, offset: int) -> None:
         """It has no room; `wake` it when it has."""
@@ -179,10 +141,7 @@ class Feed:
 
     def wake(self, subscriber: Subscriber) -> None:
         """Read on for a subscriber that is behind and has room, in its turn."""
-        self._behind.append(subscriber)
-        if not self._is_catching_up:
-            self._is_catching_up = True
-            self._loop.call_soon(self._catch_up)
+        self._behind.add(subscriber)
 
     # Reading.
 
@@ -194,10 +153,32 @@ class Feed:
         with suppress(RuntimeError):  # the loop is closed: nobody listens any more
             self._loop.call_soon_threadsafe(self.look)
 
+    def stored(self) -> None:
+        """Deliver what we stored ourselves. While we do so all the time, hints of the file are not heard:
+        each costs a change of threads, and says what we know."""
+        self.look()
+        now, before = self._loop.time(), self._stored_at
+        self._stored_at = now
+        self._stored_often = self._stored_often + 1 if now - before < _BUSY_S else 0
+        if self._hears and self._stored_often >= _BUSY_STORES and not self.is_ended:
+            self._hears = False
+            self._waiting.pause()
+            self._loop.call_later(_BUSY_S, self._hear_again)
+
+    def _hear_again(self) -> None:
+        if self.is_ended:
+            return
+        if self._loop.time() - self._stored_at < _BUSY_S:
+            self._loop.call_later(_BUSY_S, self._hear_again)
+            return
+        self._hears = True
+        self._waiting.go_on()
+        self.look()
+
     def look(self) -> None:
         """Read what is new and deliver it."""
         self._is_rung = False
-        until = monotonic() + _TURN_S
+        until = monotonic() + limits.TURN_S
         while not self.is_ended and self._read():
             if monotonic() > until:
                 self.ring()  # others have their turn
@@ -213,12 +194,12 @@ class Feed:
         if self.is_ended:
             return
         self.is_ended = True
+        self._behind.end()
         self._waiting.__exit__()
         self._on_end(self)
-        for subscriber in self._all():
+        for subscriber in self._interest.all():
             subscriber.ended(error or Closed("the server ends", hint="connect again"))
-        self._keys.clear()
-        self._prefixes.clear()
+        self._interest.clear()
 
     def _read(self) -> bool:
         """Read some and deliver it; False at the end."""
@@ -245,17 +226,19 @@ class Feed:
         for message in messages:
             if message.key is None:
                 continue
-            heard = self.listeners(message.key)
+            heard = self._interest.of(message.key)
             if not heard:
                 continue
-            piece = Piece(message)
+            alone = [Piece(message)]  # shared by all who hear nothing else
             for subscriber in heard:
                 if subscriber.next < 0:
-                    pieces = touched.get(subscriber)
-                    if pieces is None:
-                        touched[subscriber] = [piece]
+                    pieces = touched.setdefault(subscriber, alone)
+                    if pieces is alone:
+                        continue
+                    if len(pieces) == 1:
+                        touched[subscriber] = pieces + alone
                     else:
-                        pieces.append(piece)
+                        pieces += alone
         position = self.position
         for subscriber, pieces in touched.items():
             subscriber.deliver(pieces, position)
@@ -263,54 +246,33 @@ class Feed:
     def _skip_to(self, offset: int) -> bool:
         """What lies between cannot be read: each subscriber is told, by reading on from where it stands."""
         missed, self._cursor.offset = self.position, offset
-        for subscriber in self._all():
+        for subscriber in self._interest.all():
             if subscriber.next < 0:
                 self.fall_behind(subscriber, missed)
                 self.wake(subscriber)
         return True
 
-    def _catch_up(self) -> None:
-        until = monotonic() + _TURN_S
-        while self._behind and monotonic() < until and not self.is_ended:
-            subscriber = self._behind.popleft()
-            try:
-                subscriber.catch_up(self)
-            except PenstockError as error:
-                logger.error("a subscriber could not be read on: %s", error)
-                subscriber.ended(error)
-        self._is_catching_up = bool(self._behind) and not self.is_ended
-        if self._is_catching_up:
-            self._loop.call_soon(self._catch_up)
-
-    def _all(self) -> list[Subscriber]:
-        return list({id(each): each for each in self._each()}.values())
-
-    def _each(self) -> Iterator[Subscriber]:
-        for found in self._keys.values():
-            yield from found
-        for those in self._prefixes.values():
-            yield from those
-
 
 class Hub:
     """The feeds of one process."""
 
-    def __init__(self, find: Callable[[str], Events]) -> None:
+    def __init__(self, find: Callable[[str], Events], start: StartInThread) -> None:
         self._find = find
+        self._start_in_thread = start
         self._feeds: dict[str, Feed] = {}
 
     def feed(self, topic: str) -> Feed:
         """The feed of a topic; raises when there is none, or it cannot hold events."""
         feed = self._feeds.get(topic)
         if feed is None:
-            feed = self._feeds[topic] = Feed(self._find(topic), self._forget)
+            feed = self._feeds[topic] = Feed(self._find(topic), self._forget, self._start_in_thread)
         return feed
 
-    def ring(self, topic: str) -> None:
-        """Something was written to a topic here: quicker than the hint that the file gives."""
+    def stored(self, topic: str) -> None:
+        """Deliver what we stored in a topic ourselves."""
         feed = self._feeds.get(topic)
         if feed is not None:
-            feed.ring()
+            feed.stored()
 
     def feeds(self) -> list[Feed]:
         return list(self._feeds.values())

@@ -12,7 +12,7 @@ REQUEST_S = 10.0
 BODY_BYTES_A_SECOND = 64 * KIB
 #: A connection without a request is closed then.
 IDLE_S = 75.0
-#: Requests that may wait behind one that is being answered; then we read no further.
+#: Requests that may wait behind one that is being answered, and pushes that are; then we read no further.
 PIPELINE_MOST = 16
 
 #: Keys and prefixes of one subscription.
@@ -22,10 +22,13 @@ WEBSOCKET_BYTES_MOST = 1 * MIB
 #: A WebSocket without a token must send one so soon.
 TOKEN_S = 10.0
 
-#: Above so many unsent bytes a client is behind, and read again from the log when it has drained.
+#: Above so many unsent bytes a client with TLS is behind, and read again from the log when it has drained.
+#: One without is as soon as the kernel takes no more.
 HIGH_WATER_BYTES = 4 * KIB
-#: The most events are joined into one write until they have so many bytes.
-WRITE_BYTES = 12 * KIB
+#: Events are joined into one write until they have so many bytes: what a client that does not read may cost.
+WRITE_BYTES = 4 * KIB
+#: How long the loop is held at a time.
+TURN_S = 0.005
 #: So many events are looked up at a time for a client that is behind.
 CATCH_UP_EVENTS = 100
 #: A long poll's answer is cut behind so many bytes; the next one goes on.
@@ -38,6 +41,11 @@ PING_S = 25
 #: Pushes that wait for the disk; then clients are told to come back.
 PUSHES_WAITING_MOST = 20_000
 PUSH_BYTES_WAITING_MOST = 64 * MIB
+#: Pushes share an append up to so much: it fits into one frame, which is there or not.
+GROUP_EVENTS_MOST = 8000
+GROUP_BYTES_MOST = 512 * KIB
+#: With so many the disk need not wait until those before them are answered.
+GROUP_PUSHES_LEAST = 64
 
 #: What the kernel may hold for one client that does not read.
 SEND_BUFFER_BYTES = 64 * KIB

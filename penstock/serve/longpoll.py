@@ -7,18 +7,20 @@ from collections.abc import Iterable, Sequence
 
 from penstock.errors import PenstockError
 from penstock.faces.answers import EventGap
+from penstock.faces.question import Found, Question
 from penstock.keys import Match
 from penstock.serve import limits
 from penstock.serve.access import Grant
+from penstock.serve.behind import Wanted
 from penstock.serve.http import Connection
-from penstock.serve.hub import Feed, Start
+from penstock.serve.hub import Feed
 from penstock.serve.pieces import Piece, answer_json
 
 
 class LongPoll:
     """A subscriber that gets one answer."""
 
-    __slots__ = ("_connection", "_feed", "_grant", "_limit", "_timer", "match", "next")
+    __slots__ = ("_connection", "_feed", "_grant", "_limit", "_timeout", "_timer", "match", "next")
 
     def __init__(self, connection: Connection, feed: Feed, grant: Grant, asked: Match, limit: int) -> None:
         self._connection = connection
@@ -26,23 +28,21 @@ class LongPoll:
         self._grant = grant
         self._limit = limit
         self._timer: asyncio.TimerHandle | None = None
+        self._timeout = 0.0
         self.match = asked
         self.next = -1
 
-    def ask(self, start: Start, timeout: float) -> None:
-        """Answer now, or wait."""
-        question = self._feed.begin(self.match, start, self._limit)
-        while (found := question.search(self._feed.position)) is not None:
-            seen = self._seen(map(Piece, found.messages))
-            if seen or found.gap is not None or start.cursor is None:
-                self._answer(seen, found.behind, found.gap)
-                return
-        if timeout <= 0:
-            self._answer([], self._feed.position)
-            return
+    def ask(self, question: Question, timeout: float) -> None:
+        """Answer now, or wait; so long once everything that is there was read."""
+        self._timeout = timeout
+        self.next = question.next
         self._connection.await_answer(self)
         self._feed.register(self, self.match)
-        self._timer = asyncio.get_running_loop().call_later(timeout, self._give_up)
+        if not self._feed.is_near(question):
+            self._feed.wake(self)
+            return
+        found = question.search(self._feed.position)
+        self._take(found, question.next)
 
     # What the feed calls.
 
@@ -52,13 +52,11 @@ class LongPoll:
             self._end()
             self._answer(seen, position)
 
-    def catch_up(self, feed: Feed) -> None:
-        found = feed.more(self.match, self.next) if self.next >= 0 else None
-        if found is None:
-            self.next = -1
-            return
-        self._end()
-        self._answer(self._seen(map(Piece, found.messages)), found.behind, found.gap)
+    def wanted(self) -> Wanted | None:
+        return None if self.next < 0 else Wanted(self.match, self.next, self._feed.position)
+
+    def read_on(self, wanted: Wanted, found: Found | None) -> None:
+        self._take(found, wanted.stop)
 
     def ended(self, error: PenstockError) -> None:
         self._end()
@@ -83,17 +81,37 @@ class LongPoll:
 
     # Inside.
 
+    def _take(self, found: Found | None, stop: int) -> None:
+        """Answer with what was found up to `stop`, read on, or wait."""
+        if found is not None:
+            seen = self._seen(map(Piece, found.messages))
+            if seen or found.gap is not None or self._timeout <= 0:
+                self._end()
+                self._answer(seen, found.behind, found.gap)
+                return
+        self.next = stop if found is None else found.behind
+        if self.next < self._feed.position:
+            self._feed.wake(self)
+        elif self._timeout <= 0:
+            self._give_up()
+        else:
+            self.next = -1
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(self._timeout, self._give_up)
+
     def _seen(self, pieces: Iterable[Piece]) -> list[Piece]:
         return [piece for piece in pieces if self._grant.sees(piece.audience)]
 
     def _give_up(self) -> None:
         """The empty answer; its cursor has moved on all the same (B002-05)."""
+        reached = self._feed.position if self.next < 0 else self.next
         self._end()
-        self._answer([], self._feed.position if self.next < 0 else self.next)
+        self._answer([], reached)
 
     def _end(self) -> None:
         """It waits no longer."""
         self._feed.unregister(self, self.match)
+        self.next = -1
         if self._timer is not None:
             self._timer.cancel()
 

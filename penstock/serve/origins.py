@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from functools import lru_cache
 
 from penstock.serve.replies import Refusal, Request
 
@@ -26,11 +27,12 @@ class Origins:
         self._origins = frozenset(each.rstrip("/").lower() for each in origins)
         self._hosts = frozenset(each.lower() for each in hosts)
         self._local_only = local_only
+        self._is_our_host = lru_cache(maxsize=256)(self._is_ours)
 
     def check(self, request: Request) -> bytes:
         """The headers that let the page see the answer; raises `Refusal`."""
         host = request.headers.get("host", "").lower()
-        if not self._is_our_host(_without_port(host)):
+        if not self._is_our_host(host):
             raise Refusal(403, f"this server does not answer to the name {host[:60]!r}", "--allow-host NAME")
         origin = request.headers.get("origin")
         if origin is None:
@@ -52,7 +54,8 @@ class Origins:
         """What a browser asks for before it sends a request with a token."""
         return _ALLOWED
 
-    def _is_our_host(self, name: str) -> bool:
+    def _is_ours(self, host: str) -> bool:
+        name = _without_port(host)
         if self._hosts:
             return name in self._hosts or is_local(name)
         return not self._local_only or is_local(name)

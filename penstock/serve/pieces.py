@@ -30,7 +30,7 @@ class Piece:
         #: None is everybody.
         self.audience = _audience(message) if message.headers else None
         #: As it is written when it is all there is to write, by kind of stream: most often it is.
-        self.alone: dict[type, bytes] | None = None
+        self.alone: dict[type, bytes] = {}
 
 
 @lru_cache(maxsize=4096)

@@ -34,6 +34,8 @@ class Push(NamedTuple):
 
     @property
     def size(self) -> int:
+        if len(self.keys) == 1:
+            return len(self.keys[0]) + len(self.values[0])
         return sum(map(len, self.keys)) + sum(map(len, self.values))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -65,6 +66,11 @@ class Request:
         self.path = path.decode("latin-1")
         self.query = _parsed_query(query)
 
+    @property
+    def may_overlap(self) -> bool:
+        """Whether it may begin before those ahead of it are answered: pushes, which keep their order."""
+        return self.method == "POST" and "idempotency-key" not in self.headers
+
     def shown(self) -> str:
         """The request as it may stand in a log: without its token."""
         told = {name: ["hidden"] if name == "token" else values for name, values in self.query.items()}
@@ -81,6 +87,8 @@ class Request:
 
     def refuse_unknown(self, *known: str) -> None:
         """A parameter that is spelled wrong would be passed over in silence."""
+        if not self.query:
+            return
         unknown = self.query.keys() - set(known)
         if unknown:
             raise InvalidOption(
@@ -89,6 +97,8 @@ class Request:
 
 
 def _parsed_query(query: bytes) -> dict[str, list[str]]:
+    if not query:
+        return {}
     try:
         return parse_qs(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=20_000)
     except ValueError:
@@ -127,5 +137,6 @@ def error_headers(error: PenstockError) -> bytes:
     return found
 
 
+@cache
 def _phrase(status: int) -> bytes:
     return HTTPStatus(status).phrase.encode()

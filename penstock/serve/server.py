@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import socket
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -19,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock import aio
-from penstock.aio.events import Events as AsyncEvents
 from penstock.errors import InvalidOption, MissingExtra, PenstockError, UnknownTopic
 from penstock.faces.events import Events
 from penstock.keys import Match
@@ -30,6 +30,7 @@ from penstock.serve.http import Connection
 from penstock.serve.hub import Hub
 from penstock.serve.origins import Origins, is_local
 from penstock.serve.replies import Request
+from penstock.serve.tls import tls_context
 from penstock.serve.wheel import Wheel
 from penstock.store import Store
 
@@ -62,6 +63,9 @@ class ServeOptions:
     hosts: tuple[str, ...] = ()
     #: A folder of pages that are served besides, to everybody who may connect.
     pages: str | None = None
+    #: PEM files; with a certificate clients speak https and wss.
+    tls_certificate: str | None = None
+    tls_key: str | None = None
 
     def __post_init__(self) -> None:
         if self.secret is None and self.public_key is None and not is_local(self.host):
@@ -72,6 +76,7 @@ class ServeOptions:
         if self.pages is not None:
             _check_pages(self.pages, self.store)
         self.access()
+        self.tls()
 
     @property
     def default_topic(self) -> str:
@@ -79,6 +84,9 @@ class ServeOptions:
 
     def access(self) -> Access:
         return Access(secret=self.secret, public_key=self.public_key, topic=self.default_topic)
+
+    def tls(self) -> ssl.SSLContext | None:
+        return tls_context(self.tls_certificate, self.tls_key)
 
 
 def _check_pages(pages: str, store: str) -> None:
@@ -99,23 +107,29 @@ class Topics:
         self._async = store
         self._served = options.topics
         self.default = options.default_topic
-        self.hub = Hub(self._find)
-        self._events: dict[str, AsyncEvents] = {}
+        self.hub = Hub(self._find, self.start)
+        self._events: dict[str, Events] = {}
 
     @property
     def store(self) -> Store:
         return self._async._store
 
-    async def events(self, topic: str, *, anew: bool = False) -> AsyncEvents:
-        """The events of a topic; `anew` when it turned out that it was dropped."""
+    def find(self, topic: str, *, anew: bool = False) -> Events:
+        """The events of a topic; `anew` when it turned out that it was dropped. Called in a thread."""
         known = self._events.get(topic)
         if known is None or anew:
-            await self.in_thread(self._find, topic)
-            known = self._events[topic] = await self._async.events(topic)
+            known = self._events[topic] = self._find(topic)
         return known
+
+    def start(self, call: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        return self._async._threads.start(call, *args)
 
     async def in_thread(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return await self._async._threads.run(call, *args, **kwargs)
+
+    def stored(self, topic: str) -> None:
+        """Something new is in a topic, by ourselves: quicker than the hint that the file gives."""
+        self.hub.stored(topic)
 
     def require(self, topic: str) -> None:
         """Raise unless the topic may be asked for here; whether it is there is another question."""
@@ -133,9 +147,8 @@ class Topics:
     async def warm_up(self) -> None:
         """Open what is served and read the keys of what is there, so that the first client need not wait."""
         for topic in self._served or (self.default,):
-            events = await self.events(topic)
-            partitions = events._blocking._partitions
-            log = partitions.log(0)
+            events = await self.in_thread(self.find, topic)
+            log = events._partitions.log(0)
             bounds = log.bounds()
             await self.in_thread(log.keyed.oldest, Match(), bounds.start, bounds.end, 1)
             self.hub.feed(topic)
@@ -154,14 +167,12 @@ class Server:
         self._topics = topics
         self._is_cleaner = is_cleaner
         self._routes = routes
+        self.answer = routes.answer
         self._connections: set[Connection] = set()
         self._most = connections_most
         self.now = int(time.monotonic())
         self.wheel = Wheel(self.now)
         self.is_ending = False
-
-    def answer(self, connection: Connection, request: Request) -> None:
-        self._routes.answer(connection, request)
 
     def opened(self, connection: Connection) -> bool:
         self._connections.add(connection)
@@ -231,8 +242,15 @@ async def serve(
         origins = Origins(origins=options.origins, hosts=options.hosts, local_only=options.access().is_open)
         routes = Routes(topics, options.access(), origins, own=own, folder=folder, pages=options.pages)
         server = Server(topics, routes, connections_most=_connections_most(), is_cleaner=own in ("", FIRST))
+        tls = options.tls()
         listeners: Sequence[asyncio.Server] = [
-            await loop.create_server(lambda: Connection(server), sock=listener, backlog=4096)
+            await loop.create_server(
+                lambda: Connection(server),
+                sock=listener,
+                backlog=4096,
+                ssl=tls,
+                ssl_handshake_timeout=None if tls is None else limits.REQUEST_S,
+            )
         ]
         if folder is not None:
             sibling: Any = _Sibling(server, routes)

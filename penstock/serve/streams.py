@@ -16,6 +16,7 @@ from penstock.faces.question import Found, Question
 from penstock.keys import Match
 from penstock.serve import limits
 from penstock.serve.access import Grant, has_expired
+from penstock.serve.behind import Wanted
 from penstock.serve.http import Connection
 from penstock.serve.hub import Feed
 from penstock.serve.pieces import Piece
@@ -58,25 +59,30 @@ class EventStream:
     # What the feed calls.
 
     def deliver(self, pieces: list[Piece], position: int) -> None:
-        reached = self._send(pieces, position)
-        if reached < position or self.connection.is_full:
+        connection, piece, reached = self.connection, pieces[0], position
+        if len(pieces) == 1 and piece.audience is None:  # most often, so it should cost little
+            connection.write(piece.alone.get(type(self)) or self._alone(piece, position))
+        else:
+            reached = self._send(pieces, position)
+        if reached < position or connection.is_full:
             self.feed.fall_behind(self, reached)
 
-    def catch_up(self, feed: Feed) -> None:
-        """Read on from the log, some at a time, until it is live again."""
+    def wanted(self) -> Wanted | None:
         if self.next < 0 or self.connection.is_full or not self.connection.is_open:
-            return  # `drained` comes when there is room
+            return None  # `drained` comes when there is room
         if self._extras:
-            self._catch_up_extra(feed)
+            return Wanted(*self._extras[0], self.next)
+        return Wanted(self.match, self.next, self.feed.position)
+
+    def read_on(self, wanted: Wanted, found: Found | None) -> None:
+        """Write what was found, and have more read until it is live again."""
+        reached = wanted.stop if found is None else self._tell(found)
+        if self._extras:
+            rest = self._extras[1:]
+            self._extras = rest if reached >= self.next else ((wanted.asked, reached), *rest)
         else:
-            found = feed.more(self.match, self.next)
-            self.next = feed.position if found is None else self._tell(found)
-        if self.connection.is_full:
-            return
-        if not self._extras and self.next >= feed.position:
-            self.next = -1
-        else:
-            feed.wake(self)
+            self.next = reached
+        self._go_on()
 
     def ended(self, error: PenstockError) -> None:
         self.say_goodbye(error)
@@ -124,11 +130,18 @@ class EventStream:
         self._first_step(question)
 
     def _first_step(self, question: Question) -> None:
-        found = question.search(self.feed.position)
-        self.next = question.next if found is None else self._tell(found)
-        if self.next >= self.feed.position and not self.connection.is_full:
+        if self.feed.is_near(question):
+            found = question.search(self.feed.position)
+            self.next = question.next if found is None else self._tell(found)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Go live, or have more read, if there is room."""
+        if self.connection.is_full:
+            return
+        if not self._extras and self.next >= self.feed.position:
             self.next = -1
-        elif not self.connection.is_full:
+        else:
             self.feed.wake(self)
 
     def _tell(self, found: Found) -> int:
@@ -136,13 +149,6 @@ class EventStream:
         if found.gap is not None:
             self.connection.write(self.gap_frame(found.gap, found.behind))
         return self._send(list(map(Piece, found.messages)), found.behind)
-
-    def _catch_up_extra(self, feed: Feed) -> None:
-        asked, offset = self._extras[0]
-        found = feed.more(asked, offset, self.next)
-        reached = self.next if found is None else self._tell(found)
-        rest = self._extras[1:]
-        self._extras = rest if reached >= self.next else ((asked, reached), *rest)
 
     def _send(self, pieces: list[Piece], position: int) -> int:
         """Write events while there is room; the offset up to which it has all that is for it."""
@@ -152,7 +158,8 @@ class EventStream:
         if not pieces:
             return position
         if len(pieces) == 1:
-            self.connection.write(self._alone(pieces[0], position))
+            piece = pieces[0]
+            self.connection.write(piece.alone.get(type(self)) or self._alone(piece, position))
             return position
         first = 0
         while first < len(pieces):
@@ -166,11 +173,7 @@ class EventStream:
 
     def _alone(self, piece: Piece, position: int) -> bytes:
         """A single event as it is written; the same for everybody who gets it alone."""
-        if piece.alone is None:
-            piece.alone = {}
-        data = piece.alone.get(type(self))
-        if data is None:
-            data = piece.alone[type(self)] = self.frame((piece,), position)
+        data = piece.alone[type(self)] = self.frame((piece,), position)
         return data
 
     def _next_time(self, now: int) -> int:

@@ -22,10 +22,11 @@ import msgspec
 
 from penstock.errors import InvalidOption, PenstockError
 from penstock.faces.answers import EventGap
-from penstock.faces.question import Question
+from penstock.faces.question import Found, Question
 from penstock.keys import Match, match
 from penstock.serve import limits
 from penstock.serve.access import OPEN, Access, Grant
+from penstock.serve.behind import Wanted
 from penstock.serve.http import Connection
 from penstock.serve.hub import Feed, Start
 from penstock.serve.pieces import Piece, answer_json
@@ -137,8 +138,8 @@ class WebSocketStream(EventStream):
 
     # What the feed calls.
 
-    def catch_up(self, feed: Feed) -> None:
-        super().catch_up(feed)
+    def read_on(self, wanted: Wanted, found: Found | None) -> None:
+        super().read_on(wanted, found)
         self._tell_done()
 
     # What the connection calls.
@@ -240,8 +241,10 @@ class WebSocketStream(EventStream):
         if self.next < 0:
             self.next = self.feed.position
         if question.next < self.next:
-            found = question.search(self.next)
-            offset = question.next if found is None else self._tell(found)
+            offset = question.next
+            if self.feed.is_near(question):
+                found = question.search(self.next)
+                offset = question.next if found is None else self._tell(found)
             if offset < self.next:
                 self._extras = (*self._extras, (wanted, offset))
         self.feed.wake(self)

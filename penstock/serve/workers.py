@@ -75,7 +75,8 @@ class Supervisor:
     @property
     def address(self) -> str:
         host = self._options.host
-        return f"http://{f'[{host}]' if ':' in host else host}:{self._options.port}"
+        scheme = "http" if self._options.tls_certificate is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self._options.port}"
 
     # Inside.
 

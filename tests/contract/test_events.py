@@ -50,9 +50,9 @@ def in_thread(call):
 def wait_for_waiters(events, count):
     """Return when so many have found nothing and wait."""
     face = getattr(events, "_target", events)
-    partitions = getattr(face, "_blocking", face)._partitions
+    tail = getattr(face, "_tail", None)  # coroutines share one
     deadline = time.monotonic() + 30
-    while len(partitions.readers) < count:
+    while (len(face._partitions.readers) if tail is None else tail.waiting) < count:
         assert time.monotonic() < deadline, "nobody waits"
         time.sleep(0.001)
 

@@ -37,7 +37,7 @@ class Served:
         )  # fmt: skip
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        found = re.search(r"at http://127\.0\.0\.1:(\d+)", line)
+        found = re.search(r"at https?://127\.0\.0\.1:(\d+)", line)
         assert found, f"{line!r}: {self.said()}"
         self.port = int(found[1])
 

@@ -4,15 +4,15 @@ import asyncio
 import threading
 
 import penstock.aio
+from penstock.faces.question import Question
 
 COUNT = 300
 
 
 async def waiters(events, count):
     """Return when so many wait."""
-    readers = events._blocking._partitions.readers
     async with asyncio.timeout(60):
-        while len(readers) != count:  # noqa: ASYNC110 - who begins to wait rings no bell
+        while events._tail.waiting != count:  # noqa: ASYNC110 - who begins to wait rings no bell
             await asyncio.sleep(0.001)
 
 
@@ -46,6 +46,37 @@ async def test_a_cancelled_subscriber_leaves_nothing_behind(tmp_path):
         await asyncio.wait([waiting])
         assert waiting.cancelled()
         await waiters(events, 0)
+        assert not events._blocking._partitions.readers
+
+
+async def test_an_event_costs_only_those_it_is_for(tmp_path, monkeypatch):
+    """The others do not look; and what passed them by and expired meanwhile is no gap for them."""
+    async with penstock.aio.open(tmp_path / "store") as store:
+        topic = await store.create_topic("events", index="key", retention="1ms")
+        events = await store.events()
+        cursor = (await events.subscribe(["k"])).next
+        waiting = [
+            asyncio.create_task(events.subscribe([["n", number]], cursor, timeout=60))
+            for number in range(COUNT)
+        ]
+        await waiters(events, COUNT)
+        looked = []
+        search = Question.search
+        monkeypatch.setattr(Question, "search", lambda *args: looked.append(args) or search(*args))
+        for number in range(20):
+            await events.push(["n", 0] if number == 10 else "nobody", number)
+        assert (await waiting[0]).events[0].data == 10
+        await asyncio.sleep(0)
+        assert len(looked) == 1
+        async with asyncio.timeout(60):
+            while (await topic.stats()).messages:
+                await topic.vacuum()
+        await events.push(["n", 1], "for one")
+        answer = await waiting[1]
+        assert ([event.data for event in answer.events], answer.gap) == (["for one"], None)
+        for task in waiting[2:]:
+            task.cancel()
+        await asyncio.wait(waiting)
 
 
 async def test_pushes_at_the_same_time_get_ids_of_their_own(tmp_path):

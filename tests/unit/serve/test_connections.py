@@ -1,6 +1,7 @@
 """One connection without a socket: time-outs moved by hand, and bytes that nobody should send."""
 
 import re
+import socket
 
 import pytest
 from hypothesis import given, settings
@@ -31,6 +32,9 @@ class Transport:
 
     def set_write_buffer_limits(self, high):
         pass
+
+    def get_extra_info(self, name):
+        return None
 
     def pause_reading(self):
         self.paused = True
@@ -124,6 +128,72 @@ def test_an_answer_may_take_its_time():
     connection.reply(200, b"")
     host.pass_time(int(limits.IDLE_S) + 2)
     assert transport.closed
+
+
+class Owing(Host):
+    """Owes the answers to all requests."""
+
+    def __init__(self):
+        super().__init__()
+        self.owed = []
+
+    def answer(self, connection, request):
+        self.asked.append(request)
+        self.owed.append(connection.owe())
+
+
+def test_answers_that_are_owed_go_out_in_the_order_of_the_requests():
+    host = Owing()
+    connection, transport = connected(host)
+    connection.data_received(b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n" * 3 + b"GET / HTTP/1.1\r\n\r\n")
+    assert len(host.owed) == 3  # the one behind them waits
+    for number in (2, 1):
+        host.owed[number].reply(201 + number, b"")
+        connection.settle()
+    assert transport.sent == b""
+    host.owed[0].reply(201, b"")
+    connection.settle()
+    assert (statuses(transport), len(host.owed)) == ([201, 202, 203], 4)
+
+
+def test_no_more_pushes_are_begun_than_may_wait():
+    host = Owing()
+    connection, transport = connected(host)
+    for _ in range(3 * limits.PIPELINE_MOST):
+        connection.data_received(b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
+    assert (len(host.owed), transport.paused) == (limits.PIPELINE_MOST, True)
+    host.pass_time(1000)
+    assert not transport.closed
+    for _ in range(3):
+        for owed in host.owed:
+            owed.reply(200, b"")
+        connection.settle()
+    assert (len(statuses(transport)), transport.paused) == (3 * limits.PIPELINE_MOST, False)
+
+
+def test_what_the_kernel_does_not_take_is_left_to_the_transport():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        connection, transport = Connection(Host()), Transport()
+        transport.get_extra_info = {"socket": ours}.get
+        connection.connection_made(transport)
+        connection.write(b"small")
+        assert (theirs.recv(100), transport.sent) == (b"small", b"")
+        large = bytes(range(256)) * 20_000
+        connection.write(large)
+        taken = len(large) - len(transport.sent)
+        assert 0 < taken < len(large)
+        connection.pause_writing()
+        connection.write(b"behind it")
+        received = b""
+        while len(received) < taken:
+            received += theirs.recv(65536)
+        assert received + transport.sent == large + b"behind it"
+        theirs.close()
+        connection.resume_writing()
+        connection.write(b"nobody")  # the transport finds out
+        assert transport.sent.endswith(b"nobody")
 
 
 def test_many_pipelined_requests_are_not_read_all_at_once():

@@ -49,6 +49,10 @@ def events(tmp_path):
         yield store.events()
 
 
+def in_thread(call, *args):
+    return asyncio.get_running_loop().run_in_executor(None, call, *args)
+
+
 def websocket(feed, key, cursor=None):
     asked = match([key])
     stream = WebSocketStream(Connection(), feed, OPEN, None, asked, Start(cursor))
@@ -63,9 +67,17 @@ async def settle(feed):
         await asyncio.sleep(0)
 
 
+async def until(holds):
+    for _ in range(30_000):
+        if holds():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it never came to that")
+
+
 def test_a_full_connection_is_sent_nothing_and_gets_the_rest_when_it_has_room(events):
     async def go():
-        feed = Feed(events, lambda _: None)
+        feed = Feed(events, lambda _: None, in_thread)
         stream, other = websocket(feed, "k"), websocket(feed, "k")
         stream.connection.room = 20_000
         for first in range(0, 2000, 100):
@@ -90,7 +102,7 @@ def test_a_full_connection_is_sent_nothing_and_gets_the_rest_when_it_has_room(ev
 
 def test_a_replay_and_what_comes_meanwhile_meet_without_gap_or_repeat(events):
     async def go():
-        feed = Feed(events, lambda _: None)
+        feed = Feed(events, lambda _: None, in_thread)
         cursor = feed.cursor
         for n in range(250):
             events.push("k", n)
@@ -106,11 +118,57 @@ def test_a_replay_and_what_comes_meanwhile_meet_without_gap_or_repeat(events):
     asyncio.run(go())
 
 
+def test_old_segments_are_read_in_threads_and_a_change_of_mind_meanwhile_counts(tmp_path):
+    async def go(store):
+        events, started = store.events(), []
+
+        def counted(call, *args):
+            started.append(args)
+            return in_thread(call, *args)
+
+        feed = Feed(events, lambda _: None, counted)
+        cursor = feed.cursor
+        for first in range(0, 1000, 50):
+            events.push_many([("a" if n % 2 else "b", [n, "x" * 100]) for n in range(first, first + 50)])
+        feed.look()
+        stream = websocket(feed, "a", cursor)
+        await asyncio.sleep(0)
+        assert len(started) == 1  # under way: what it finds is not wanted any more
+        stream._obey(b'{"unsubscribe": ["a"], "subscribe": ["b"], "cursor": "%s"}' % cursor.encode())
+        await until(lambda: stream.next < 0)
+        assert [n for n, _ in stream.connection.events()] == list(range(0, 1000, 2))
+        assert len(started) > 3
+        feed.close()
+
+    with penstock.open(tmp_path / "data") as store:
+        store.create_topic("events", index="key", segment_bytes=16 * 1024)
+        asyncio.run(go(store))
+
+
+def test_what_others_write_is_heard_while_we_store_all_the_time_and_afterwards(tmp_path):
+    async def go(events):
+        feed = Feed(events, lambda _: None, in_thread)
+        stream, count = websocket(feed, "k"), 0
+        while feed._hears:
+            events.push("k", count)
+            count += 1
+            feed.stored()
+        await until(lambda: feed._hears)  # by itself, soon after the last store
+        events.push("k", count)
+        await until(lambda: len(stream.connection.events()) > count)
+        assert stream.connection.events() == list(range(count + 1))
+        feed.close()
+
+    with penstock.open(tmp_path / "data") as store:
+        store.create_topic("events", index="key", sync="os")  # quick enough on any disk
+        asyncio.run(go(store.events()))
+
+
 def test_pings_come_each_25_seconds(events):
     """S002-35."""
 
     async def go():
-        feed = Feed(events, lambda _: None)
+        feed = Feed(events, lambda _: None, in_thread)
         socket = websocket(feed, "k")
         stream = SseStream(Connection(), feed, OPEN)
         stream.begin(b"", match(["k"]), feed.begin(match(["k"]), Start()), 0)
@@ -128,7 +186,7 @@ def test_pings_come_each_25_seconds(events):
 
 def test_who_leaves_is_forgotten(events):
     async def go():
-        feed = Feed(events, lambda _: None)
+        feed = Feed(events, lambda _: None, in_thread)
         asked = match(["a", "b"], [["p"]])
         streams = [WebSocketStream(Connection(), feed, OPEN, None, asked, Start()) for _ in range(40)]
         for each in streams:
@@ -136,7 +194,7 @@ def test_who_leaves_is_forgotten(events):
         assert len(feed.listeners(b"a")) == len(feed.listeners(b'["p",1]')) == 40
         for each in streams:
             each.lost()
-        assert (feed._keys, feed._prefixes, feed._lengths) == ({}, {}, ())
+        assert not feed._interest
         feed.close()
 
     asyncio.run(go())
@@ -146,7 +204,7 @@ def test_a_dropped_topic_ends_its_streams(tmp_path):
     async def go():
         with penstock.open(tmp_path / "data") as store:
             ended = []
-            feed = Feed(store.events(), ended.append)
+            feed = Feed(store.events(), ended.append, in_thread)
             stream = websocket(feed, "k")
             store.drop_topic("events")
             feed.look()

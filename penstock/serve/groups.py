@@ -1,0 +1,190 @@
+"""Group commit for pushes: those that come at the same time share one append and one sync.
+
+While one group is on its way to the disk the next one gathers, so the busier the server the larger its
+groups. Pushes are stored in the order in which they came. Each is all or none, and one that cannot be stored
+is the only one that fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from penstock.errors import PenstockError, TopicReplaced, UsageError
+from penstock.faces.answers import Pushed
+from penstock.faces.events import Events
+from penstock.serve import limits
+from penstock.serve.owed import Owed
+from penstock.serve.pushing import Push
+from penstock.serve.replies import Refusal
+
+Outcome = Pushed | Exception
+_encode = msgspec.json.Encoder().encode
+
+
+class Storage(Protocol):
+    """Where pushes go."""
+
+    def find(self, topic: str, *, anew: bool = False) -> Events:
+        """The events of a topic; `anew` when it turned out that it was dropped. Called in a thread."""
+
+    def start(self, call: Callable[..., list[Outcome]], *args: object) -> asyncio.Future[list[Outcome]]:
+        """Have a call made in a thread."""
+
+    def stored(self, topic: str) -> None:
+        """Something new is in a topic."""
+
+
+class _Waiting(NamedTuple):
+    push: Push
+    size: int
+    owed: Owed
+
+
+class Groups:
+    """The pushes that wait for the disk."""
+
+    def __init__(self, storage: Storage, fail: Callable[[Owed, Exception], None]) -> None:
+        self._storage = storage
+        self._fail = fail
+        self._groups: dict[str, _Group] = {}
+        self._count = 0
+        self._bytes = 0
+
+    @property
+    def is_busy(self) -> bool:
+        return self._count > 0
+
+    def require_room(self) -> None:
+        """Raise when so much waits for the disk that clients should come back later."""
+        if self._count >= limits.PUSHES_WAITING_MOST or self._bytes > limits.PUSH_BYTES_WAITING_MOST:
+            raise Refusal(429, "too much waits for the disk", "push again in a second", retry_s=1)
+
+    def add(self, topic: str, push: Push, owed: Owed) -> None:
+        """Have a push stored, and answered when it is durable."""
+        group = self._groups.get(topic)
+        if group is None:
+            group = self._groups[topic] = _Group(topic, self._storage, self._answer)
+        size = push.size
+        self._count += 1
+        self._bytes += size
+        group.add(_Waiting(push, size, owed))
+
+    def _answer(self, group: Sequence[_Waiting], outcomes: Sequence[Outcome]) -> None:
+        self._count -= len(group)
+        self._bytes -= sum(each.size for each in group)
+        for each, outcome in zip(group, outcomes, strict=True):
+            if isinstance(outcome, Pushed):
+                each.owed.reply(200, _encode(outcome))
+            else:
+                self._fail(each.owed, outcome)
+        # Those of one connection go out in one write.
+        for connection in dict.fromkeys(each.owed.connection for each in group):
+            connection.settle()
+
+
+class _Group:
+    """The pushes to one topic."""
+
+    def __init__(
+        self, topic: str, storage: Storage, answer: Callable[[Sequence[_Waiting], Sequence[Outcome]], None]
+    ) -> None:
+        self._topic = topic
+        self._storage = storage
+        self._answer = answer
+        self._waiting: list[_Waiting] = []
+        self._is_sending = False
+
+    def add(self, waiting: _Waiting) -> None:
+        self._waiting.append(waiting)
+        if not self._is_sending:
+            self._is_sending = True
+            # Not now: others may have come with the same turn of the loop.
+            asyncio.get_running_loop().call_soon(self._send)
+
+    def _send(self) -> None:
+        count = _group_length(self._waiting)
+        group, self._waiting = self._waiting[:count], self._waiting[count:]
+        try:
+            under_way = self._storage.start(
+                store_together, self._storage.find, self._topic, [each.push for each in group]
+            )
+        except PenstockError as error:  # the store is closed
+            self._is_sending = False
+            self._answer(group, [error] * len(group))
+        else:
+            under_way.add_done_callback(partial(self._sent, group))
+
+    def _sent(self, group: Sequence[_Waiting], under_way: asyncio.Future[list[Outcome]]) -> None:
+        is_large = len(self._waiting) >= limits.GROUP_PUSHES_LEAST
+        if is_large:
+            self._send()  # first, so that the disk works while we answer and deliver
+        if under_way.cancelled():
+            error: BaseException | None = Refusal(503, "the server ends", "connect again")
+        else:
+            error = under_way.exception()
+        if error is None:
+            self._answer(group, under_way.result())
+            self._storage.stored(self._topic)
+        else:
+            assert isinstance(error, Exception)
+            self._answer(group, [error] * len(group))
+        if not is_large:  # who was answered may push again with the next turn of the loop, and so share
+            self._is_sending = bool(self._waiting)
+            if self._is_sending:
+                asyncio.get_running_loop().call_soon(self._send)
+
+
+def _group_length(waiting: Sequence[_Waiting]) -> int:
+    """How many pushes are stored together: as many as fit into one frame, one at least."""
+    events = size = 0
+    for count, each in enumerate(waiting):
+        events += len(each.push.keys)
+        size += each.size
+        if count and (events > limits.GROUP_EVENTS_MOST or size > limits.GROUP_BYTES_MOST):
+            return count
+    return len(waiting)
+
+
+def store_together(find: Callable[..., Events], topic: str, pushes: Sequence[Push]) -> list[Outcome]:
+    """Append pushes and make them durable: the ids, or the error, of each. Called in a thread."""
+    try:
+        return _stored(find(topic), pushes)
+    except TopicReplaced:  # by another process: what has the name now gets it
+        return _stored(find(topic, anew=True), pushes)
+
+
+def _stored(events: Events, pushes: Sequence[Push]) -> list[Outcome]:
+    try:
+        first = events._push(*_joined(pushes)).first
+    except UsageError as error:  # nothing was stored, because of one of them
+        return [error] if len(pushes) == 1 else [_stored_alone(events, push) for push in pushes]
+    outcomes: list[Outcome] = []
+    for push in pushes:
+        following = first + len(push.keys)
+        outcomes.append(Pushed(events.epoch, first, following - 1))
+        first = following
+    return outcomes
+
+
+def _stored_alone(events: Events, push: Push) -> Outcome:
+    try:
+        return events._push(*push)
+    except UsageError as error:
+        return error
+
+
+def _joined(pushes: Sequence[Push]) -> Push:
+    if len(pushes) == 1:
+        return pushes[0]
+    headers = None
+    if any(push.headers is not None for push in pushes):
+        headers = [header for push in pushes for header in push.headers or [None] * len(push.keys)]
+    return Push(
+        [key for push in pushes for key in push.keys], [value for push in pushes for value in push.values],
+        headers,
+    )  # fmt: skip
