@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -12,6 +11,7 @@ import pytest
 import penstock
 from penstock.store.pipelines import claim
 from penstock.testing import Clock
+from tests.unit.store.older import make_older
 
 RUN = {"kind": "rollup", "identity": {"source": "orders", "target": "rates"}}
 
@@ -144,12 +144,7 @@ def test_unknown_ones_are_told_with_those_there_are(store):
 
 def test_a_store_of_an_older_format_gets_the_table_when_opened_for_writing(tmp_path):
     penstock.open(tmp_path).close()
-    database = sqlite3.connect(tmp_path / "state.db")
-    database.executescript(
-        "DROP TABLE pipelines; DROP TABLE stream_positions; DROP TABLE streams; DROP TABLE delayed;"
-        "DROP TABLE queues; DROP TABLE leases; PRAGMA user_version = 2;"
-    )
-    database.close()
+    make_older(tmp_path, 2)
     with penstock.open(tmp_path, read_only=True) as store:
         assert store.pipelines() == []
     with penstock.open(tmp_path) as store, claim(store, "hourly", **RUN):

@@ -1,6 +1,5 @@
 """Streams in a topic of the store: what is particular to keeping them there."""
 
-import sqlite3
 import threading
 
 import pytest
@@ -8,11 +7,17 @@ import pytest
 import penstock
 from penstock.payloads.opening import open_bodies
 from penstock.testing import Clock
+from tests.unit.store.older import make_older
 
 
 @pytest.fixture
-def store(tmp_path):
-    with penstock.open(tmp_path / "store", clock=Clock()) as opened:
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path, clock):
+    with penstock.open(tmp_path / "store", clock=clock) as opened:
         yield opened
 
 
@@ -128,9 +133,7 @@ def test_many_are_stored_side_by_side_in_the_order_of_the_call(store):
 def test_a_store_of_an_older_format_gets_the_tables_when_opened_for_writing(tmp_path):
     with penstock.open(tmp_path) as store:
         store.stream("orders").publish("a")
-    database = sqlite3.connect(tmp_path / "state.db")
-    database.executescript("DROP TABLE stream_positions; DROP TABLE streams; PRAGMA user_version = 3;")
-    database.close()
+    make_older(tmp_path, 3)
     with penstock.open(tmp_path, read_only=True) as store:
         stream = store.stream("orders")
         assert (stream.get_consumer_position("billing", "a"), stream.get_consumers()) == (0, [])
@@ -214,3 +217,18 @@ def test_closing_the_store_ends_a_subscription_and_the_cleanup(tmp_path):
     cleanup = stream._thread
     cleanup.join(30)
     assert not cleanup.is_alive()
+
+
+def test_an_important_consumer_of_the_topic_holds_the_streams_messages(store, clock):
+    """W000-8: retention looks at consumers, if they ask for it."""
+    stream = store.stream("orders", retention="1h")
+    topic = store.topic("orders")
+    topic.add_consumer("audit", important=True)
+    stream.publish("paid", b"1")
+    clock.advance("2h")
+    topic.vacuum()
+    assert stream.get_message_count() == 1
+    with topic.reader(consumer="audit", follow=False) as reader:
+        reader.commit(reader.receive())
+    topic.vacuum()
+    assert stream.get_message_count() == 0
