@@ -267,21 +267,21 @@ def forget_in_child(thing: object) -> None:
 
 
 def _before_fork() -> None:
-    _taken.extend(sorted(_locks, key=lambda lock: lock.order))
-    for lock in _taken:
+    for lock in sorted(_locks, key=lambda lock: lock.order):
         lock._before_fork()
-    _paused.extend(_pausing)
-    for thing in _paused:
+        _taken.append(lock)
+    for thing in list(_pausing):
         thing.before_fork()  # type: ignore[attr-defined]
+        _paused.append(thing)
 
 
 def _after_fork_in_parent() -> None:
-    for thing in _paused:
-        thing.after_fork_in_parent()  # type: ignore[attr-defined]
-    _paused.clear()
-    for lock in reversed(_taken):
-        lock._after_fork_in_parent()
-    _taken.clear()
+    try:
+        while _paused:
+            _paused.pop(0).after_fork_in_parent()  # type: ignore[attr-defined]
+    finally:
+        while _taken:
+            _taken.pop()._after_fork_in_parent()
 
 
 def _after_fork_in_child() -> None:

@@ -152,8 +152,15 @@ class ActiveFile:
 
     def _grow(self, end_byte: int) -> None:
         """Map the file anew when it has grown; slices of the older mapping stay valid."""
-        if len(self._map) < end_byte:
-            self._map = memoryview(self._files.map(self.fd, self._files.size(self.fd)))
+        if len(self._map) >= end_byte:
+            return
+        try:
+            self._map = self._mapped_whole()
+        except ValueError:  # sealed just now: what was reserved behind the last frame was cut off
+            self._map = self._mapped_whole()
+
+    def _mapped_whole(self) -> memoryview:
+        return memoryview(self._files.map(self.fd, self._files.size(self.fd)))
 
     def _next_sound(self, byte: int, end_byte: int) -> int:
         """Where the first sound header behind damage at `byte` is."""

@@ -6,13 +6,13 @@ they come from the environment of the executor, a profile, or its machine's role
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 import pyarrow as pa
 
 from penstock import codecs, references
@@ -118,7 +118,7 @@ class Outside:
         if self._fetched:
             return pa.array(_opened(list(zip(stored, numbers, strict=True)), where), pa.binary())
         values = [
-            msgspec.json.encode(self._told(references.unpack(value)))
+            json.dumps(self._told(references.unpack(value)), ensure_ascii=False).encode()
             if value is not None and number == references.CODEC
             else where.decoded(at, value, number)
             for at, (value, number) in enumerate(zip(stored, numbers, strict=True))

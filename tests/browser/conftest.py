@@ -1,4 +1,7 @@
-"""One browser and one server for all tests that do not end them."""
+"""One browser and one server for the tests of a file that do not end them.
+
+The browser's driver has an event loop running in this thread for as long as it is there.
+"""
 
 import shutil
 from importlib.util import find_spec
@@ -10,7 +13,7 @@ from tests.require import require
 from tests.serve.kit import served
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
     missing = [name for name in ("uvloop", "httptools", "jwt") if find_spec(name) is None]
     require("server", not missing, f"{', '.join(missing)} is not installed")
@@ -25,7 +28,7 @@ def browser():
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(browser, tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser") / "data"
     with served(folder, "--workers", "1", "--pages", str(PAGES)) as server:

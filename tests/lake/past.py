@@ -24,7 +24,7 @@ from penstock.spark.survey import survey
 
 PARTITIONS = 3
 MESSAGES = 12  # in each partition
-ALL = dict.fromkeys(schema.TYPES, True)
+ALL = dict.fromkeys(schema.ALL, True)
 
 
 def write_all_kinds(topic: penstock.Topic, partition: int) -> None:

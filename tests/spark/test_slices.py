@@ -152,7 +152,8 @@ def test_arrow_schema_is_what_spark_will_compare_with(spark):
     from pyspark.sql.types import _parse_datatype_string
 
     declared = _parse_datatype_string(schema.ddl(tuple(schema.TYPES)))
-    assert arrow_schema(ALL).equals(to_arrow_schema(declared, timezone="UTC"))
+    every = dict.fromkeys(schema.TYPES, True)
+    assert arrow_schema(every).equals(to_arrow_schema(declared, timezone="UTC"))
 
 
 # What happens between planning and reading.
