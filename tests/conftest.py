@@ -18,6 +18,7 @@ def pytest_report_header() -> str:
     return f"PENSTOCK_REQUIRE: {os.environ.get('PENSTOCK_REQUIRE') or '(unset: missing parts skip)'}"
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist looks at the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several workers a file stays with one of them, and all of Spark's tests: they share a session.
 

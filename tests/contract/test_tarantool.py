@@ -328,6 +328,7 @@ def test_what_the_engine_stores_other_languages_see(stream, call, tmp_path):
     assert bodies.get("orders/1.txt") == b"paid"
 
 
+@pytest.mark.slow
 def test_bodies_may_lie_in_s3(place, tmp_path, monkeypatch):
     place.install()
     with s3_server() as s3, penstock.open(tmp_path / "store") as store:

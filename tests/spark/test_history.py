@@ -84,6 +84,7 @@ def test_what_is_wrong_is_told_when_it_is_loaded(spark, past):
         reader.option("history", str(past.table(3))).load(past.store.path).count()
 
 
+@pytest.mark.slow
 def test_stream_whose_batch_is_run_again_after_the_cut_moved(spark, past, tmp_path):
     """As if Spark had died before its own commit: retention, compaction and vacuum happen meanwhile."""
     stream = Stream(spark, past.store, tmp_path)

@@ -28,6 +28,7 @@ def orders(store):
     return store.create_topic("orders", partitions=2)
 
 
+@pytest.mark.slow
 def test_enrichment_reads_a_table_and_goes_on_where_it_stopped(spark, store):
     orders = store.create_topic("orders")
     store.create_topic("orders.enriched")
@@ -162,6 +163,7 @@ def test_tables_are_read_from_the_formats_people_have(spark, tmp_path):
         read_table(spark, "t", str(tmp_path / "bad.parquet"))
 
 
+@pytest.mark.slow
 def test_the_charts_pipeline_writes_each_second_under_its_product(spark, store):
     """examples/live: what a page hears of the topic is what Spark wrote."""
     orders, sales = store.create_topic("orders"), store.events("sales")
