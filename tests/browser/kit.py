@@ -74,6 +74,9 @@ class Network:
                 client.close()
                 continue
             self._pairs.append((client, server))
+            if self._is_cut:  # meanwhile, when this pair was not listed yet
+                _end(client, server)
+                continue
             for pair in ((client, server), (server, client)):
                 threading.Thread(target=self._carry, args=(*pair, pair[0] is client), daemon=True).start()
 
