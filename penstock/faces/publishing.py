@@ -18,7 +18,7 @@ from penstock.keys import checked_key
 from penstock.log import lone
 from penstock.log.append import Rerouted
 from penstock.log.encode import Draft
-from penstock.log.frame import HEADERS, KEYS
+from penstock.log.head import HEADERS, KEYS
 from penstock.message import Headers, Receipt
 from penstock.options import HEADERS_BYTES_MAX
 from penstock.topic.checks import checked_headers, checked_value

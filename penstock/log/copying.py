@@ -17,23 +17,20 @@ from penstock.headers import Headers
 from penstock.log import columns
 from penstock.log.columns import padded
 from penstock.log.encode import Draft, encode
-from penstock.log.frame import (
+from penstock.log.frame import PRODUCER_HEAD, RAW, CompressedFrame, Frame
+from penstock.log.head import (
     CODECS,
     COMPRESSED,
     HEADER_BYTES,
     HEADERS,
     KEYS,
     PRODUCER,
-    PRODUCER_HEAD,
     PRODUCERS,
-    RAW,
     SEQNOS,
     TIMES,
     TRANSACTION,
     VALUE_NULLS,
     WRITTEN,
-    CompressedFrame,
-    Frame,
 )
 
 T = TypeVar("T")
