@@ -57,8 +57,9 @@ from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
 from penstock.topic.delayed import Delayed
 from penstock.topic.delayfolders import DELAY, PUBLISH, SESSIONS, forget_topic
+from penstock.topic.framing import Outgoing
 from penstock.topic.housekeeper import Housekeeper
-from penstock.topic.partitions import Outgoing, Partitions
+from penstock.topic.partitions import Partitions
 from penstock.topic.typed import coder_of
 
 T = TypeVar("T")

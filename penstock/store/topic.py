@@ -49,10 +49,11 @@ from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
 from penstock.topic import delayed, deleting, outgoing
 from penstock.topic.bodies import is_file
+from penstock.topic.framing import Outgoing
 from penstock.topic.keyed import latest, require_index, rows_between, wanted
 from penstock.topic.outgoing import Value
 from penstock.topic.packing import allowed_codec, packing, refuse_codec
-from penstock.topic.partitions import NOBODY, Landed, Outgoing, Partitions
+from penstock.topic.partitions import NOBODY, Landed, Partitions
 from penstock.topic.past import past_of
 from penstock.topic.producer_writer import ProducerWriter
 from penstock.topic.retention import VacuumReport, vacuum

@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from penstock.message import Headers
-from penstock.topic.partitions import Outgoing
+from penstock.topic.framing import Outgoing
 
 
 class Extras(NamedTuple):

@@ -35,7 +35,8 @@ from penstock.state.transactions import DelayedRow, Transactions
 from penstock.topic.bodies import is_file
 from penstock.topic.buffer import Extras
 from penstock.topic.checks import checked_value
-from penstock.topic.partitions import Outgoing, Partitions
+from penstock.topic.framing import Outgoing
+from penstock.topic.partitions import Partitions
 from penstock.wake import Bell
 
 logger = logging.getLogger("penstock.delayed")

@@ -13,7 +13,8 @@ from penstock.options import SEQNO_MAX
 from penstock.topic.routing import Partitioner, Share
 
 if TYPE_CHECKING:
-    from penstock.topic.partitions import Outgoing, Partitions
+    from penstock.topic.framing import Outgoing
+    from penstock.topic.partitions import Partitions
 
 
 class Sender:

@@ -24,8 +24,9 @@ from penstock.log.tip import segment_bytes
 from penstock.options import KIB, identifier, nanoseconds
 from penstock.topic.buffer import Extras, Pairs, Special, pair_columns
 from penstock.topic.checks import checked_headers, checked_value
+from penstock.topic.framing import FRAME_BYTES, FRAME_MESSAGES, Outgoing
 from penstock.topic.outgoing import Value
-from penstock.topic.partitions import FRAME_BYTES, FRAME_MESSAGES, Outgoing, Partitions
+from penstock.topic.partitions import Partitions
 from penstock.topic.routing import PARTITIONERS
 
 #: So much is encoded at a time: with keys and offsets somewhat less than a frame.

@@ -32,8 +32,9 @@ from penstock.topic.bodies import is_file
 from penstock.topic.buffer import Extras, Pairs, Special, pair_columns, weight
 from penstock.topic.checks import checked_headers, checked_value
 from penstock.topic.delayed import Postponed, due_at, postponed, refuse_file
+from penstock.topic.framing import FRAME_BYTES, FRAME_MESSAGES, Outgoing
 from penstock.topic.packing import Packing
-from penstock.topic.partitions import FRAME_BYTES, FRAME_MESSAGES, NOBODY, Landed, Outgoing, Partitions
+from penstock.topic.partitions import NOBODY, Landed, Partitions
 from penstock.topic.scan import Scan
 from penstock.topic.sender import Sender
 
