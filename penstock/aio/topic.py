@@ -24,7 +24,7 @@ from penstock.keys import Key, Prefix, checked_key
 from penstock.message import Batch, Message, Receipt, Receipts, V
 from penstock.options import Duration, Place, Size, Sync, TopicOptions, identifier, nanoseconds, seconds
 from penstock.store.consumers import ConsumerStats
-from penstock.store.topic import TopicStats
+from penstock.store.stats import TopicStats
 from penstock.topic.bodies import is_file
 from penstock.topic.buffer import Extras
 from penstock.topic.checks import checked_headers, checked_value

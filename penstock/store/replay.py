@@ -26,6 +26,7 @@ from penstock.options import MIB, Place, spot
 from penstock.store.pacing import Offsets, Pace, Rate, Speed, Unhurried
 from penstock.store.pipelines import PipelineRun, Watch, claim, unwatched
 from penstock.store.standing import Standing
+from penstock.store.stats import written_at
 from penstock.store.topic import Topic
 from penstock.topic.copying import Copying
 from penstock.topic.partitions import Partitions
@@ -171,7 +172,7 @@ class _Replay:
             return Rate(rate, at)
         if speed is not None and self._left():
             waiting = (number for number, end in self._ends.items() if at[number] < end)
-            times = (self._source._written_at(number, at[number]) for number in waiting)
+            times = (written_at(self._from.log(number), at[number]) for number in waiting)
             first = min((moment for moment in times if moment is not None), default=0)
             return Speed(speed, first, lambda number, moment: self._from.log(number).offset_at(moment))
         return Unhurried()

@@ -15,7 +15,6 @@ from penstock.errors import (
     Closed,
     DataError,
     InvalidOption,
-    OffsetAhead,
     PenstockError,
     TopicReplaced,
 )
@@ -34,13 +33,12 @@ from penstock.topic.bodies import TopicBodies
 from penstock.topic.delays import DelaysMessages, NoDelays
 from penstock.topic.framing import Outgoing, encode_all
 from penstock.topic.gates import Gates
+from penstock.topic.offsets import refuse_ahead
 from penstock.topic.routing import PARTITIONERS, Share
-from penstock.topic.sender import Sender
+from penstock.topic.sender import NOBODY, Sender
 
 #: The folder of a store in which its topics' bodies lie, those that lie in files.
 PAYLOADS = "payloads"
-#: Writes under no name.
-NOBODY = Sender()
 
 
 class Landed(NamedTuple):
@@ -146,21 +144,13 @@ class Partitions:
     def begin(
         self, partition: int, place: Place, now_ns: int, resolve: Callable[[Log, Spot], int] = Log.resolve
     ) -> int:
-        """The offset at which reading from `place` begins in a partition.
-
-        Raises `OffsetAhead` beyond the end: nobody could tell waiting there from waiting for nothing.
-        """
+        """The offset at which reading from `place` begins in a partition; raises `OffsetAhead`."""
         if isinstance(place, Mapping):
             for number in place:
                 self.check(number)
         log = self.log(partition)
         offset = resolve(log, spot(place, partition, now_ns))
-        end = log.bounds().end
-        if offset > end:
-            raise OffsetAhead(
-                f"offset {offset} of {self.name!r} partition {partition} is beyond the end ({end})",
-                partition=partition, offset=offset, end=end,
-            )  # fmt: skip
+        refuse_ahead(self.name, log, offset)
         return offset
 
     def begin_all(self, place: Place, now_ns: int) -> dict[int, int]:

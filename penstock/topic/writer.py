@@ -34,9 +34,9 @@ from penstock.topic.checks import checked_headers, checked_value
 from penstock.topic.delayed import Postponed, due_at, postponed, refuse_file
 from penstock.topic.framing import FRAME_BYTES, FRAME_MESSAGES, Outgoing
 from penstock.topic.packing import Packing
-from penstock.topic.partitions import NOBODY, Landed, Partitions
+from penstock.topic.partitions import Landed, Partitions
 from penstock.topic.scan import Scan
-from penstock.topic.sender import Sender
+from penstock.topic.sender import NOBODY, Sender
 
 logger = logging.getLogger("penstock.writer")
 
