@@ -8,9 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, Literal
 
+from penstock.consume.opening import open_reader
 from penstock.consume.options import Kind, Moment, reader_options
 from penstock.consume.policy import Retry
-from penstock.consume.queue import QueueReader
 from penstock.consume.reader import Reader
 from penstock.errors import InvalidOption
 from penstock.keys import Key, Prefix, match
@@ -277,7 +277,7 @@ class Topic(Generic[V]):
             kind=kind, lease=lease,
             decoders={} if self._decode is None else {self.name: self._decode},
         )  # fmt: skip
-        return QueueReader(topics, options) if options.is_queue else Reader(topics, options)
+        return open_reader(topics, options)
 
     # Consumers.
 

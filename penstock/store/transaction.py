@@ -238,10 +238,14 @@ class Transaction:
         """
         self.staging_of(topic, raw=raw).adopt(pieces, tree=tree, partitions=partitions)
 
-    def __del__(self) -> None:
+    def _forget(self) -> None:
+        """Roll back what nobody ended: its store is closed, or nobody holds it any more."""
         if not getattr(self, "_ended", "not begun"):
             logger.warning("a transaction was left open and is rolled back: %r", self)
             self.rollback()
+
+    def __del__(self) -> None:
+        self._forget()
 
     def after_fork_in_child(self) -> None:
         self._ended = FORKED
