@@ -21,8 +21,8 @@ from penstock.log.log import Log
 from penstock.log.shelf import Shelf, Staged
 from penstock.log.staged import STAGED
 from penstock.log.tip import segment_bytes
-from penstock.options import KIB, identifier, nanoseconds
-from penstock.topic.buffer import Extras, Pairs, Special, pair_columns
+from penstock.options import KIB
+from penstock.topic.buffer import Pairs, Special, checked_extras, pair_columns
 from penstock.topic.checks import checked_headers, checked_value
 from penstock.topic.framing import FRAME_BYTES, FRAME_MESSAGES, Outgoing
 from penstock.topic.outgoing import Value
@@ -67,9 +67,7 @@ class TopicStaging:
         if headers is None and timestamp is None and partition is None and group is None:
             self._pairs.extend((stored, checked_key(key)))
         else:
-            moment = None if timestamp is None else nanoseconds("timestamp", timestamp)
-            own_group = None if group is None else identifier("group", group)
-            extras = Extras(checked_headers(headers), moment, partition, own_group)
+            extras = checked_extras(checked_headers(headers), timestamp, partition, group)
             self._pairs.extend((Special(stored, extras), checked_key(key)))
             self._plain = False
         self._weight += len(stored or b"")
