@@ -228,15 +228,16 @@ class Transaction:
 
     def adopt(
         self, topic: str | Topic[Any], pieces: Mapping[int, Sequence[Staged]], *, tree: int, partitions: int,
-        raw: bool = True,
+        raw: bool = True, bodies: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """Take what others staged for a topic, by partition, when it had this tree.
+        """Take what others staged for a topic, by partition, when it had this tree, and bodies made for it.
 
         From here on it is the transaction's own: committed with it, removed with it. Partitions that
         were added since then make keys go elsewhere; that is seen to at the commit. With `raw=False` the
         caller has asked the topic's list of codecs.
         """
-        self.staging_of(topic, raw=raw).adopt(pieces, tree=tree, partitions=partitions)
+        staging = self.staging_of(topic, raw=raw)
+        staging.adopt(pieces, tree=tree, partitions=partitions, bodies=bodies)
 
     def _forget(self) -> None:
         """Roll back what nobody ended: its store is closed, or nobody holds it any more."""

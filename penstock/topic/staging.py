@@ -7,7 +7,7 @@ that died left behind is removed after a day.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -101,13 +101,18 @@ class TopicStaging:
         self._staged += len(batch.values)
         self._stage(batch)
 
-    def adopt(self, pieces: Mapping[int, Sequence[Staged]], *, tree: int, partitions: int) -> None:
+    def adopt(
+        self, pieces: Mapping[int, Sequence[Staged]], *, tree: int, partitions: int,
+        bodies: Iterable[str] = (),
+    ) -> None:  # fmt: skip
         """Take what other processes staged, by partition, when the topic had this tree and so many of them.
 
-        It comes first and alone: messages of its own are routed by the tree of the moment.
+        It comes first and alone: messages of its own are routed by the tree of the moment. `bodies` are
+        objects that were made for it.
         """
         assert not self.count, "what others staged is adopted before anything is written"
         self.tree, self._partition_count = tree, partitions
+        self._bodies += bodies
         for number, staged in sorted(pieces.items()):
             shelf = self._shelves.get(number) or self._new_shelf(number)
             shelf.adopt(staged)
