@@ -36,7 +36,7 @@ from penstock.log.rows import MessageRows
 from penstock.message import Batch, Message, V
 from penstock.options import Duration, Place, wait_seconds
 from penstock.topic.partitions import Partitions
-from penstock.wake import Bell
+from penstock.wake import Bell, within
 
 _RAN_OUT = "it was not settled in time, or its process died"
 #: Renewed once a second, it must outlast a machine that is busy for a moment.
@@ -261,12 +261,7 @@ class QueueReader(Reader[V]):
         with self._mutex:
             parts = list(self._parts.values())
             pause = min((min(part.pause_s(), part.watch.pause_s) for part in parts), default=LOOK_AGAIN_S)
-        if deadline is not None:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return None
-            pause = min(pause, left)
-        return pause
+        return within(deadline, pause)
 
     def _hand_over(self) -> None:
         """In the thread of background.py, while the user is busy: due messages are for others too."""

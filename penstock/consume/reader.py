@@ -30,7 +30,7 @@ from penstock.locks import FORKED, forget_in_child
 from penstock.message import Batch, Message, V
 from penstock.options import MIB, Duration, Place, Size, size, whole
 from penstock.topic.partitions import Partitions
-from penstock.wake import Bell
+from penstock.wake import Bell, within
 
 
 class Reader(Generic[V]):
@@ -340,12 +340,7 @@ class Reader(Generic[V]):
         pause = min((source.watch.pause_s for source in self._held.order), default=LOOK_AGAIN_S)
         if sharing is not None:
             pause = due.pause_s(self._held.order, min(pause, sharing.pause_s))
-        if deadline is not None:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return None
-            pause = min(pause, left)
-        return pause
+        return within(deadline, pause)
 
     def _hand_over(self) -> None:
         """In the thread of background.py: let other members have their share while the user is busy."""
