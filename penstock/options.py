@@ -15,7 +15,7 @@ from typing import Any, Literal
 from penstock import codecs
 from penstock.clock import NANOSECONDS
 from penstock.errors import InvalidOption, WrongType
-from penstock.payload_options import Payloads, payloads
+from penstock.payload_options import Payloads, payloads, payloads_after
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -148,8 +148,16 @@ class TopicOptions:
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    def altered(self, **changes: Any) -> TopicOptions:
-        return replace(self, **changes)
+    def altered(self, changes: Mapping[str, Any]) -> TopicOptions:
+        """These with changes as a user spells them; raises `InvalidOption` for what stays as it is."""
+        fields = topic_changes(changes)
+        if fields.get("sync", self.sync) != self.sync:
+            raise InvalidOption(
+                "sync cannot be changed later", hint="a writer may choose its own: writer(sync=…)"
+            )
+        if "payloads" in fields:
+            fields["payloads"] = payloads_after(self.payloads, fields["payloads"])
+        return replace(self, **fields)
 
 
 #: What `create_topic` and `alter` call an option, where it is not the field's own name.

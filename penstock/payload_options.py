@@ -94,6 +94,13 @@ def payloads(given: object) -> Payloads | None:
     raise WrongType(f"payloads takes a place or Payloads(…), not {type(given).__name__}")
 
 
+def payloads_after(before: Payloads | None, wanted: Payloads | None) -> Payloads | None:
+    """What a topic's payloads become: bodies that lie somewhere are found there for as long as it lives."""
+    if wanted is None:
+        return None if before is None else before.ended()
+    return wanted.after(before)
+
+
 def checked_address(address: object) -> str:
     """A place that bodies can have; raises for one that is none, or that holds a credential."""
     if not isinstance(address, str):

@@ -37,6 +37,14 @@ _EVENT = struct.Struct("iIII")
 Hearer = Callable[[], None]
 
 
+def within(deadline: float | None, pause: float) -> float | None:
+    """A pause no longer than what is left until a deadline; None when nothing is."""
+    if deadline is None:
+        return pause
+    left = deadline - time.monotonic()
+    return min(pause, left) if left > 0 else None
+
+
 class Watch:
     """A hearer's interest in one file; `close` ends it."""
 

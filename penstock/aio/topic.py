@@ -22,11 +22,11 @@ from penstock.consume.options import Kind, Moment
 from penstock.consume.policy import Retry
 from penstock.keys import Key, Prefix, checked_key
 from penstock.message import Batch, Message, Receipt, Receipts, V
-from penstock.options import Duration, Place, Size, Sync, TopicOptions, identifier, nanoseconds, seconds
+from penstock.options import Duration, Place, Size, Sync, TopicOptions, seconds
 from penstock.store.consumers import ConsumerStats
-from penstock.store.topic import TopicStats
+from penstock.store.stats import TopicStats
 from penstock.topic.bodies import is_file
-from penstock.topic.buffer import Extras
+from penstock.topic.buffer import checked_extras
 from penstock.topic.checks import checked_headers, checked_value
 from penstock.topic.retention import VacuumReport
 from penstock.topic.routing import Partitioner
@@ -90,9 +90,7 @@ class Topic(Generic[V]):
         extras = None
         if headers is not None or timestamp is not None or partition is not None or group is not None:
             self._topic._partitions.check(partition)
-            moment = None if timestamp is None else nanoseconds("timestamp", timestamp)
-            own_group = None if group is None else identifier("group", group)
-            extras = Extras(checked_headers(headers), moment, partition, own_group)
+            extras = checked_extras(checked_headers(headers), timestamp, partition, group)
         return await self._group.add(stored, stored_key, extras)
 
     async def write_many(

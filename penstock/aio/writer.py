@@ -26,8 +26,8 @@ from penstock.options import KIB, Duration
 from penstock.topic import writer
 from penstock.topic.bodies import is_file
 from penstock.topic.buffer import NO_EXTRAS, Entry, weight
+from penstock.topic.framing import FRAME_BYTES, FRAME_MESSAGES
 from penstock.topic.packing import Packing
-from penstock.topic.partitions import FRAME_BYTES, FRAME_MESSAGES
 from penstock.topic.producer_writer import MIXED, ProducerWriter, refuse_back
 
 #: What may wait to be handed over: one frame gathers while one is on its way.

@@ -13,7 +13,7 @@ from penstock.clock import NANOSECONDS, Clock
 from penstock.consume.members import MemberStats
 from penstock.errors import DataError, OutOfRange
 from penstock.store.consumers import ConsumerStats
-from penstock.store.topic import TopicStats
+from penstock.store.stats import TopicStats
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
@@ -19,72 +19,11 @@ from penstock.cli.arguments import (
     open_to_write,
 )
 from penstock.cli.facts import ConsumerFacts, PartitionFacts, TopicFacts
+from penstock.cli.topicoptions import Given, chosen, with_topic_options
 from penstock.errors import InvalidOption
-from penstock.options import TopicOptions, size, topic_changes, topic_name
-from penstock.payload_options import FILES, Payloads
+from penstock.options import TopicOptions, topic_changes, topic_name
 
 app = typer.Typer(no_args_is_help=True)
-
-_Partitions = Annotated[
-    int | None, typer.Option("--partitions", metavar="N", help="How many logs it is divided into.")
-]
-_Retention = Annotated[
-    str | None,
-    typer.Option("--retention", metavar="AGE", help="Older messages go: 7d, 12h; none keeps them for ever."),
-]
-_MaxBytes = Annotated[
-    str | None,
-    typer.Option(
-        "--max-bytes", metavar="SIZE", help="The oldest go beyond this size per partition; or none."
-    ),
-]
-_Sync = Annotated[
-    str | None,
-    typer.Option("--sync", metavar="disk|os", help="What acknowledged means; cannot be changed later."),
-]
-_SegmentBytes = Annotated[
-    str | None, typer.Option("--segment-bytes", metavar="SIZE", help="How large the files become.")
-]
-_SegmentAge = Annotated[
-    str | None, typer.Option("--segment-age", metavar="AGE", help="How old a file becomes before the next.")
-]
-_MaxMessage = Annotated[
-    str | None, typer.Option("--max-message-bytes", metavar="SIZE", help="The largest value.")
-]
-_Partitioner = Annotated[
-    str | None,
-    typer.Option("--partitioner", metavar="range|diskq|kafka", help="How a key chooses its partition."),
-]
-_Codecs = Annotated[
-    str | None,
-    typer.Option(
-        "--codecs", metavar="NAMES", help="Codecs writers may use: raw,zstd,10001; none allows all."
-    ),
-]
-_Compress = Annotated[
-    str | None, typer.Option("--compress", metavar="zstd|none", help="Compress each batch as a whole.")
-]
-
-_Index = Annotated[
-    str | None, typer.Option("--index", metavar="key|none", help="Let messages be read by their key.")
-]
-_KeyRetention = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--key-retention", metavar="PATTERN=AGE",
-        help="Messages of these keys go sooner: 'progress.*=10m'; once for each pattern, all anew; or none.",
-    ),
-]  # fmt: skip
-_Payloads = Annotated[
-    str | None,
-    typer.Option(
-        "--payloads", metavar="PLACE", help="Where large values lie: files, s3://bucket/prefix; or none."
-    ),
-]
-_PayloadsAbove = Annotated[
-    str | None,
-    typer.Option("--payloads-above", metavar="SIZE", help="Values above this size lie there; 64KiB."),
-]
 
 
 @dataclass(frozen=True)
@@ -112,22 +51,10 @@ def group(store: StoreOption = "") -> None:
 
 
 @app.command()
+@with_topic_options
 def create(
     topic: TopicArgument,
-    partitions: _Partitions = None,
-    retention: _Retention = None,
-    max_bytes: _MaxBytes = None,
-    sync: _Sync = None,
-    segment_bytes: _SegmentBytes = None,
-    segment_age: _SegmentAge = None,
-    max_message_bytes: _MaxMessage = None,
-    partitioner: _Partitioner = None,
-    codecs: _Codecs = None,
-    compress: _Compress = None,
-    index: _Index = None,
-    key_retention: _KeyRetention = None,
-    payloads: _Payloads = None,
-    payloads_above: _PayloadsAbove = None,
+    options: Given,
     exists_ok: Annotated[
         bool, flag("--exists-ok", help="Accept a topic that is there, unless these options differ.")
     ] = False,
@@ -135,18 +62,12 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Make a topic, and the store if it is not there."""
-    options = _options(
-        partitions=partitions, retention=retention, max_bytes=max_bytes, sync=sync,
-        segment_bytes=segment_bytes, segment_age=segment_age, max_message_bytes=max_message_bytes,
-        partitioner=partitioner, codecs=codecs and codecs.split(","), compress=compress, index=index,
-        key_retention=key_retention and _lifetimes(key_retention),
-        payloads=_chosen_payloads(None, payloads, payloads_above),
-    )  # fmt: skip
+    wanted = chosen(options, None)
     topic_name(topic)
-    TopicOptions(**topic_changes(options))  # what is wrong fails before a store is made
+    TopicOptions(**topic_changes(wanted))  # what is wrong fails before a store is made
     with open_to_write(store, create=True) as opened:
         is_new = topic not in [each.name for each in opened.topics()]
-        made = opened.create_topic(topic, exists_ok=exists_ok, **options)
+        made = opened.create_topic(topic, exists_ok=exists_ok, **wanted)
         result = TopicChange(topic, is_new, None, asdict(made.options))
     if as_json:
         output.put_json(result)
@@ -187,39 +108,20 @@ def show(topic: TopicArgument, store: StoreOption = "", as_json: JsonOption = Fa
 
 
 @app.command()
+@with_topic_options
 def alter(
     topic: TopicArgument,
-    partitions: _Partitions = None,
-    retention: _Retention = None,
-    max_bytes: _MaxBytes = None,
-    sync: _Sync = None,
-    segment_bytes: _SegmentBytes = None,
-    segment_age: _SegmentAge = None,
-    max_message_bytes: _MaxMessage = None,
-    partitioner: _Partitioner = None,
-    codecs: _Codecs = None,
-    compress: _Compress = None,
-    index: _Index = None,
-    key_retention: _KeyRetention = None,
-    payloads: _Payloads = None,
-    payloads_above: _PayloadsAbove = None,
+    options: Given,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Change a topic's options. Partitions can be added, not taken away."""
-    options = _options(
-        partitions=partitions, retention=retention, max_bytes=max_bytes, sync=sync,
-        segment_bytes=segment_bytes, segment_age=segment_age, max_message_bytes=max_message_bytes,
-        partitioner=partitioner, codecs=codecs and codecs.split(","), compress=compress, index=index,
-        key_retention=key_retention and _lifetimes(key_retention),
-    )  # fmt: skip
-    if not options and payloads is None and payloads_above is None:
+    if not options:
         raise InvalidOption("nothing to alter", hint="name an option, such as --retention 7d")
     with open_to_write(store) as opened:
         found = opened.topic(topic)
-        options |= _options(payloads=_chosen_payloads(found.options.payloads, payloads, payloads_above))
         before = asdict(found.options)
-        found.alter(**options)
+        found.alter(**chosen(options, found.options.payloads))
         result = TopicChange(topic, False, before, asdict(found.options))
     if as_json:
         output.put_json(result)
@@ -265,47 +167,6 @@ def _details(topic: Topic) -> TopicDetails:
     return TopicDetails(
         facts.topic_facts(topic), facts.partition_facts(topic.stats()), facts.consumer_facts(topic)
     )
-
-
-def _options(**given: Any) -> dict[str, Any]:
-    """The options that were given; "none" clears a limit."""
-    limits = ("retention", "max_bytes", "codecs", "compress", "index", "payloads")
-    return {
-        name: None if name in limits and value in ("none", ["none"]) else value
-        for name, value in given.items()
-        if value is not None
-    }
-
-
-def _lifetimes(given: list[str]) -> dict[str, str]:
-    """PATTERN=AGE, each; the one word "none" is no lifetimes."""
-    if given == ["none"]:
-        return {}
-    found = {}
-    for each in given:
-        pattern, equals, age = each.rpartition("=")
-        if not equals:
-            raise InvalidOption(f"--key-retention {each!r} has no '='", hint="write it like 'progress.*=10m'")
-        found[pattern] = age
-    return found
-
-
-def _chosen_payloads(before: Payloads | None, place: str | None, above: str | None) -> Payloads | str | None:
-    """What two options say of payloads; what they leave open stays as it was."""
-    if place == "none":
-        if above is not None:
-            raise InvalidOption("--payloads-above needs a place", hint="--payloads files")
-        return place
-    if place is None and above is None:
-        return None
-    if place is None and before is None:
-        raise InvalidOption("--payloads-above needs --payloads", hint="--payloads files")
-    chosen = (
-        before if before is not None and place in (None, before.place) else Payloads(place=place or FILES)
-    )
-    if above is not None:
-        return replace(chosen, above=size("--payloads-above", above))
-    return replace(chosen, above=Payloads.above) if chosen.above is None else chosen
 
 
 def _put_options(options: dict[str, Any]) -> None:

@@ -30,7 +30,8 @@ from penstock.consume.envelope import Envelope
 from penstock.errors import DataError, InvalidOption
 from penstock.headers import Headers
 from penstock.options import topic_name
-from penstock.topic.partitions import Outgoing, Partitions
+from penstock.topic.framing import Outgoing
+from penstock.topic.partitions import Partitions
 
 logger = logging.getLogger("penstock.dead")
 

@@ -10,7 +10,7 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from penstock.consume.options import ReaderOptions
 from penstock.consume.policy import Retry
 from penstock.consume.presence import Presence
 from penstock.consume.queuepart import LOOK_AGAIN_S, QueuePart
+from penstock.consume.queuesettling import QueueSettling
 from penstock.consume.ranges import cut, ranges_of
 from penstock.consume.reader import Reader
 from penstock.consume.source import Gap, Key
@@ -35,7 +36,7 @@ from penstock.log.rows import MessageRows
 from penstock.message import Batch, Message, V
 from penstock.options import Duration, Place, wait_seconds
 from penstock.topic.partitions import Partitions
-from penstock.wake import Bell
+from penstock.wake import Bell, within
 
 _RAN_OUT = "it was not settled in time, or its process died"
 #: Renewed once a second, it must outlast a machine that is busy for a moment.
@@ -145,7 +146,7 @@ class QueueReader(Reader[V]):
         self._require_open()
         self.is_stopped = False
         policy = self._options.retry if retry is None else retry
-        settling = _Settling(self)
+        settling = QueueSettling(self)
         desk = Desk(
             settling, settling, self._mutex, self._clock.now_ns, policy=policy, keep_order=False,
             most=_FOR_EACH_WORKER * workers if isinstance(workers, int) else 1,
@@ -260,12 +261,7 @@ class QueueReader(Reader[V]):
         with self._mutex:
             parts = list(self._parts.values())
             pause = min((min(part.pause_s(), part.watch.pause_s) for part in parts), default=LOOK_AGAIN_S)
-        if deadline is not None:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return None
-            pause = min(pause, left)
-        return pause
+        return within(deadline, pause)
 
     def _hand_over(self) -> None:
         """In the thread of background.py, while the user is busy: due messages are for others too."""
@@ -348,40 +344,6 @@ class QueueReader(Reader[V]):
         letter = found.failed(error) if error else found
         dead.bury(part.topic, self._name, letter, attempts=tried, reason=reason)
         part.done(message.offset, message.offset + 1)
-
-
-class _Settling:
-    """A queue's reader as `process` needs it (`penstock.consume.desk`)."""
-
-    sources: Mapping[Key, Any] = {}
-
-    def __init__(self, reader: QueueReader[Any]) -> None:
-        self._reader = reader
-
-    def commit(self, topic: str, partition: int, first: int, stop: int) -> None:
-        if self._reader._part(topic, partition).done(first, stop) < stop - first:
-            raise lost(topic, partition)
-
-    def is_settled(self, message: Message[Any]) -> bool:
-        return not self._reader._part(message.topic, message.partition).has(message.offset)
-
-    def retry(
-        self, message: Message[Any], after: Duration | None, error: BaseException | str | None,
-        policy: Retry | None = None,
-    ) -> bool:  # fmt: skip
-        return self._reader._retry(message, after, error, policy or self._reader._policy)
-
-    def park(self, message: Message[Any], wait_s: float) -> None:
-        raise AssertionError("a queue keeps no order")
-
-    def deliver_again(self, messages: Iterable[Message[Any]]) -> None:
-        """`process` ends: these were not handled, and are for anybody."""
-        left: dict[Key, list[int]] = {}
-        for message in messages:
-            left.setdefault((message.topic, message.partition), []).append(message.offset)
-        self._reader._renews = False
-        for (topic, partition), offsets in left.items():
-            self._reader._part(topic, partition).give_back(offsets)
 
 
 def _abandon(parts: dict[Key, QueuePart], presence: Presence) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import weakref
@@ -25,14 +24,13 @@ from penstock.consume.settling import Settling
 from penstock.consume.sharing import LOOK_AGAIN_S
 from penstock.consume.source import Gap, Key, Source
 from penstock.consume.taking import Takings, Transactional
+from penstock.consume.turns import Asked, Turns
 from penstock.errors import Closed, UsageError
 from penstock.locks import FORKED, forget_in_child
 from penstock.message import Batch, Message, V
 from penstock.options import MIB, Duration, Place, Size, size, whole
 from penstock.topic.partitions import Partitions
-from penstock.wake import Bell
-
-logger = logging.getLogger("penstock.reader")
+from penstock.wake import Bell, within
 
 
 class Reader(Generic[V]):
@@ -53,17 +51,14 @@ class Reader(Generic[V]):
         self._closed = ""
         self._bell = Bell()
         self._mutex = threading.RLock()  # against the thread that hands over
-        self._turn = 0
         self._ready: Iterator[Message[V]] = iter(())
         self._ready_of: Source | None = None
-        self._looked_at = time.monotonic()
         #: Offsets that were passed over with on_gap="skip", oldest first.
         self.gaps: list[Gap] = []
         #: Offsets that were passed over because of `read_from` and `max_lag`, oldest first.
         self.skipped: list[Gap] = []
         self._held = Holdings(topics, options, self._bell.ring)
-        #: Whether messages that come again have the next turn.
-        self._due_first = True
+        self._turns = Turns(self._held, options, self.gaps, self.skipped)
         self._follow = options.follow
         self._settling = (
             None if options.consumer is None else Settling(self._held, options.consumer, options.retry)
@@ -289,10 +284,13 @@ class Reader(Generic[V]):
             self._require_open()
             self._tend_if_due()
             left = list(self._ready)
-            if not left:
-                return self._poll_in_turn(max_messages, max_bytes)
-            batch, self._ready = cut(left, max_messages, max_bytes)
-            return batch
+            if left:
+                batch, self._ready = cut(left, max_messages, max_bytes)
+                return batch
+            found, source = self._turns.next(Asked(max_messages, max_bytes, self._follow, self._unread))
+            if source is not None:
+                self._ready_of = source
+            return found
 
     def _reads_waiting(self) -> bool:
         """Whether the next `poll` looks into the files of messages that come again."""
@@ -342,12 +340,7 @@ class Reader(Generic[V]):
         pause = min((source.watch.pause_s for source in self._held.order), default=LOOK_AGAIN_S)
         if sharing is not None:
             pause = due.pause_s(self._held.order, min(pause, sharing.pause_s))
-        if deadline is not None:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return None
-            pause = min(pause, left)
-        return pause
+        return within(deadline, pause)
 
     def _hand_over(self) -> None:
         """In the thread of background.py: let other members have their share while the user is busy."""
@@ -359,53 +352,6 @@ class Reader(Generic[V]):
             self._mutex.release()
 
     # Inside.
-
-    def _poll_in_turn(self, max_messages: int, max_bytes: int) -> Batch[V] | None:
-        """What comes again and what is new take turns, so that neither has to wait for the other to end."""
-        batch: Batch[V] | None = None
-        if self._due_first:
-            batch = self._poll_due(max_messages, max_bytes)
-        if batch is None:
-            batch = self._poll(max_messages, max_bytes)
-            if batch is None and not self._due_first:
-                batch = self._poll_due(max_messages, max_bytes)
-            self._due_first = True
-        else:
-            self._due_first = False
-        return batch
-
-    def _poll_due(self, max_messages: int, max_bytes: int) -> Batch[V] | None:
-        if self._settling is None:
-            return None
-        return due.poll(self._held.order, self._options.decoders, max_messages, max_bytes)
-
-    def _poll(self, max_messages: int, max_bytes: int) -> Batch[V] | None:
-        gaps, held = len(self.gaps), self._held
-        for _ in range(len(held.order)):
-            source = held.order[self._turn % len(held.order)]
-            self._turn += 1
-            if not held.may_read(source):
-                continue
-            rows = source.read(
-                max_messages, max_bytes, skip_gaps=self._options.skip_gaps, gaps=self.gaps,
-                skipped=self.skipped,
-            )  # fmt: skip
-            if not held.store_passed_over(source):
-                return self._poll(max_messages, max_bytes)
-            if rows:
-                self._ready_of = source
-                return Batch(source.topic.name, rows, self._options.decoders.get(source.topic.name))
-        if len(self.gaps) > gaps or self._look():  # a gap passed over may open a partition
-            return self._poll(max_messages, max_bytes)
-        return None
-
-    def _look(self) -> bool:
-        """Once a second, and at the end without `follow`: did someone add partitions, or drop the topic?"""
-        now = time.monotonic()
-        if now - self._looked_at < LOOK_AGAIN_S and self._follow:
-            return False
-        self._looked_at = now
-        return self._held.look(self._unread)
 
     def _unread(self) -> None:
         """Take back what was fetched and not handed out: it was not delivered."""

@@ -18,11 +18,12 @@ from penstock.keys import checked_key
 from penstock.log import lone
 from penstock.log.append import Rerouted
 from penstock.log.encode import Draft
-from penstock.log.frame import HEADERS, KEYS
+from penstock.log.head import HEADERS, KEYS
 from penstock.message import Headers, Receipt
 from penstock.options import HEADERS_BYTES_MAX
 from penstock.topic.checks import checked_headers, checked_value
-from penstock.topic.partitions import FRAME_BYTES, Outgoing, Partitions
+from penstock.topic.framing import FRAME_BYTES, Outgoing
+from penstock.topic.partitions import Partitions
 
 #: `publish_many` stores so many messages, or bytes, as one frame, which is there or not.
 _TOGETHER_MESSAGES, _TOGETHER_BYTES = 1000, FRAME_BYTES // 4

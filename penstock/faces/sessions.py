@@ -35,7 +35,7 @@ from penstock.faces.journal import Journal, SessionData, abandoned
 from penstock.faces.policies import read_policy, write_policy
 from penstock.files import Files
 from penstock.options import KIB, Duration, seconds, topic_name, wait_seconds, whole
-from penstock.topic.partitions import Outgoing
+from penstock.topic.framing import Outgoing
 
 #: Stores a dead letter of a topic.
 Bury = Callable[[str, Outgoing], None]

@@ -15,11 +15,11 @@ from bisect import bisect_right
 from penstock.errors import Corrupt, TopicReplaced
 from penstock.log import frame
 from penstock.log.folder import Folder
-from penstock.log.frame import Frame, Head
+from penstock.log.frame import Frame
+from penstock.log.head import COMPRESSED, HEADER, MAGIC_BYTES, Head, read_head
 from penstock.log.segment import SEGMENT_HEADER_BYTES, SegmentHead, parse_head
 from penstock.options import KIB
 
-_MAGIC = frame.MAGIC_BYTES
 #: A frame's header with the longest producer id and group.
 _FRAME_HEADER_MOST = 64 * KIB
 
@@ -35,7 +35,7 @@ class ActiveFile:
         self.fd = folder.files.open(self.path, write=False)
         head = parse_head(self._files.pread(self.fd, SEGMENT_HEADER_BYTES, 0))
         if head is None:  # the frames tell what it said
-            first = frame.read_head(self._files.pread(self.fd, _FRAME_HEADER_MOST, SEGMENT_HEADER_BYTES))
+            first = read_head(self._files.pread(self.fd, _FRAME_HEADER_MOST, SEGMENT_HEADER_BYTES))
             if first is None:
                 raise Corrupt(self.path, 0, "damaged segment header", partition=folder.partition)
             head = SegmentHead(first.salt, 0, base, folder.topic_id, folder.partition, first.written_at)
@@ -82,7 +82,7 @@ class ActiveFile:
             if not found.check_body():
                 raise self.damage(offset, end_byte)
             self._sound[number] = 1
-        if found.head.flags & frame.COMPRESSED:
+        if found.head.flags & COMPRESSED:
             self._unpacked = number, found
         return found
 
@@ -92,10 +92,7 @@ class ActiveFile:
         low, high = 0, len(self._offsets)
         while low < high:
             middle = (low + high) // 2
-            if (
-                frame.Head._make(frame.HEADER.unpack_from(self._map, self._starts[middle])).written_at
-                < written_at
-            ):
+            if Head._make(HEADER.unpack_from(self._map, self._starts[middle])).written_at < written_at:
                 low = middle + 1
             else:
                 high = middle
@@ -118,7 +115,7 @@ class ActiveFile:
 
     def _head(self, number: int) -> Head:
         """A header that was checked before."""
-        return Head._make(frame.HEADER.unpack_from(self._map, self._starts[number]))
+        return Head._make(HEADER.unpack_from(self._map, self._starts[number]))
 
     def _find(self, offset: int, end_byte: int) -> int:
         if end_byte > self._walked:
@@ -131,7 +128,7 @@ class ActiveFile:
             self._grow(end_byte)
             at = self._resumed()
             while at < end_byte:
-                head = frame.read_head(self._map, at)
+                head = read_head(self._map, at)
                 if head is None or head.salt != self.head.salt:
                     at = self._next_sound(at, end_byte)
                     continue
@@ -165,10 +162,10 @@ class ActiveFile:
     def _next_sound(self, byte: int, end_byte: int) -> int:
         """Where the first sound header behind damage at `byte` is."""
         data = bytes(self._map[byte:end_byte])
-        at = data.find(_MAGIC, 8)
+        at = data.find(MAGIC_BYTES, 8)
         while at >= 0:
-            head = frame.read_head(data, at) if at % 8 == 0 else None
+            head = read_head(data, at) if at % 8 == 0 else None
             if head is not None and head.salt == self.head.salt:
                 return byte + at
-            at = data.find(_MAGIC, at + 4)
+            at = data.find(MAGIC_BYTES, at + 4)
         return end_byte

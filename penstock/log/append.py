@@ -18,9 +18,10 @@ from typing import NamedTuple
 
 from penstock.errors import PenstockError
 from penstock.files import refusal
-from penstock.log import frame, records
+from penstock.log import records
 from penstock.log.encode import Draft, control
 from penstock.log.folder import Folder
+from penstock.log.head import FENCE
 from penstock.log.mending import Mender
 from penstock.log.producers import Claim, Fenced, Known, Pair, Producers, signed
 from penstock.log.records import AppendRecord
@@ -90,7 +91,7 @@ class Appender(Mender):
             a = self.ready()
             seqno, epoch = self.producers.catch_up(a, self._durable).get(pair)
             producer, created = signed(pair, epoch + 1), self.folder.clock.now_ns()
-            draft = control(frame.FENCE, b"", created=created, producer=producer, seqno=seqno)
+            draft = control(FENCE, b"", created=created, producer=producer, seqno=seqno)
             claim = Claim(pair, epoch + 1, True, -1, seqno, seqno)
             appended, after = self._append(a, (draft,), claim)
             return Fenced(seqno, epoch + 1, after.segment, after.byte, appended.cuts)

@@ -17,23 +17,20 @@ from penstock.headers import Headers
 from penstock.log import columns
 from penstock.log.columns import padded
 from penstock.log.encode import Draft, encode
-from penstock.log.frame import (
+from penstock.log.frame import PRODUCER_HEAD, RAW, CompressedFrame, Frame
+from penstock.log.head import (
     CODECS,
     COMPRESSED,
     HEADER_BYTES,
     HEADERS,
     KEYS,
     PRODUCER,
-    PRODUCER_HEAD,
     PRODUCERS,
-    RAW,
     SEQNOS,
     TIMES,
     TRANSACTION,
     VALUE_NULLS,
     WRITTEN,
-    CompressedFrame,
-    Frame,
 )
 
 T = TypeVar("T")
@@ -107,24 +104,30 @@ class FrameRun:
             return self.some(range(len(self)))
         return [_cut_out(found) if flags & _LEFT_BEHIND else _Kept(found)]
 
-    def some(self, places: Sequence[int]) -> list[Draft]:
+    def columns(self, places: Sequence[int]) -> Columns:
+        """Messages at these places of the run, ascending."""
         found, head = self._frame, self._frame.head
         first, stop = self._first + places[0], self._first + places[-1] + 1
         chosen = None if len(places) == stop - first else [self._first + place - first for place in places]
-        wanted = _Wanted(
+        return Columns(
             _picked(found.values(first, stop), chosen),
             _picked(found.keys(first, stop), chosen) if head.flags & KEYS else None,
             _picked(found.headers(first, stop), chosen) if head.flags & HEADERS else None,
             _picked(found.timestamps(first, stop), chosen) if head.flags & TIMES else None,
+            head.created,
+            _picked(found.codec_numbers(first, stop), chosen),
         )
+
+    def some(self, places: Sequence[int]) -> list[Draft]:
+        wanted, head = self.columns(places), self._frame.head
         compress = bool(head.flags & COMPRESSED)
         if not head.flags & CODECS:
-            return [wanted.encoded(head.created, head.codec, compress=compress)]
+            return [wanted.encoded(compress=compress)]
         # A frame of one codec each: that is all that writers, and transactions, know.
-        codecs, at, made = _picked(found.codec_numbers(first, stop), chosen), 0, []
-        for codec, alike in groupby(codecs):
+        at, made = 0, []
+        for _, alike in groupby(wanted.codecs):
             behind = at + sum(1 for _ in alike)
-            made.append(wanted.part(at, behind).encoded(head.created, codec, compress=compress))
+            made.append(wanted.part(at, behind).encoded(compress=compress))
             at = behind
         return made
 
@@ -164,24 +167,36 @@ class LooseRun:
         keys, values = _picked(self._keys, chosen), _picked(self._values, chosen)
         times = _picked(self._timestamps, chosen)
         known = keys if any(key is not None for key in keys) else None
-        return [_Wanted(values, known, None, times).encoded(times[0], RAW, compress=False)]
+        return [Columns(values, known, None, times, times[0], (RAW,)).encoded(compress=False)]
 
 
-class _Wanted(NamedTuple):
+class Columns(NamedTuple):
     """Messages as columns, on their way into a frame."""
 
     values: Sequence[bytes | None]
     keys: Sequence[bytes | None] | None
     headers: Sequence[Headers] | None
     timestamps: Sequence[int] | None
+    #: The timestamp of all, where they have none of their own.
+    created: int
+    #: How each value is packed.
+    codecs: Sequence[int]
 
-    def part(self, first: int, stop: int) -> _Wanted:
-        return _Wanted(*(None if column is None else column[first:stop] for column in self))  # type: ignore[arg-type]
+    def part(self, first: int, stop: int) -> Columns:
+        return Columns(
+            self.values[first:stop],
+            self.keys and self.keys[first:stop],
+            self.headers and self.headers[first:stop],
+            self.timestamps and self.timestamps[first:stop],
+            self.created,
+            self.codecs[first:stop],
+        )
 
-    def encoded(self, created: int, codec: int, *, compress: bool) -> Draft:
+    def encoded(self, *, compress: bool) -> Draft:
+        """As one frame; all values are of the codec of the first."""
         return encode(
-            self.values, self.keys, created=created, headers=self.headers, timestamps=self.timestamps,
-            codec=codec, compress=compress,
+            self.values, self.keys, created=self.created, headers=self.headers, timestamps=self.timestamps,
+            codec=self.codecs[0], compress=compress,
         )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from penstock.errors import Corrupt
 from penstock.log import compression, frame, tiny
 from penstock.log.frame import Frame
+from penstock.log.head import COMPRESSED, read_head
 from penstock.log.rows import FrameRows, MessageRows, rows_that_fit
 from penstock.log.sealed import SealedSegment
 from penstock.log.segment import SEGMENT_HEADER_BYTES
@@ -199,7 +200,7 @@ class Cursor:
                     max_bytes -= used
                     at, offset = at + used, messages[-1].offset + 1
                     continue
-            head = frame.read_head(data, at)
+            head = read_head(data, at)
             if head is None or at + head.size > len(data) or head.salt != salt or head.base != offset:
                 break
             found = self._as_begun(frame.read_frame(data, at, head))
@@ -228,13 +229,13 @@ class Cursor:
             return None
         if found.weight > max_bytes:
             stop = rows_that_fit(found, first, stop, max_bytes)
-        is_begun = found.head.flags & frame.COMPRESSED and stop < found.head.count
+        is_begun = found.head.flags & COMPRESSED and stop < found.head.count
         self._begun = found if is_begun else None
         return FrameRows(self._view.topic, self._view.folder.partition, found, first, stop)
 
     def _as_begun(self, found: Frame) -> Frame:
         """The same frame as it was unpacked before, if it was."""
-        if not found.head.flags & frame.COMPRESSED:
+        if not found.head.flags & COMPRESSED:
             return found
         compression.require()  # a missing library is said before the cursor moves
         begun = self._begun

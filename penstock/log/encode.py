@@ -18,24 +18,21 @@ from penstock.errors import MessageTooLarge
 from penstock.headers import Headers
 from penstock.log import columns, compression, lone
 from penstock.log.columns import Buffer, Lengths, padded
-from penstock.log.frame import (
+from penstock.log.frame import DICTIONARY_HEAD, PRODUCER_HEAD, RAW, Producer
+from penstock.log.head import (
     CODECS,
     COMPRESSED,
-    DICTIONARY_HEAD,
     HEADER_BYTES,
     HEADERS,
     KEY_NULLS,
     KEYS,
     MAGIC_BYTES,
     PRODUCER,
-    PRODUCER_HEAD,
     PRODUCERS,
-    RAW,
     SEQNOS,
     TIMES,
     VALUE_NULLS,
     WRITTEN,
-    Producer,
 )
 from penstock.options import FRAME_BYTES_MAX, MIB
 

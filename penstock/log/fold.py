@@ -12,8 +12,10 @@ from penstock.errors import Corrupt
 from penstock.log import facts as checkpoints
 from penstock.log import frame
 from penstock.log.facts import Facts, Pair
-from penstock.log.folder import PRODUCERS, Folder
-from penstock.log.frame import Frame, Head
+from penstock.log.folder import PRODUCERS as PRODUCERS_FILE
+from penstock.log.folder import Folder
+from penstock.log.frame import Frame
+from penstock.log.head import HEADER_BYTES, MAGIC_BYTES, PRODUCER, PRODUCERS, SEQNOS, Head, read_head
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
 from penstock.options import KIB
 
@@ -116,7 +118,7 @@ class _Walk:
                     break  # zeros reserved for frames to come
                 at = self._next_sound(at)
                 continue
-            if head.flags & (frame.PRODUCER | frame.PRODUCERS):
+            if head.flags & (PRODUCER | PRODUCERS):
                 self._take(facts, at, head)
             at += head.size
         return self._end
@@ -124,9 +126,9 @@ class _Walk:
     def _head(self, at: int) -> Head | None:
         """The sound header at `at`, within the chunk that was read, or in a new one that begins there."""
         begin = at - self._chunk_at
-        if not 0 <= begin <= len(self._chunk) - frame.HEADER_BYTES or not self._holds_header(begin):
+        if not 0 <= begin <= len(self._chunk) - HEADER_BYTES or not self._holds_header(begin):
             self._chunk, self._chunk_at, begin = self._read(at, _CHUNK_BYTES), at, 0
-        head = frame.read_head(self._chunk, begin)
+        head = read_head(self._chunk, begin)
         if head is not None and self._salt is None:
             self._salt = head.salt  # the segment's own header is damaged: the frames tell
         return head if head is not None and head.salt == self._salt else None
@@ -140,8 +142,8 @@ class _Walk:
 
     def _take(self, facts: Facts, at: int, head: Head) -> None:
         begin = at - self._chunk_at
-        if not head.flags & (frame.SEQNOS | frame.PRODUCERS):
-            extension = self._chunk[begin + frame.HEADER_BYTES : begin + head.header_length]
+        if not head.flags & (SEQNOS | PRODUCERS):
+            extension = self._chunk[begin + HEADER_BYTES : begin + head.header_length]
             learn(facts, Frame(head, extension, b""))
             return
         found = frame.read_frame(self._read(at, head.size), 0, head)
@@ -160,26 +162,26 @@ class _Walk:
             extra={"path": self._folder.segment_path(self._base), "byte": at},
         )
         data = self._read(at, self._end - at)
-        found = data.find(frame.MAGIC_BYTES, 8)
+        found = data.find(MAGIC_BYTES, 8)
         while found >= 0:
-            head = frame.read_head(data, found) if found % 8 == 0 else None
+            head = read_head(data, found) if found % 8 == 0 else None
             if head is not None and (self._salt is None or head.salt == self._salt):
                 return at + found
-            found = data.find(frame.MAGIC_BYTES, found + 4)
+            found = data.find(MAGIC_BYTES, found + 4)
         return self._end
 
 
 def learn(facts: Facts, found: Frame) -> None:
     """Take in what one frame says of its producers."""
     head = found.head
-    if head.flags & frame.PRODUCERS:
+    if head.flags & PRODUCERS:
         _learn_each(facts, found)
         return
     named = found.producer()
     if named is None or not named[0].id:
         return  # a group without a producer has no seqnos
     who, seqno = named
-    if head.flags & frame.SEQNOS:
+    if head.flags & SEQNOS:
         seqno = found.seqnos(head.count - 1, head.count)[0] or 0
     elif head.count:
         seqno += head.count - 1
@@ -217,7 +219,7 @@ def keep_checkpoint(folder: Folder, base: int) -> None:
         return
     checkpoints.save(folder, facts_before(folder, base), base)
     if checkpoints.load(folder, base).facts is None:
-        raise Corrupt(folder.segment_path(base, PRODUCERS), 0, "what was just written")
+        raise Corrupt(folder.segment_path(base, PRODUCERS_FILE), 0, "what was just written")
 
 
 def keep_later_checkpoint(folder: Folder, base: int) -> None:

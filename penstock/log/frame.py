@@ -1,22 +1,7 @@
 """A batch of messages as bytes: what lies in segments, travels, and becomes Arrow without a copy.
 
-    0   u32  magic "PSKF"           never zero, so that preallocated zeros are no frame
-    4   u32  CRC-32 of the header from byte 8 on
-    8   u32  CRC-32 of the body
-    12  u32  body length
-    16  u16  header length          64 and extensions, a multiple of 8
-    18  u16  flags a reader must understand
-    20  u16  flags a reader may ignore
-    22  u16  codec of all values, or the kind of a control frame
-    24  u32  count of messages      0: a control frame
-    28  u32  salt of the segment    bytes of an older file in its place are no frame
-    32  u64  offset of the first message
-    40  i64  written_at             given under the lock
-    48  i64  created                the timestamp of all, unless TIMES
-    56  u64  synced                 the byte of this segment known durable when this was written
-    64       extensions, in this order: PRODUCER, TRANSACTION, COMPRESSED
-
-Then the body (see `columns`), then zeros up to a multiple of 8. Frames are made in `encode`.
+The header (see `head`), the body (see `columns`), then zeros up to a multiple of 8. Frames are made in
+`encode`.
 """
 
 from __future__ import annotations
@@ -28,44 +13,34 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import codecs
 from penstock.checksum import crc32
-from penstock.errors import UnknownFormat
 from penstock.headers import NO_HEADERS, Headers
 from penstock.log import columns, compression, lone
-from penstock.log.columns import Buffer, round_up
-from penstock.options import FRAME_BYTES_MAX
+from penstock.log.columns import Buffer
+from penstock.log.head import (
+    CODECS,
+    COMPRESSED,
+    HEADER_BYTES,
+    HEADERS,
+    KEY_NULLS,
+    KEYS,
+    PRODUCER,
+    PRODUCERS,
+    SEQNOS,
+    TIMES,
+    VALUE_NULLS,
+    WRITTEN,
+    Head,
+    read_head,
+)
+from penstock.log.layout import Layout
 
 if TYPE_CHECKING:
     from penstock.message import Message
 
-MAGIC_BYTES = b"PSKF"
-MAGIC = int.from_bytes(MAGIC_BYTES, "little")
-HEADER = Struct("<IIIIHHHHIIQqqQ")
-HEADER_BYTES = HEADER.size
-_CRC = Struct("<I")
 _PAIR = Struct("<II")
-
-# Flags a reader must understand.
-KEYS = 1 << 0
-KEY_NULLS = 1 << 1
-VALUE_NULLS = 1 << 2
-TIMES = 1 << 3
-WRITTEN = 1 << 4
-HEADERS = 1 << 5
-PRODUCER = 1 << 6
-SEQNOS = 1 << 7
-PRODUCERS = 1 << 8
-CODECS = 1 << 9
-TRANSACTION = 1 << 10
-COMPRESSED = 1 << 11
-KNOWN = (1 << 12) - 1
-
 RAW = codecs.RAW
 #: Where values stand among the arguments of a message.
 _VALUES_AT = 4
-
-# Kinds of control frames.
-FENCE = 1
-SEAL = 2
 
 PRODUCER_HEAD = Struct("<qIHH")
 DICTIONARY_HEAD = Struct("<IHH")
@@ -80,34 +55,6 @@ class Producer(NamedTuple):
     id: str
     group: str | None = None
     epoch: int = 0
-
-
-class Head(NamedTuple):
-    """A frame's fixed header, unpacked."""
-
-    magic: int
-    header_crc: int
-    body_crc: int
-    body_length: int
-    header_length: int
-    flags: int
-    may_ignore: int
-    codec: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
-    salt: int
-    base: int
-    written_at: int
-    created: int
-    synced: int
-
-    @property
-    def size(self) -> int:
-        """Bytes from this frame's start to the next one's."""
-        return round_up(self.header_length + self.body_length)
-
-    @property
-    def stop(self) -> int:
-        return self.base + self.count
 
 
 #: Bound when the first message is made: Spark's executors read frames, make none, and lack what it needs.
@@ -343,93 +290,6 @@ class CompressedFrame(Frame):
 
     def check_body(self) -> bool:
         return crc32(self.stored) == self.head.body_crc
-
-
-class Layout(NamedTuple):
-    """The byte in the body at which each column begins; meaningless for a column that is absent."""
-
-    key_offsets: int
-    value_offsets: int
-    key_nulls: int
-    value_nulls: int
-    times: int
-    written: int
-    seqnos: int
-    producers: int
-    codecs: int
-    header_offsets: int
-    header_name_offsets: int
-    header_value_offsets: int
-    header_is_text: int
-    keys: int
-    values: int
-    header_names: int
-    header_values: int
-    dictionary: int
-
-    @classmethod
-    def of(cls, head: Head, body: Buffer) -> Layout:
-        n, flags = head.count, head.flags
-        offsets, bits, numbers = round_up(4 * (n + 1)), round_up((n + 7) // 8), 8 * n
-        if not flags & ~KEYS:  # plain messages, which most are
-            values_at = offsets if flags else 0
-            keys = end = values_at + offsets
-            values = keys + (_last_offset(body, 0, n) if flags else 0)
-            return cls(
-                0, values_at, end, end, end, end, end, end, end, end, end, end, end, keys, values, 0, 0, 0
-            )
-        key_offsets = 0
-        value_offsets = key_offsets + (offsets if flags & KEYS else 0)
-        key_nulls = value_offsets + offsets
-        value_nulls = key_nulls + (bits if flags & KEY_NULLS else 0)
-        times = value_nulls + (bits if flags & VALUE_NULLS else 0)
-        written = times + (numbers if flags & TIMES else 0)
-        seqnos = written + (numbers if flags & WRITTEN else 0)
-        producers = seqnos + (numbers if flags & SEQNOS else 0)
-        codecs = producers + (round_up(4 * n) if flags & PRODUCERS else 0)
-        header_offsets = codecs + (round_up(2 * n) if flags & CODECS else 0)
-        names = stored = is_text = keys = header_offsets
-        name_bytes = value_bytes = 0
-        if flags & HEADERS:
-            m = _last_offset(body, header_offsets, n)
-            names = header_offsets + offsets
-            stored = names + round_up(4 * (m + 1))
-            is_text = stored + round_up(4 * (m + 1))
-            keys = is_text + round_up((m + 7) // 8)
-            name_bytes = _last_offset(body, names, m)
-            value_bytes = _last_offset(body, stored, m)
-        values = keys + (_last_offset(body, key_offsets, n) if flags & KEYS else 0)
-        header_names = values + _last_offset(body, value_offsets, n)
-        header_values = header_names + name_bytes
-        return cls(
-            key_offsets, value_offsets, key_nulls, value_nulls, times, written, seqnos, producers, codecs,
-            header_offsets, names, stored, is_text, keys, values, header_names, header_values,
-            header_values + value_bytes,
-        )  # fmt: skip
-
-
-def _last_offset(body: Buffer, at: int, count: int) -> int:
-    last: int = _CRC.unpack_from(body, at + 4 * count)[0]
-    return last
-
-
-def read_head(data: Buffer, at: int = 0) -> Head | None:
-    """The header at `at` if one with the right checksum is there, else None.
-
-    Raises `UnknownFormat` for a sound header with a flag this version does not know.
-    """
-    if len(data) - at < HEADER_BYTES:
-        return None
-    head = Head._make(HEADER.unpack_from(data, at))
-    if head.magic != MAGIC or head.header_length < HEADER_BYTES or head.body_length > FRAME_BYTES_MAX:
-        return None
-    if crc32(data[at + 8 : at + head.header_length]) != head.header_crc:
-        return None
-    if head.flags & ~KNOWN:
-        raise UnknownFormat(
-            f"a frame uses feature bits {head.flags:#x}", hint="it was written by a newer Penstock: upgrade"
-        )
-    return head
 
 
 def read_frame(data: Buffer, at: int, head: Head) -> Frame:

@@ -25,6 +25,7 @@ from penstock.files import Files
 from penstock.log import frame
 from penstock.log.columns import Buffer
 from penstock.log.folder import INDEX, TIME_INDEX, Folder
+from penstock.log.head import HEADER, Head
 from penstock.log.recovery import Survey, survey
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
 from penstock.options import MIB
@@ -99,7 +100,7 @@ def build(data: Buffer, base: int, found: Survey | None = None) -> Index:
 
 
 def _add(index: Index, data: Buffer, at: int) -> int:
-    head = frame.Head._make(frame.HEADER.unpack_from(data, at))
+    head = Head._make(HEADER.unpack_from(data, at))
     end = at + head.size
     if head.count:
         index.offsets.append(head.base)

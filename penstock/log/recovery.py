@@ -22,7 +22,7 @@ from typing import NamedTuple
 from penstock.log import frame, segment
 from penstock.log.columns import Buffer
 from penstock.log.folder import Folder
-from penstock.log.frame import Head
+from penstock.log.head import MAGIC_BYTES, Head, read_head
 from penstock.log.records import AppendRecord, DurableRecord, ShownRecord
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
 from penstock.log.staged import End, Ledger, bring_in
@@ -175,10 +175,10 @@ def _frames_beyond(data: Buffer, byte: int, expected: int, salt: int | None) -> 
     """Sound frames of this segment behind a bad one, found by their magic at 8-byte steps."""
     found: list[tuple[int, Head]] = []
     whole = bytes(data)
-    magic = frame.MAGIC_BYTES
+    magic = MAGIC_BYTES
     at = whole.find(magic, byte)
     while at >= 0:
-        head = frame.read_head(whole, at) if at % 8 == 0 else None
+        head = read_head(whole, at) if at % 8 == 0 else None
         sound = (
             head is not None
             and (salt is None or head.salt == salt)

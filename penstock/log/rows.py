@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.arrow import Names
 from penstock.log import columns
-from penstock.log.frame import KEYS, Frame
+from penstock.log.frame import Frame
+from penstock.log.head import KEYS
 
 if TYPE_CHECKING:
     import pyarrow

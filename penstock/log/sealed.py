@@ -12,7 +12,8 @@ from penstock.checksum import crc32
 from penstock.errors import Corrupt
 from penstock.log import frame, index
 from penstock.log.folder import Folder
-from penstock.log.frame import HEADER, Frame, Head
+from penstock.log.frame import Frame
+from penstock.log.head import COMPRESSED, HEADER, Head, read_head
 from penstock.log.index import BLOCK_BYTES, Index
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
 
@@ -52,7 +53,7 @@ class SealedSegment:
         if self._blocks_are_sound(at, end):
             head = Head._make(HEADER.unpack_from(self.data, at))
             return frame.read_frame(self.data, at, head)
-        checked = frame.read_head(self.data, at)
+        checked = read_head(self.data, at)
         if checked is not None:
             found = frame.read_frame(self.data, at, checked)
             if checked.base == self.index.offsets[number] and found.check_body():
@@ -67,7 +68,7 @@ class SealedSegment:
             if number < 0:
                 return None
             found = self.frame(number)
-            compressed = found.head.flags & frame.COMPRESSED
+            compressed = found.head.flags & COMPRESSED
             if len(self._frames) >= (_UNPACKED_KEPT if compressed else _FRAMES_KEPT):
                 self._frames.clear()
             self._frames[number] = found

@@ -14,6 +14,7 @@ from penstock.log import frame
 from penstock.log.encode import Draft
 from penstock.log.folder import Folder
 from penstock.log.frame import Frame
+from penstock.log.head import read_head
 from penstock.log.segment import SEGMENT_HEADER_BYTES, SegmentHead, new_salt
 from penstock.log.staged import STAGED, Piece
 from penstock.options import KIB, MIB
@@ -163,7 +164,7 @@ def _read(folder: Folder, staged: Staged) -> Iterator[Frame]:
                 data = staged.data[at : at + each.size]
             else:
                 data = folder.files.pread(fd, each.size, each.byte)
-            head = frame.read_head(data)
+            head = read_head(data)
             assert head is not None, "it was encoded by this process"
             yield frame.read_frame(data, 0, head)
     finally:

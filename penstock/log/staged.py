@@ -19,11 +19,12 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from penstock.errors import Corrupt
-from penstock.log import frame
+from penstock.log import segment
 from penstock.log.columns import round_up
 from penstock.log.encode import placed
 from penstock.log.folder import Folder
-from penstock.log.segment import SEGMENT_HEADER_BYTES, SegmentHead, parse_head, read_head
+from penstock.log.head import read_head
+from penstock.log.segment import SEGMENT_HEADER_BYTES, SegmentHead, parse_head
 from penstock.options import MIB
 
 STAGED = ".staged"
@@ -62,7 +63,7 @@ class Piece(NamedTuple):
         """Its frames in order, with the offsets the commit gave them."""
         at, byte, base = 0, SEGMENT_HEADER_BYTES, self.base
         while at < len(self.data):
-            head = frame.read_head(self.data, at)
+            head = read_head(self.data, at)
             if head is None:
                 raise Corrupt("state.db", at, f"damaged record of transaction {self.tx:x}")
             header = self.data[at : at + head.header_length]
@@ -213,7 +214,7 @@ def _as_segment(folder: Folder, piece: Piece) -> End:
     """Where the partition ends when the staged file has become a segment already."""
     path = folder.segment_path(piece.base)
     try:
-        head = read_head(folder, piece.base)
+        head = segment.read_head(folder, piece.base)
     except FileNotFoundError:
         head = None
     if head is None:

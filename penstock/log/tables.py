@@ -12,19 +12,17 @@ import pyarrow.compute as pc
 
 from penstock import codecs
 from penstock.arrow import Names, schema
-from penstock.log.frame import (
+from penstock.log.frame import RAW, Frame, Producer
+from penstock.log.head import (
     CODECS,
     HEADERS,
     KEY_NULLS,
     KEYS,
     PRODUCER,
     PRODUCERS,
-    RAW,
     TIMES,
     VALUE_NULLS,
     WRITTEN,
-    Frame,
-    Producer,
 )
 from penstock.log.rows import FrameRows
 

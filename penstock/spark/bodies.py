@@ -18,7 +18,8 @@ import pyarrow as pa
 from penstock import codecs, references
 from penstock.errors import MessageTooLarge
 from penstock.log import tables
-from penstock.log.frame import CODECS, RAW, Head
+from penstock.log.frame import RAW
+from penstock.log.head import CODECS, Head
 from penstock.options import MIB
 from penstock.payload_options import FILES, Place
 from penstock.payloads.names import path_of

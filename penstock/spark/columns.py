@@ -14,18 +14,17 @@ import pyarrow.compute as pc
 
 from penstock import codecs
 from penstock.log import tables
-from penstock.log.frame import (
+from penstock.log.frame import RAW, Producer
+from penstock.log.head import (
     CODECS,
     HEADERS,
     KEY_NULLS,
     KEYS,
     PRODUCER,
     PRODUCERS,
-    RAW,
     TIMES,
     VALUE_NULLS,
     WRITTEN,
-    Producer,
 )
 from penstock.spark.bodies import STRUCT, Outside, may_refer
 from penstock.spark.schema import REFERENCE, TYPES

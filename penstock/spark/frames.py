@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from penstock.log.columns import pack_bits, padded
 from penstock.log.encode import Draft
-from penstock.log.frame import HEADERS, KEY_NULLS, KEYS, TIMES, VALUE_NULLS
+from penstock.log.head import HEADERS, KEY_NULLS, KEYS, TIMES, VALUE_NULLS
 from penstock.options import MIB
 
 #: Frames are about as large as those of other writers.

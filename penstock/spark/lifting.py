@@ -21,7 +21,7 @@ from penstock.topic.plan import TopicPlan
 
 if TYPE_CHECKING:
     from penstock.topic.bodies import TopicBodies
-    from penstock.topic.partitions import Outgoing
+    from penstock.topic.framing import Outgoing
 
 
 class Lifting:
@@ -46,7 +46,7 @@ class Lifting:
         longest = pc.max(pc.binary_length(messages.column("value"))).as_py() or 0
         if self._bodies is None or longest <= self._inline_bytes:
             return drafts(messages, created, compress=self._compress)
-        from penstock.topic.partitions import encode_all  # most tasks have no need of it
+        from penstock.topic.framing import encode_all  # most tasks have no need of it
 
         lifted = self._bodies.lift(_outgoing(messages, created), range(messages.num_rows))
         self._made += lifted.made
@@ -60,7 +60,7 @@ class Lifting:
 
 
 def _outgoing(messages: pa.RecordBatch, created: int) -> Outgoing:
-    from penstock.topic.partitions import Outgoing
+    from penstock.topic.framing import Outgoing
 
     there = dict(zip(messages.schema.names, messages.columns, strict=True))
     keys = there["key"].to_pylist() if "key" in there else None

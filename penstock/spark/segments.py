@@ -20,6 +20,7 @@ from penstock.lake.cut import Stretch
 from penstock.log import frame, index
 from penstock.log.folder import DATA, DELETED, Folder
 from penstock.log.frame import Frame
+from penstock.log.head import read_head
 from penstock.log.index import Index
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
 from penstock.options import MIB
@@ -131,7 +132,7 @@ class _Segment:
         data, salt = self._data, self._head.salt
         offset, at = self._find()
         while offset < self._stop and at < len(data):
-            head = frame.read_head(data, at)
+            head = read_head(data, at)
             if head is None or head.salt != salt or head.base != offset or at + head.size > len(data):
                 if not bytes(data[at:]).strip(b"\0"):
                     return  # zeros that were reserved, and offsets that were never given out

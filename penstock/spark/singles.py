@@ -10,7 +10,8 @@ from __future__ import annotations
 from struct import Struct
 
 from penstock.checksum import crc32
-from penstock.log.frame import HEADER_BYTES, KEYS, RAW, Head
+from penstock.log.frame import RAW
+from penstock.log.head import HEADER_BYTES, KEYS, Head
 
 #: So many are put together, at most.
 _ROWS_MOST = 8192

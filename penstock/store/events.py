@@ -9,7 +9,7 @@ from penstock.faces.events import Events
 from penstock.options import KIB
 from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
-from penstock.topic.partitions import FRAME_BYTES, FRAME_MESSAGES
+from penstock.topic.framing import FRAME_BYTES, FRAME_MESSAGES
 
 #: What events are kept in: a total order, found by key, for an hour.
 OPTIONS = {"index": "key", "retention": "1h", "sync": "disk"}

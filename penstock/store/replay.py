@@ -6,6 +6,7 @@ Each step copies some frames, and moves the pipeline's position over them, in on
 that is killed leaves nothing of a step, and the next run under the same name goes on behind the last one.
 Keys, values as they are packed, headers and the producers' times are those of the source, to the byte and
 the nanosecond; offsets and written times are new, and who wrote a message under which seqno stays behind.
+Values that lie outside the source's log are stored anew, as the sink keeps them (`topic.carrying`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from penstock.options import MIB, Place, spot
 from penstock.store.pacing import Offsets, Pace, Rate, Speed, Unhurried
 from penstock.store.pipelines import PipelineRun, Watch, claim, unwatched
 from penstock.store.standing import Standing
+from penstock.store.stats import written_at
 from penstock.store.topic import Topic
+from penstock.topic.carrying import BodyCarrier
 from penstock.topic.copying import Copying
 from penstock.topic.partitions import Partitions
 from penstock.topic.plan import TopicPlan, plan_of
@@ -171,7 +174,7 @@ class _Replay:
             return Rate(rate, at)
         if speed is not None and self._left():
             waiting = (number for number, end in self._ends.items() if at[number] < end)
-            times = (self._source._written_at(number, at[number]) for number in waiting)
+            times = (written_at(self._from.log(number), at[number]) for number in waiting)
             first = min((moment for moment in times if moment is not None), default=0)
             return Speed(speed, first, lambda number, moment: self._from.log(number).offset_at(moment))
         return Unhurried()
@@ -191,7 +194,10 @@ class _Replay:
         if not reached:
             return False
         with self._store.transaction() as tx:
-            tx.adopt(self._sink, pieces, tree=plan.tree, partitions=plan.partitions, raw=False)
+            tx.adopt(
+                self._sink, pieces, tree=plan.tree, partitions=plan.partitions, raw=False,
+                bodies=copying.bodies,
+            )  # fmt: skip
             self._standing.move(tx, reached)
         self._messages += copying.count
         self._bytes += copying.bytes
@@ -204,14 +210,17 @@ class _Replay:
         for number in sorted(targets):
             if targets[number] <= at[number] or not is_open(number, at, self._ends, self._gates):
                 continue
-            cursor = self._cursor(number, at[number])
+            cursor, behind = self._cursor(number, at[number]), at[number]
             while copying.bytes < step_bytes and (
                 rows := cursor.read(_READ_MESSAGES, _READ_BYTES, targets[number])
             ):
                 for each in rows:
+                    if copying.bytes >= step_bytes:  # rows are small where their bodies lie elsewhere
+                        break
                     copying.add(number, run_of(each))
+                    behind = each.stop
             done = copying.bytes < step_bytes  # then only offsets that hold no message can be left
-            reached[number] = at[number] = targets[number] if done else cursor.offset
+            reached[number] = at[number] = targets[number] if done else behind
         return reached
 
     def _cursor(self, number: int, offset: int) -> Cursor:
@@ -228,6 +237,7 @@ def copying_into(partitions: Partitions, plan: TopicPlan, *, source_partitions: 
     return Copying(
         plan, lambda number: partitions.log(number).folder, source_partitions=source_partitions,
         empty={number for number, each in bounds.items() if each.end == each.segment},
+        carrier=BodyCarrier(partitions),
     )  # fmt: skip
 
 

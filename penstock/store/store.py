@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-import logging
 import os
 import shutil
-import tempfile
 import threading
 import weakref
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, TypeVar, overload
 
@@ -18,95 +15,45 @@ from penstock.clock import Clock
 from penstock.consume import dead
 from penstock.consume.dead import dead_name
 from penstock.consume.deadletters import DeadLetter, DeadLetters
+from penstock.consume.opening import open_reader
 from penstock.consume.options import Kind, Moment, reader_options
 from penstock.consume.policy import Retry
-from penstock.consume.queue import QueueReader
 from penstock.consume.reader import Reader
-from penstock.errors import (
-    AlreadyExists,
-    Closed,
-    InvalidOption,
-    NotAStore,
-    PenstockError,
-    ReadOnly,
-    TopicReplaced,
-    UnknownTopic,
-    WrongType,
-)
+from penstock.errors import AlreadyExists, Closed, PenstockError, UnknownTopic
 from penstock.faces.events import Events
 from penstock.faces.sessions import Sessions
 from penstock.faces.stream import Stream
-from penstock.files import Files, refuse_network_file_system
+from penstock.files import Files
 from penstock.locks import FORKED, forget_in_child
 from penstock.options import Duration, Place, TopicOptions, identifier, topic_changes, topic_name
 from penstock.state.consumers import Consumers
-from penstock.state.database import Database, refuse_read_only, refuse_stranger
+from penstock.state.database import Database, refuse_read_only
 from penstock.state.pipelines import Pipelines
 from penstock.state.streams import Streams
-from penstock.state.topics import TopicRecord, Topics
+from penstock.state.topics import Topics
 from penstock.state.transactions import Transactions
 from penstock.store import pipelines
+from penstock.store.catalogue import Catalogue, refuse_other_options
 from penstock.store.dropping import DroppedBodies
 from penstock.store.events import OPTIONS as EVENT_OPTIONS
 from penstock.store.events import open_events
 from penstock.store.folders import TopicFolders
 from penstock.store.ownership import Ownership
 from penstock.store.pipelines import Pipeline
+from penstock.store.several import several_topics
 from penstock.store.streams import StreamEngine, open_elsewhere, open_stream
 from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
 from penstock.topic.delayed import Delayed
 from penstock.topic.delayfolders import DELAY, PUBLISH, SESSIONS, forget_topic
-from penstock.topic.housekeeper import Housekeeper
-from penstock.topic.partitions import Outgoing, Partitions
+from penstock.topic.framing import Outgoing
+from penstock.topic.partitions import Partitions
 from penstock.topic.typed import coder_of
 
 T = TypeVar("T")
 
-logger = logging.getLogger("penstock.store")
-
 #: How long `close` waits for indexes and repacking that are under way.
 _CLOSE_WAIT_S = 10.0
-
-
-def open_store(
-    path: str | os.PathLike[str], *, create: bool = True, read_only: bool = False, exclusive: bool = False,
-    files: Files | None = None, clock: Clock | None = None,
-) -> Store:  # fmt: skip
-    """Open the store in a folder, making it if need be.
-
-    Any number of processes may have it open and write to it; `exclusive=True` makes this one the only
-    one that may. `read_only=True` changes nothing in the folder. ":memory:" is a store of your own that
-    is gone when it is closed. `files` and `clock` are for tests.
-    """
-    if not isinstance(path, (str, os.PathLike)):
-        raise WrongType(f"a store's path is a str or a Path, not {type(path).__name__}")
-    folder = os.fspath(path)
-    if not isinstance(folder, str) or not folder or "\0" in folder:
-        raise InvalidOption(f"{folder!r} is not a path for a store")
-    temporary = folder == ":memory:"
-    if temporary:
-        room = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-        folder = tempfile.mkdtemp(prefix="penstock-", dir=room)
-    files = files or Files()
-    if not read_only:
-        refuse_network_file_system(folder)
-    _prepare(folder, files, create=create and not read_only)
-    try:
-        return Store(
-            os.path.abspath(folder),
-            files,
-            clock or Clock(),
-            read_only=read_only,
-            exclusive=exclusive,
-            temporary=temporary,
-        )
-    except OSError as error:
-        if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
-            raise
-        raise ReadOnly(
-            f"{folder} cannot be written: {error.strerror}", hint="read_only=True may do"
-        ) from error
 
 
 class Store:
@@ -122,9 +69,7 @@ class Store:
         self._temporary = temporary
         self._closed = ""
         self._mutex = threading.Lock()
-        self._opened: dict[int, Partitions] = {}
         self._open_transactions: weakref.WeakSet[Transaction] = weakref.WeakSet()
-        self._housekeeper = Housekeeper()
         self._ownership = None if read_only else Ownership(path, files, exclusive=exclusive)
         try:
             self._database = Database(
@@ -139,24 +84,23 @@ class Store:
         self._transactions = Transactions(self._database)
         self._pipelines = Pipelines(self._database)
         self._streams = Streams(self._database)
-        self._folders = TopicFolders(os.path.join(path, "topics"), files)
+        folders = TopicFolders(os.path.join(path, "topics"), files)
+        self._catalogue = Catalogue(
+            self._records, self._consumers, self._transactions, folders, files, clock, read_only=read_only
+        )
+        self._catalogue.neighbour = self._neighbour
         self._dropped_bodies = DroppedBodies(path, lambda: self.id, files)
         self._sessions: Sessions | None = None
         self._delayed = Delayed(
-            os.path.join(path, DELAY, PUBLISH),
-            files,
-            clock,
-            lambda topic_id: self._open(self._records.by_id(topic_id)),
-            self._transactions,
+            os.path.join(path, DELAY, PUBLISH), files, clock, self._catalogue.by_id, self._transactions
         )
         forget_in_child(self)
-        if not read_only and self._folders.look_abandoned(self._records.names()):
-            self._records.sweep(self._folders.put_away_all_but)
-            self._folders.remove_put_away()
         if not read_only:
-            self._finish_transactions()
+            self._catalogue.delayed = self._delayed
+            self._catalogue.remove_abandoned()
+            self._catalogue.finish_transactions()
             self._delayed.look()
-            self._dropped_bodies.resume(self._is_gone)
+            self._dropped_bodies.resume(self._catalogue.is_gone)
 
     @property
     def id(self) -> str:
@@ -188,19 +132,13 @@ class Store:
         wanted = TopicOptions(**changes)
         refuse_read_only(self.read_only)
         try:
-            leftover = self._folders.path(name)
-            record = self._records.create(
-                name, wanted, self._clock.now_ns(), before=lambda: self._folders.put_away(leftover)
-            )
+            return Topic(self._catalogue.create(name, wanted), coder)
         except AlreadyExists:
             if not exists_ok:
                 raise
             topic = self.topic(name, type=type)
-            _refuse_other_options(name, topic.options, changes)
+            refuse_other_options(name, topic.options, changes)
             return topic
-        partitions = self._open(record)
-        partitions.logs()
-        return Topic(partitions, coder)
 
     @overload
     def topic(self, name: str) -> Topic: ...
@@ -215,7 +153,7 @@ class Store:
         TypedDict, dict, list or number; `str` is stored as plain text.
         """
         self._require_open()
-        return Topic(self._open(self._records.find(topic_name(name))), coder_of(type))
+        return Topic(self._catalogue.open(self._records.find(topic_name(name))), coder_of(type))
 
     def topics(self) -> list[Topic]:
         """All topics, by name."""
@@ -229,19 +167,11 @@ class Store:
         """
         self._require_open()
         refuse_read_only(self.read_only)
-        record = self._records.find(topic_name(name))
-        partitions = self._open(record)
-        folder = self._folders.path(name)
+        partitions = self._catalogue.open(self._records.find(topic_name(name)))
         self._dropped_bodies.note(partitions)
-        partitions.publish_dropped(
-            lambda: self._records.drop(record.id, after=lambda: self._folders.put_away(folder))
-        )
-        with self._mutex:
-            self._opened.pop(record.id, None)
-        partitions.close("the topic was dropped")
-        self._folders.remove_put_away()
+        self._catalogue.drop(partitions)
         forget_topic(partitions)
-        self._dropped_bodies.delete(record.id)
+        self._dropped_bodies.delete(partitions.record.id)
 
     def transaction(self, *, name: str | None = None) -> Transaction:
         """Begin a transaction: what is written and committed in it becomes true together, or not at all.
@@ -323,7 +253,7 @@ class Store:
         self._require_open()
         if consumer is not None:
             refuse_read_only(self.read_only)
-        several = self._several(topics)
+        several = several_topics(topics, self.topic, self._records)
         opened = [topic._partitions for topic in several]
         options = reader_options(
             opened, consumer=consumer, start=start, partitions=partitions, follow=follow, on_gap=on_gap,
@@ -331,7 +261,7 @@ class Store:
             kind=kind, lease=lease,
             decoders={topic.name: topic._decode for topic in several if topic._decode is not None},
         )  # fmt: skip
-        return QueueReader(opened, options) if options.is_queue else Reader(opened, options)
+        return open_reader(opened, options)
 
     def consumers(self) -> list[str]:
         """Names of all consumers."""
@@ -371,7 +301,7 @@ class Store:
         """
         if not self.read_only:
             self._delayed.publish_due()
-        return self._housekeeper.finish(timeout)
+        return self._catalogue.housekeeper.finish(timeout)
 
     def check_state(self) -> list[str]:
         """What is wrong with `state.db`; empty when nothing."""
@@ -385,7 +315,7 @@ class Store:
         if self._closed:
             return
         try:
-            self._close_writers()  # which may hold messages that are to wait
+            self._catalogue.close_writers()  # which may hold messages that are to wait
         finally:
             try:
                 self._delayed.end()
@@ -417,87 +347,24 @@ class Store:
         self._database.abandon()
         if self._ownership is not None:
             self._ownership.abandon()
-        for partitions in self._opened.values():
-            partitions._closed = FORKED
-            partitions._logs = {}
-        self._opened = {}
+        self._catalogue.abandon()
 
     # Inside.
 
-    def _close_writers(self) -> None:
-        with ExitStack() as writers:
-            for partitions in list(self._opened.values()):
-                for writer in list(partitions.writers):
-                    writers.callback(writer.close)
-
     def _close_topics(self) -> None:
-        self._housekeeper.end(_CLOSE_WAIT_S)
-        self._roll_back_open()
+        self._catalogue.housekeeper.end(_CLOSE_WAIT_S)
+        for transaction in list(self._open_transactions):
+            transaction._forget()
         try:
-            for partitions in self._opened.values():
-                if not self.read_only and partitions.options.sync == "os":
-                    _settle(partitions)
+            self._catalogue.settle()
         finally:
             self._closed = "it is closed"
-            for partitions in self._opened.values():
-                partitions.close()
+            self._catalogue.close()
             self._database.close()
             if self._ownership is not None:
                 self._ownership.close()
             if self._temporary:
                 shutil.rmtree(self.path, ignore_errors=True)
-
-    def _roll_back_open(self) -> None:
-        for transaction in list(self._open_transactions):
-            logger.warning("a transaction was left open and is rolled back: %r", transaction)
-            transaction.rollback()
-
-    def _finish_transactions(self) -> None:
-        """Bring in what processes that died had committed; whoever is at it now is left alone."""
-        for topic_id, number in self._transactions.unfinished():
-            try:
-                self._open(self._records.by_id(topic_id)).log(number).finish_transactions()
-            except TopicReplaced:
-                continue  # dropped at this moment
-
-    def _is_gone(self, topic_id: int) -> bool:
-        try:
-            self._records.by_id(topic_id)
-        except TopicReplaced:
-            return True
-        return False
-
-    def _several(self, topics: str | Topic | Sequence[str | Topic]) -> list[Topic]:
-        """Topics by name or as they are; each once, and of this store."""
-        if isinstance(topics, (str, Topic)):
-            topics = [topics]
-        if not isinstance(topics, Sequence):
-            raise WrongType(f"topics is a name, a Topic or a list of them, not {type(topics).__name__}")
-        found = [each if isinstance(each, Topic) else self.topic(each) for each in topics]
-        if not found:
-            raise InvalidOption("topics is empty", hint="name one at least")
-        names = [topic.name for topic in found]
-        if len(set(names)) < len(names):
-            raise InvalidOption(f"a topic is named twice: {', '.join(names)}")
-        for topic in found:
-            if topic._partitions.topics is not self._records:
-                raise InvalidOption(f"topic {topic.name!r} is of another store", hint="name it instead")
-        return found
-
-    def _open(self, record: TopicRecord) -> Partitions:
-        with self._mutex:
-            partitions = self._opened.get(record.id)
-            if partitions is None:
-                partitions = Partitions(
-                    self._folders.path(record.name), record, self._records, self._consumers,
-                    self._transactions, self._files, self._clock, read_only=self.read_only,
-                )  # fmt: skip
-                partitions.on_roll = lambda number, opened=partitions: self._housekeeper.add(opened, number)  # type: ignore[misc]
-                partitions.neighbour = self._neighbour
-                if not self.read_only:
-                    partitions.delayed = self._delayed
-                self._opened[record.id] = partitions
-            return partitions
 
     def _find(self, topic: str) -> Partitions | None:
         self._require_open()
@@ -524,54 +391,3 @@ class Store:
     def _require_open(self) -> None:
         if self._closed:
             raise Closed(f"store {self.path}: {self._closed}", hint="open it again")
-
-
-def _prepare(folder: str, files: Files, *, create: bool) -> None:
-    """See that the folder is a store, or may become one."""
-    database = os.path.join(folder, "state.db")
-    if files.exists(database):
-        refuse_stranger(database)
-        return
-    if os.path.exists(folder) and not os.path.isdir(folder):
-        raise NotAStore(f"{folder} is a file, not a folder")
-    if not create:
-        raise NotAStore(f"there is no store in {folder}", hint="create=True makes one")
-    strangers = (
-        [name for name in files.listdir(folder) if name not in _OWN_NAMES] if files.exists(folder) else []
-    )
-    if strangers:
-        raise NotAStore(
-            f"{folder} is not a store: it holds {strangers[0]!r} and no state.db",
-            hint="choose an empty folder",
-        )
-    try:
-        files.make_dirs(folder)
-        files.sync_dir(os.path.dirname(os.path.abspath(folder)))
-    except OSError as error:
-        raise ReadOnly(f"{folder} cannot be made: {error.strerror}") from error
-
-
-_OWN_NAMES = {"state.lock", "state.db-wal", "state.db-shm", "owner"}
-
-
-def _refuse_other_options(name: str, there: TopicOptions, wanted: dict[str, Any]) -> None:
-    differing = [
-        f"{field}={getattr(there, field)!r} there, {value!r} asked"
-        for field, value in wanted.items()
-        if getattr(there, field) != value
-    ]
-    if differing:
-        raise InvalidOption(
-            f"topic {name!r} exists with other options: {'; '.join(differing)}", hint="alter() changes them"
-        )
-
-
-def _settle(partitions: Partitions) -> None:
-    """sync="os": on a clean close everything goes to disk, and offsets set aside are given back."""
-    for log in list(partitions._logs.values()):
-        try:
-            log.bounds()  # says so when it was dropped: a sync would only find that its file is gone
-            log.sync_all()
-            log.lower_reserve()
-        except TopicReplaced:
-            return  # another process dropped it: there is nothing to keep

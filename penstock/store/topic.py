@@ -6,23 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Generic, Literal, NamedTuple
+from typing import Any, BinaryIO, Generic, Literal
 
+from penstock.consume.opening import open_reader
 from penstock.consume.options import Kind, Moment, reader_options
 from penstock.consume.policy import Retry
-from penstock.consume.queue import QueueReader
 from penstock.consume.reader import Reader
-from penstock.errors import (
-    DataError,
-    InvalidOption,
-    OffsetAhead,
-    OffsetTrimmed,
-    OutOfRange,
-    PenstockError,
-    TopicReplaced,
-)
+from penstock.errors import InvalidOption
 from penstock.keys import Key, Prefix, match
-from penstock.log.folder import file_bytes
 from penstock.log.frame import RAW
 from penstock.message import Batch, Message, Receipt, Receipts, Rows, V, typed
 from penstock.options import (
@@ -33,60 +24,35 @@ from penstock.options import (
     Size,
     Sync,
     TopicOptions,
-    identifier,
     nanoseconds,
     one_of,
     seconds,
     size,
     spot,
-    topic_changes,
     whole,
 )
-from penstock.payload_options import Payloads
-from penstock.references import Referenced, unpack
 from penstock.state.database import refuse_read_only
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
+from penstock.store.stats import TopicStats, topic_stats
 from penstock.topic import delayed, deleting, outgoing
 from penstock.topic.bodies import is_file
 from penstock.topic.keyed import latest, require_index, rows_between, wanted
+from penstock.topic.offsets import nothing_at
 from penstock.topic.outgoing import Value
 from penstock.topic.packing import allowed_codec, packing, refuse_codec
-from penstock.topic.partitions import NOBODY, Landed, Outgoing, Partitions
+from penstock.topic.partitions import Partitions
 from penstock.topic.past import past_of
 from penstock.topic.producer_writer import ProducerWriter
 from penstock.topic.retention import VacuumReport, vacuum
 from penstock.topic.routing import Partitioner
-from penstock.topic.routing import checked as checked_partitioner
 from penstock.topic.scan import Scan
-from penstock.topic.sender import Sender
+from penstock.topic.sender import group_sender, sender_of
 from penstock.topic.typed import Coder
 from penstock.topic.writer import Writer
+from penstock.topic.writing import append_many, append_one, append_with_body
 
 _READ_BYTES = 64 * MIB
-
-
-class PartitionStats(NamedTuple):
-    """One partition in numbers."""
-
-    partition: int
-    start: int
-    end: int
-    messages: int
-    bytes: int
-    segments: int
-    #: When the oldest and the newest message were written, in nanoseconds; None when empty.
-    oldest: int | None
-    newest: int | None
-
-
-class TopicStats(NamedTuple):
-    """A topic in numbers; counted from offsets, without reading messages."""
-
-    topic: str
-    messages: int
-    bytes: int
-    partitions: tuple[PartitionStats, ...]
 
 
 class Topic(Generic[V]):
@@ -140,17 +106,17 @@ class Topic(Generic[V]):
         if name is not None or is_file(value):
             if is_delayed:
                 raise delayed.no_body()
-            return self._write_body(value, name, (key, headers, timestamp, partition, group))
+            message = outgoing.one(b"", key, headers, timestamp, partition, 0)  # what is wrong is said first
+            body = value if is_file(value) else self._encoded(value)  # type: ignore[arg-type]
+            return append_with_body(partitions, message, group_sender(group), body, name)
         limit = self.options.max_message_bytes if is_delayed else self.options.value_bytes
         message = outgoing.one(self._encoded(value), key, headers, timestamp, partition, limit)  # type: ignore[arg-type]
-        sender = NOBODY if group is None else Sender(group=identifier("group", group))
+        sender = group_sender(group)
         if is_delayed:
             due_ns = delayed.due_at(delay, deliver_at, partitions.clock.now_ns())
             if due_ns is not None:
-                later = delayed.of_batch(partitions, message, sender.group, due_ns)
-                partitions.delayed.add(self.name, [later])
-                return delayed.receipt(later)
-        return self._append_one(message, sender)
+                return delayed.store(partitions, message, sender.group, due_ns)
+        return append_one(partitions, message, sender)
 
     def write_many(
         self, values: Any, *, keys: Any = None, headers: Any = None, timestamps: Any = None,
@@ -164,19 +130,13 @@ class Topic(Generic[V]):
         partitions = self._partitions
         self._require_raw()
         partitions.check(partition)
-        sync = self.options.sync
         if isinstance(values, Scan):
             return self._write_scan(values, partition)
         limit = self.options.value_bytes
         packed = packing(self._coder, RAW, limit)
         values = partitions.bodies.outside_all(values)
         batch = outgoing.many(values, keys, headers, timestamps, partition, limit, packed)
-        if not batch.values:
-            return Receipts((), sync=sync)
-        landed = list(partitions.append(batch))
-        if sync == "disk":
-            partitions.sync(landed)
-        return Receipts([each.stored() for each in landed], sync=sync, order=_order(batch, landed))
+        return append_many(partitions, batch)
 
     def writer(
         self, *, producer_id: str | None = None, group: str | None = None,
@@ -199,11 +159,7 @@ class Topic(Generic[V]):
         chosen = sync or self.options.sync
         one_of("sync", chosen, ("disk", "os"))
         number = allowed_codec(codec, self.options)
-        sender = Sender(
-            "" if producer_id is None else identifier("producer_id", producer_id),
-            "" if group is None else identifier("group", group),
-            None if partitioner is None else checked_partitioner(partitioner),
-        )
+        sender = sender_of(producer_id, group, partitioner)
         kind: type[Writer[V]] = Writer if producer_id is None else ProducerWriter
         return kind(
             self._partitions,
@@ -254,7 +210,7 @@ class Topic(Generic[V]):
         log = self._partitions.log(partition)
         message = log.living.message(offset) if type(offset) is int else None
         if message is None:
-            raise self._nothing_at(partition, offset)
+            raise nothing_at(self.name, log, offset)
         return message if self._decode is None else typed(message, self._decode)  # type: ignore[return-value]
 
     def latest(self, key: Key) -> Message[V] | None:
@@ -321,7 +277,7 @@ class Topic(Generic[V]):
             kind=kind, lease=lease,
             decoders={} if self._decode is None else {self.name: self._decode},
         )  # fmt: skip
-        return QueueReader(topics, options) if options.is_queue else Reader(topics, options)
+        return open_reader(topics, options)
 
     # Consumers.
 
@@ -377,22 +333,13 @@ class Topic(Generic[V]):
     def alter(self, **changes: Any) -> None:
         """Change options. Partitions can be added, not taken away; other processes notice by themselves."""
         self._require_writable()
-        partitions = self._partitions
-        partitions.refresh()
-        fields = topic_changes(changes)
-        if "sync" in fields and fields["sync"] != self.options.sync:
-            raise InvalidOption(
-                "sync cannot be changed later", hint="a writer may choose its own: writer(sync=…)"
-            )
-        if "payloads" in fields:
-            fields["payloads"] = _payloads_after(self.options.payloads, fields["payloads"])
-        partitions.alter(self.options.altered(**fields))
+        self._partitions.refresh()
+        self._partitions.alter(self.options.altered(changes))
 
     def stats(self) -> TopicStats:
         """Messages, bytes and times of each partition, without reading the messages."""
         self._partitions.refresh()
-        rows = tuple(self._partition_stats(number) for number in range(len(self._partitions)))
-        return TopicStats(self.name, sum(r.messages for r in rows), sum(r.bytes for r in rows), rows)
+        return topic_stats(self._partitions)
 
     def vacuum(self) -> VacuumReport:
         """Remove what retention lets go, now, and report it."""
@@ -425,30 +372,6 @@ class Topic(Generic[V]):
 
     # Inside.
 
-    def _append_one(self, message: Outgoing, sender: Sender) -> Receipt:
-        landed = next(self._partitions.append(message, sender))
-        sync = self.options.sync
-        if sync == "disk":
-            self._partitions.sync((landed,))
-        return landed.stored().receipt(0, sync)
-
-    def _write_body(
-        self, value: Any, name: str | None,
-        rest: tuple[Key, Mapping[str, str | bytes] | None, int | datetime | None, int | None, str | None],
-    ) -> Receipt:  # fmt: skip
-        """Store a body, then its message; what is wrong with the rest is said before anything is stored."""
-        key, headers, timestamp, partition, group = rest
-        message = outgoing.one(b"", key, headers, timestamp, partition, 0)
-        sender = NOBODY if group is None else Sender(group=identifier("group", group))
-        bodies = self._partitions.bodies
-        stored = bodies.outside(value if is_file(value) else self._encoded(value), name)
-        try:
-            return self._append_one(message._replace(values=(stored,)), sender)
-        except PenstockError as error:
-            if isinstance(stored, Referenced) and not isinstance(error, DataError):
-                bodies.discard([unpack(stored).name])
-            raise
-
     def _encoded(self, value: V | str | None) -> Value:
         return value if self._coder is None else self._coder.encode(value)  # type: ignore[return-value]
 
@@ -458,46 +381,6 @@ class Topic(Generic[V]):
                 writer.write_many(batch, partition=partition)
             return writer.flush()
 
-    def _partition_stats(self, number: int) -> PartitionStats:
-        log = self._partitions.log(number)
-        bounds = log.bounds()
-        bases = log.view.segments()
-        total = sum(bounds.byte if base == bounds.segment else file_bytes(log.folder, base) for base in bases)
-        try:
-            oldest = self._written_at(number, bounds.start) if bounds.end > bounds.start else None
-            newest = self._written_at(number, bounds.end - 1) if bounds.end > bounds.start else None
-        except OffsetTrimmed:  # retention moved on meanwhile
-            return self._partition_stats(number)
-        return PartitionStats(
-            number, bounds.start, bounds.end, bounds.end - bounds.start, total, len(bases), oldest, newest
-        )
-
-    def _written_at(self, partition: int, offset: int) -> int | None:
-        rows = self._partitions.log(partition).cursor(offset).read(1, 1)
-        return rows[0].messages()[0].written_at if rows else None
-
-    def _nothing_at(self, partition: int, offset: int) -> OutOfRange:
-        """Why there is no message at an offset."""
-        whole("offset", offset, 0, 2**63 - 1)
-        log = self._partitions.log(partition)
-        bounds = log.bounds()
-        if bounds.dropped:
-            raise TopicReplaced(f"topic {self.name!r} was dropped", hint="open it anew by its name")
-        self._refuse_ahead(partition, offset + 1)
-        rows = log.cursor(max(offset, bounds.start)).read(1, 1)
-        return OffsetTrimmed(
-            f"offset {offset} of {self.name!r} partition {partition} holds no message",
-            partition=partition, offset=offset, first=rows[0].first if rows else bounds.end,
-        )  # fmt: skip
-
-    def _refuse_ahead(self, partition: int, offset: int) -> None:
-        end = self._partitions.log(partition).bounds().end
-        if offset > end:
-            raise OffsetAhead(
-                f"offset {offset} of {self.name!r} partition {partition} is beyond the end ({end})",
-                partition=partition, offset=offset, end=end,
-            )  # fmt: skip
-
     def _require_raw(self) -> None:
         """Raise unless values may be written as they are."""
         self._require_writable()
@@ -506,21 +389,3 @@ class Topic(Generic[V]):
 
     def _require_writable(self) -> None:
         refuse_read_only(self._partitions.read_only)
-
-
-def _payloads_after(before: Payloads | None, wanted: Payloads | None) -> Payloads | None:
-    """What a topic's payloads become: bodies that lie somewhere are found there for as long as it lives."""
-    if wanted is None:
-        return None if before is None else before.ended()
-    return wanted.after(before)
-
-
-def _order(batch: Outgoing, landed: Sequence[Landed]) -> list[tuple[int, int]] | None:
-    """For each message of the batch: which run it is in, and its place there."""
-    if len(landed) == 1:
-        return None
-    order = [(0, 0)] * len(batch.values)
-    for run, each in enumerate(landed):
-        for place, index in enumerate(each.places):
-            order[index] = (run, place)
-    return order

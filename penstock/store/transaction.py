@@ -20,23 +20,21 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from types import TracebackType
+from typing import Any, BinaryIO, Protocol
 
-from penstock.errors import Closed, NotDurable, PenstockError, UsageError
+from penstock.errors import Closed, PenstockError, UsageError
 from penstock.keys import Key
 from penstock.locks import FORKED, forget_in_child
-from penstock.log.append import Appended, Rerouted
+from penstock.log.append import Rerouted
 from penstock.log.frame import RAW
-from penstock.log.log import Log
 from penstock.log.shelf import Staged
-from penstock.log.staged import Piece
 from penstock.message import Stored, V
 from penstock.options import KEY_BYTES_MAX, Duration, identifier
-from penstock.state.transactions import DelayedRow, Move, Part, Transactions
+from penstock.state.transactions import DelayedRow, Move, Transactions
+from penstock.store.committing import Applied, Commit, Target, nothing
 from penstock.store.topic import Topic
 from penstock.topic import delayed, outgoing
 from penstock.topic.bodies import is_file
@@ -92,7 +90,7 @@ class Transaction:
         self._ended = "never begun"
         self._stored: dict[str, list[Stored]] = {}
         #: Asked at the commit, when no other can come between; raises when it must not be.
-        self.guard: Callable[[], None] = _nothing
+        self.guard: Callable[[], None] = nothing
         if any(other._owner is self._owner for other in others):
             raise UsageError(
                 "a transaction is open here already: they cannot be nested",
@@ -178,9 +176,10 @@ class Transaction:
         it was committed.
         """
         self._require_open()
+        commit = Commit(self._transactions, self._id, self.name, self._now_ns)
         try:
             moves = [move for reader in self._readers for move in reader.moves(self)]
-            applied = self._commit(moves)
+            applied = self._commit(commit, moves)
         except BaseException:
             if not self._transactions.exists(self._id):
                 self.rollback()
@@ -188,7 +187,9 @@ class Transaction:
                 self._become_true()
             raise
         self._become_true()
-        self._make_durable(applied)
+        commit.make_durable(applied, self._stored)
+        for staging in self._staging.values():
+            staging.discard()
         self._hand_on_delayed()
 
     def rollback(self) -> None:
@@ -227,20 +228,25 @@ class Transaction:
 
     def adopt(
         self, topic: str | Topic[Any], pieces: Mapping[int, Sequence[Staged]], *, tree: int, partitions: int,
-        raw: bool = True,
+        raw: bool = True, bodies: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """Take what others staged for a topic, by partition, when it had this tree.
+        """Take what others staged for a topic, by partition, when it had this tree, and bodies made for it.
 
         From here on it is the transaction's own: committed with it, removed with it. Partitions that
         were added since then make keys go elsewhere; that is seen to at the commit. With `raw=False` the
         caller has asked the topic's list of codecs.
         """
-        self.staging_of(topic, raw=raw).adopt(pieces, tree=tree, partitions=partitions)
+        staging = self.staging_of(topic, raw=raw)
+        staging.adopt(pieces, tree=tree, partitions=partitions, bodies=bodies)
 
-    def __del__(self) -> None:
+    def _forget(self) -> None:
+        """Roll back what nobody ended: its store is closed, or nobody holds it any more."""
         if not getattr(self, "_ended", "not begun"):
             logger.warning("a transaction was left open and is rolled back: %r", self)
             self.rollback()
+
+    def __del__(self) -> None:
+        self._forget()
 
     def after_fork_in_child(self) -> None:
         self._ended = FORKED
@@ -277,20 +283,20 @@ class Transaction:
         """Whether it was committed or rolled back."""
         return bool(self._ended)
 
-    def _commit(self, moves: Sequence[Move]) -> list[_Applied]:
+    def _commit(self, commit: Commit, moves: Sequence[Move]) -> list[Applied]:
         """Steps 1 to 4."""
         if self.name is None and not self.written:
             if moves:
-                self._transactions.commit(self._id, None, (), moves, self._now_ns(), check=_nothing)
+                commit.move_only(moves)
             return []
         while True:
             targets = [
-                _Target(staging, number, pieces)
+                Target(staging, number, pieces)
                 for _, staging in sorted(self._staging.items())
                 for number, pieces in staging.finish().items()
             ]
             try:
-                return self._commit_to(targets, moves)
+                return commit.make_true(targets, moves, self.guard, self._delayed_rows)
             except Rerouted:
                 for staging in self._staging.values():
                     staging.catch_up()
@@ -316,68 +322,6 @@ class Transaction:
         except (PenstockError, OSError) as error:
             logger.warning("delayed messages of a transaction are moved on later: %s", error)
 
-    def _commit_to(self, targets: Sequence[_Target], moves: Sequence[Move]) -> list[_Applied]:
-        logs = [target.log for target in targets]
-        committed = False
-        with ExitStack() as locks:
-            for log in logs:
-                locks.enter_context(log.folder.append)
-            try:
-                parts = [target.part(self._id) for target in targets]
-                check = _FilesThere(targets, self.guard)
-                self._transactions.commit(
-                    self._id, self.name, parts, moves, self._now_ns(), check=check,
-                    delayed=self._delayed_rows(),
-                )  # fmt: skip
-                committed = True
-                return [
-                    _Applied(target, part.pieces, log.appender.bring_in(part.pieces))
-                    for target, log, part in zip(targets, logs, parts, strict=True)
-                ]
-            except (PenstockError, OSError) as error:
-                if committed:
-                    raise _committed_but(error) from error
-                for log in logs:
-                    log.appender.ready()  # which forgets the announcement
-                raise
-            except KeyboardInterrupt:
-                for log in logs:
-                    log.folder.append.drop()
-                raise
-
-    def _make_durable(self, applied: Sequence[_Applied]) -> None:
-        """Step 5."""
-        for each in applied:
-            try:
-                each.target.log.sync(each.appended)
-                runs = each.stored()
-            except NotDurable:
-                runs = self._try_again(each)
-            each.target.partitions.on_appended(each.target.number)
-            self._stored.setdefault(each.target.partitions.name, []).extend(runs)
-        if applied:
-            places = [(each.target.partitions.record.id, each.target.number) for each in applied]
-            self._transactions.finish(self._id, places)
-        for staging in self._staging.values():
-            staging.discard()
-
-    def _try_again(self, applied: _Applied) -> list[Stored]:
-        """A sync failed: what was cut off is brought in again, behind it; return where.
-
-        Nothing, when another process was quicker and the new offsets are not known here.
-        """
-        log = applied.target.log
-        try:
-            with log.folder.append:
-                durable = log.folder.read_durable()
-                log.appender.ready()
-                is_known = log.options.sync == "os" or (durable is not None and durable.poisoned)
-                runs = applied.stored(log.appender.moved) if is_known else []
-            log.sync_all()
-        except (PenstockError, OSError) as error:
-            raise _committed_but(error) from error
-        return runs
-
     def _become_true(self) -> None:
         self._end("it is committed")
         for reader in self._readers:
@@ -391,80 +335,6 @@ class Transaction:
     def _require_open(self) -> None:
         if self._ended:
             raise Closed(f"transaction: {self._ended}", hint="begin a new one with store.transaction()")
-
-
-class _Target(NamedTuple):
-    """What goes to one partition."""
-
-    staging: TopicStaging
-    number: int
-    pieces: Sequence[Staged]
-
-    @property
-    def partitions(self) -> Partitions:
-        return self.staging.partitions
-
-    @property
-    def log(self) -> Log:
-        return self.partitions.log(self.number)
-
-    def part(self, tx: int) -> Part:
-        """Announce the transaction in the partition and give the messages their offsets."""
-        count = sum(staged.count for staged in self.pieces)
-        size = max(staged.size for staged in self.pieces)
-        offset = self.log.appender.mark(tx, self.staging.tree, count, size)
-        pieces = []
-        for number, staged in enumerate(self.pieces):
-            pieces.append(staged.piece(tx, number, offset))
-            offset += staged.count
-        return Part(self.partitions.record.id, self.number, pieces)
-
-
-class _Applied(NamedTuple):
-    target: _Target
-    pieces: Sequence[Piece]
-    appended: Appended
-
-    def stored(self, moved: Mapping[tuple[int, int], int] = MappingProxyType({})) -> list[Stored]:
-        """Where its messages are; `moved` are (transaction, piece) that a failed sync sent elsewhere."""
-        runs: list[Stored] = []
-        for piece in self.pieces:
-            first = moved.get((piece.tx, piece.number), piece.base)
-            if runs and runs[-1].first + runs[-1].count == first:
-                runs[-1] = Stored(self.target.number, runs[-1].first, runs[-1].count + piece.count)
-            else:
-                runs.append(Stored(self.target.number, first, piece.count))
-        return runs
-
-
-class _FilesThere:
-    """Asked under `state.lock`: may it be, and are all staged files still there? They go after a day."""
-
-    def __init__(self, targets: Sequence[_Target], guard: Callable[[], None]) -> None:
-        self._targets = targets
-        self._guard = guard
-
-    def __call__(self) -> None:
-        self._guard()
-        for target in self._targets:
-            folder = target.log.folder
-            for staged in target.pieces:
-                if staged.file is not None and not folder.files.exists(folder.name(staged.file)):
-                    raise Closed(
-                        f"what the transaction staged for {target.partitions.name!r} was removed",
-                        hint="it was open for more than a day: begin a new one",
-                    )
-
-
-def _nothing() -> None:
-    pass
-
-
-def _committed_but(error: Exception) -> NotDurable:
-    return NotDurable(
-        f"the transaction is committed, but not yet whole everywhere: {error}",
-        hint="do not repeat it: the next writer finishes it",
-    )
 
 
 def _current_owner() -> object:

@@ -35,7 +35,7 @@ from penstock.payloads.sweeping import GRACE_NS
 from penstock.references import Reference, Referenced
 
 if TYPE_CHECKING:
-    from penstock.topic.partitions import Outgoing
+    from penstock.topic.framing import Outgoing
 
 logger = logging.getLogger("penstock.bodies")
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from operator import itemgetter
 from typing import NamedTuple
 
 from penstock.message import Headers
-from penstock.topic.partitions import Outgoing
+from penstock.options import identifier, nanoseconds
+from penstock.topic.framing import Outgoing
 
 
 class Extras(NamedTuple):
@@ -20,6 +22,15 @@ class Extras(NamedTuple):
 
 
 NO_EXTRAS = Extras(None, None, None)
+
+
+def checked_extras(
+    headers: Headers | None, timestamp: int | datetime | None, partition: int | None, group: str | None
+) -> Extras:
+    """With a user's timestamp and group, checked; headers and partition are known to be sound."""
+    moment = None if timestamp is None else nanoseconds("timestamp", timestamp)
+    return Extras(headers, moment, partition, None if group is None else identifier("group", group))
+
 
 _VALUE, _KEY, _EXTRAS = itemgetter(0), itemgetter(1), itemgetter(2)
 

@@ -3,22 +3,28 @@
 Partition i goes to partition i when both topics have as many; else keys choose, as they do for every
 writer, and messages without a key stay together with those of their partition.
 
-It touches files in the folders of partitions and nothing else of the store, so a Spark task can do it too.
+It touches files in the folders of partitions and nothing else of the store, so a Spark task can do it too;
+but values that lie outside the source's log are brought along only by who has the topic open (`carrying`).
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from penstock import codecs
 from penstock.errors import InvalidOption, MessageTooLarge
-from penstock.log.copying import Run
+from penstock.log.copying import FrameRun, Run
+from penstock.log.encode import Draft
 from penstock.log.folder import Folder
 from penstock.log.shelf import Shelf, Staged
 from penstock.topic.marks import Marks
 from penstock.topic.plan import TopicPlan
 from penstock.topic.routing import PARTITIONERS
+
+if TYPE_CHECKING:
+    from penstock.topic.carrying import BodyCarrier
 
 
 class Copying:
@@ -30,7 +36,7 @@ class Copying:
 
     def __init__(
         self, plan: TopicPlan, folder_of: Callable[[int], Folder], *, source_partitions: int,
-        empty: Container[int] = (),
+        empty: Container[int] = (), carrier: BodyCarrier | None = None,
     ) -> None:  # fmt: skip
         self._plan = plan
         self._folder_of = folder_of
@@ -39,9 +45,15 @@ class Copying:
         self._name = f"{secrets.randbits(62) | 1:016x}"
         self._shelves: dict[int, Shelf] = {}
         self._empty = empty
+        self._carrier = carrier
         self.count = 0
-        #: Bytes that it takes in the log.
+        #: Bytes that it takes in the log, and those of bodies beside it.
         self.bytes = 0
+
+    @property
+    def bodies(self) -> Sequence[str]:
+        """Objects that were made for it."""
+        return () if self._carrier is None else self._carrier.made
 
     def add(self, partition: int, run: Run, places: Sequence[int] | None = None) -> None:
         """Copy a run of a source's partition, or the messages at some places of it.
@@ -52,7 +64,7 @@ class Copying:
             places = None
         if places is not None and not places:
             return
-        self._check(run)
+        self._check(run.codecs(), run.longest(self._plan.max_message_bytes))
         if self._same:
             self._shelve(partition, run, places)
             return
@@ -75,6 +87,8 @@ class Copying:
     def discard(self) -> None:
         for shelf in self._shelves.values():
             shelf.discard()
+        if self._carrier is not None:
+            self._carrier.discard()
 
     def _routed(
         self, partition: int, keys: Sequence[bytes | None], places: Sequence[int] | None
@@ -91,32 +105,45 @@ class Copying:
         shelf = self._shelves.get(number)
         is_first = shelf is None and number in self._empty
         shelf = shelf or self._new_shelf(number)
-        for draft in run.drafts() if places is None else run.some(places):
+        for draft in self._drafts(run, places):
             shelf.add(draft)
             self.count += draft.count
             self.bytes += draft.size
         if is_first:
             shelf.cut()
 
+    def _drafts(self, run: Run, places: Sequence[int] | None) -> Iterable[Draft]:
+        carrier = self._carrier
+        if carrier is None or not isinstance(run, FrameRun) or codecs.REFERENCE not in run.codecs():
+            return run.drafts() if places is None else run.some(places)
+        return self._with_bodies(carrier, run, places)
+
+    def _with_bodies(
+        self, carrier: BodyCarrier, run: FrameRun, places: Sequence[int] | None
+    ) -> Iterator[Draft]:
+        before = carrier.bytes
+        yield from carrier.drafts(run, places)
+        self.bytes += carrier.bytes - before
+
     def _new_shelf(self, number: int) -> Shelf:
         name = f"{self._name}-{len(self._shelves):x}"
         shelf = self._shelves[number] = Shelf(self._folder_of(number), name, self._plan.segment_bytes)
         return shelf
 
-    def _check(self, run: Run) -> None:
-        plan, numbers = self._plan, run.codecs()
-        if codecs.REFERENCE in numbers:
+    def _check(self, numbers: set[int], longest: int) -> None:
+        plan = self._plan
+        if codecs.REFERENCE in numbers and self._carrier is None:
             raise InvalidOption(
-                "values of the source lie outside its log, and would be left behind when their messages go",
-                hint="write them anew: sink.write(message.open()) for each message",
+                "values of the source lie outside its log, and a Spark task does not bring them along",
+                hint='engine="python" does',
             )
-        if (longest := run.longest(plan.max_message_bytes)) > plan.max_message_bytes:
+        if longest > plan.max_message_bytes:
             raise MessageTooLarge(
                 f"a value of {longest} bytes is over the limit of {plan.max_message_bytes} of {plan.name!r}",
                 hint=f"penstock topic alter {plan.name} --max-message-bytes …",
             )
         if plan.codecs:
-            for number in numbers:
+            for number in numbers - {codecs.REFERENCE}:
                 if codecs.lasting_name(number) not in plan.codecs:
                     raise InvalidOption(
                         f"topic {plan.name!r} does not allow codec {codecs.name_of(number)}",

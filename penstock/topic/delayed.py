@@ -35,7 +35,8 @@ from penstock.state.transactions import DelayedRow, Transactions
 from penstock.topic.bodies import is_file
 from penstock.topic.buffer import Extras
 from penstock.topic.checks import checked_value
-from penstock.topic.partitions import Outgoing, Partitions
+from penstock.topic.framing import Outgoing
+from penstock.topic.partitions import Partitions
 from penstock.wake import Bell
 
 logger = logging.getLogger("penstock.delayed")
@@ -279,9 +280,11 @@ def rows(tx: int, delayed: Sequence[tuple[str, Postponed]]) -> list[DelayedRow]:
     ]
 
 
-def receipt(message: Postponed) -> Receipt:
-    """Of a message that waits on disk: it has no place in its topic yet."""
-    return Receipt(-1, -1, "disk", due_at=message.due_ms * 1_000_000)
+def store(topic: Partitions, message: Outgoing, group: str, due_ns: int) -> Receipt:
+    """Have a batch of one wait, on disk; its receipt names no place, since it has none in its topic yet."""
+    later = of_batch(topic, message, group, due_ns)
+    topic.delayed.add(topic.name, [later])
+    return Receipt(-1, -1, "disk", due_at=later.due_ms * 1_000_000)
 
 
 def _row_id(row: DelayedRow) -> bytes:

@@ -14,7 +14,8 @@ from penstock.log.producers import Pair, gate_facts
 from penstock.topic.routing import PARTITIONERS, Partitioner
 
 if TYPE_CHECKING:
-    from penstock.topic.partitions import Outgoing, Partitions
+    from penstock.topic.framing import Outgoing
+    from penstock.topic.partitions import Partitions
 
 
 class Gates:

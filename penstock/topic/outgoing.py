@@ -19,8 +19,8 @@ from penstock.topic.checks import (
     checked_times,
     checked_value,
 )
+from penstock.topic.framing import Outgoing
 from penstock.topic.packing import Packing
-from penstock.topic.partitions import Outgoing
 
 Value = bytes | str | None
 

@@ -20,8 +20,8 @@ from penstock.message import Stored, V
 from penstock.options import KEY_BYTES_MAX, SEQNO_MAX, Duration
 from penstock.topic.buffer import Pairs
 from penstock.topic.checks import checked_seqno
+from penstock.topic.framing import Outgoing
 from penstock.topic.outgoing import consecutive, seqnos_of
-from penstock.topic.partitions import Outgoing
 from penstock.topic.writer import LOOK_EVERY, Writer
 
 MIXED = "seqnos are given for all messages of a writer, or for none"

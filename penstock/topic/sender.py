@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from penstock.errors import ProducerFenced
 from penstock.log.append import Appended
 from penstock.log.producers import NOTHING, Claim, Outdated, Pair, signed
-from penstock.options import SEQNO_MAX
-from penstock.topic.routing import Partitioner, Share
+from penstock.options import SEQNO_MAX, identifier
+from penstock.topic.routing import Partitioner, Share, checked
 
 if TYPE_CHECKING:
-    from penstock.topic.partitions import Outgoing, Partitions
+    from penstock.topic.framing import Outgoing
+    from penstock.topic.partitions import Partitions
 
 
 class Sender:
@@ -108,3 +109,21 @@ class Sender:
         fenced = log.fence(Pair(self.producer_id, key[1]))
         log.sync_fence(fenced)
         self._epochs[key] = fenced.epoch
+
+
+#: Writes under no name.
+NOBODY = Sender()
+
+
+def group_sender(group: str | None) -> Sender:
+    """Writes under a group's name, checked, or under none."""
+    return NOBODY if group is None else Sender(group=identifier("group", group))
+
+
+def sender_of(producer_id: str | None, group: str | None, partitioner: Partitioner | None) -> Sender:
+    """A sender as a user names it, each part checked."""
+    return Sender(
+        "" if producer_id is None else identifier("producer_id", producer_id),
+        "" if group is None else identifier("group", group),
+        None if partitioner is None else checked(partitioner),
+    )

@@ -7,7 +7,7 @@ that died left behind is removed after a day.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -21,11 +21,12 @@ from penstock.log.log import Log
 from penstock.log.shelf import Shelf, Staged
 from penstock.log.staged import STAGED
 from penstock.log.tip import segment_bytes
-from penstock.options import KIB, identifier, nanoseconds
-from penstock.topic.buffer import Extras, Pairs, Special, pair_columns
+from penstock.options import KIB
+from penstock.topic.buffer import Pairs, Special, checked_extras, pair_columns
 from penstock.topic.checks import checked_headers, checked_value
+from penstock.topic.framing import FRAME_BYTES, FRAME_MESSAGES, Outgoing
 from penstock.topic.outgoing import Value
-from penstock.topic.partitions import FRAME_BYTES, FRAME_MESSAGES, Outgoing, Partitions
+from penstock.topic.partitions import Partitions
 from penstock.topic.routing import PARTITIONERS
 
 #: So much is encoded at a time: with keys and offsets somewhat less than a frame.
@@ -66,9 +67,7 @@ class TopicStaging:
         if headers is None and timestamp is None and partition is None and group is None:
             self._pairs.extend((stored, checked_key(key)))
         else:
-            moment = None if timestamp is None else nanoseconds("timestamp", timestamp)
-            own_group = None if group is None else identifier("group", group)
-            extras = Extras(checked_headers(headers), moment, partition, own_group)
+            extras = checked_extras(checked_headers(headers), timestamp, partition, group)
             self._pairs.extend((Special(stored, extras), checked_key(key)))
             self._plain = False
         self._weight += len(stored or b"")
@@ -102,13 +101,18 @@ class TopicStaging:
         self._staged += len(batch.values)
         self._stage(batch)
 
-    def adopt(self, pieces: Mapping[int, Sequence[Staged]], *, tree: int, partitions: int) -> None:
+    def adopt(
+        self, pieces: Mapping[int, Sequence[Staged]], *, tree: int, partitions: int,
+        bodies: Iterable[str] = (),
+    ) -> None:  # fmt: skip
         """Take what other processes staged, by partition, when the topic had this tree and so many of them.
 
-        It comes first and alone: messages of its own are routed by the tree of the moment.
+        It comes first and alone: messages of its own are routed by the tree of the moment. `bodies` are
+        objects that were made for it.
         """
         assert not self.count, "what others staged is adopted before anything is written"
         self.tree, self._partition_count = tree, partitions
+        self._bodies += bodies
         for number, staged in sorted(pieces.items()):
             shelf = self._shelves.get(number) or self._new_shelf(number)
             shelf.adopt(staged)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from penstock.clock import Clock
 from penstock.files import Files
-from penstock.log import encode, frame, segment
+from penstock.log import encode, segment
 from penstock.log.frame import Producer
+from penstock.log.head import FENCE
 from penstock.log.log import Log
 from penstock.options import TopicOptions
 from tests.compat import delay_bytes
@@ -50,7 +51,7 @@ def write(log: Log) -> None:
     log.append([encode.encode([None, b"", b"x"], [None, b"", b"k"], created=2, timestamps=[5, -6, 7])])
     log.append([encode.encode([b"h"], created=3, headers=[{"text": "ä", "raw": b"\xff"}])])
     log.append([encode.encode([b"p", b"q"], created=4, producer=(Producer("shop", "g", 1), [10, 12]))])
-    log.append([encode.control(frame.FENCE, b"", created=5, producer=Producer("shop", "g", 2), seqno=12)])
+    log.append([encode.control(FENCE, b"", created=5, producer=Producer("shop", "g", 2), seqno=12)])
     log.append([encode.encode([b"%03d" % i for i in range(100)], created=6)])
     log.appender.seal_active()
     log.append([encode.encode([b"active"], [b"k2"], created=7)])

@@ -10,6 +10,7 @@ from penstock.codecs import zstd
 from penstock.errors import DataError, UnknownFormat
 from penstock.log import encode, frame
 from penstock.log.frame import Producer
+from penstock.log.head import FENCE
 from penstock.log.records import AppendRecord, DurableRecord, ShownRecord
 from penstock.log.segment import SegmentHead
 
@@ -151,7 +152,7 @@ def test_a_frame_compressed_in_an_unknown_way_is_of_a_newer_penstock():
 def test_a_fence_is_a_frame_without_messages():
     extension = struct.pack("<qIHH", 41, 6, 1, 0) + b"p"
     extension += bytes(-len(extension) % 8)
-    draft = encode.control(frame.FENCE, b"", created=3, producer=Producer("p", None, 6), seqno=41)
+    draft = encode.control(FENCE, b"", created=3, producer=Producer("p", None, 6), seqno=41)
     assert written(draft) == framed(b"", flags=1 << 6, codec=1, count=0, created=3, extension=extension)
 
 

@@ -12,6 +12,7 @@ import pytest
 import penstock
 from penstock.codecs import zstd
 from penstock.log import frame
+from penstock.log.head import COMPRESSED
 from penstock.log.segment import SEGMENT_HEADER_BYTES
 from penstock.store.verify import StoreVerifier
 
@@ -36,7 +37,7 @@ def compressed_flags(store):
     found = []
     for path in data_files(store):
         frames = frame.walk(path.read_bytes(), SEGMENT_HEADER_BYTES)
-        found += [bool(f.head.flags & frame.COMPRESSED) for _, f in frames if f.head.count]
+        found += [bool(f.head.flags & COMPRESSED) for _, f in frames if f.head.count]
     return found
 
 

@@ -31,7 +31,7 @@ from penstock.clock import NANOSECONDS, Clock
 from penstock.errors import NotDurable, ProducerFenced
 from penstock.log import append, shelf, staged
 from penstock.store import Store, Topic, Transaction
-from penstock.topic import partitions
+from penstock.topic import framing
 from penstock.topic.writer import Writer
 from tests.crash.tracing import Trace, TracingFiles, traced_commits
 
@@ -96,7 +96,7 @@ class Run:
     def play(self, steps: int) -> Trace:
         """Set up three topics, take `steps` random steps, close."""
         with traced_commits(self.trace), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(partitions, "FRAME_MESSAGES", 3)  # so that one write makes several frames
+            patch.setattr(framing, "FRAME_MESSAGES", 3)  # so that one write makes several frames
             patch.setattr(shelf, "INLINE_BYTES", 400)  # so that transactions take every way in
             patch.setattr(staged, "ADOPT_BYTES", 900)
             patch.setattr(append, "ADOPT_BYTES", 900)

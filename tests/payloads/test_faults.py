@@ -110,7 +110,7 @@ def test_a_topic_is_dropped_while_the_server_is_gone(topic, between, tmp_path):
         between.set(gone=False)
         assert len(list(bodies.list())) == 1
     with penstock.open(tmp_path / "data") as store:
-        thread = store._dropped_bodies.resume(store._is_gone)  # opening has begun it already
+        thread = store._dropped_bodies.resume(store._catalogue.is_gone)  # opening has begun it already
         if thread is not None:
             thread.join(60)
         assert list(bodies.list()) == []

@@ -182,7 +182,7 @@ def test_killed_between_topic_and_bodies(tmp_path):
     killed(tmp_path / "data", "topic_before_bodies")
     with penstock.open(tmp_path / "data") as store:
         assert store.topics() == []
-        thread = store._dropped_bodies.resume(store._is_gone)
+        thread = store._dropped_bodies.resume(store._catalogue.is_gone)
         if thread is not None:
             thread.join(60)
         left = [path for path in (tmp_path / "data" / "payloads").rglob("*") if path.is_file()]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from penstock import codecs as packers
 from penstock.log import frame
 from penstock.log.encode import Draft, control, encode
-from penstock.log.frame import COMPRESSED, RAW, SEAL, Producer
+from penstock.log.frame import RAW, Producer
+from penstock.log.head import COMPRESSED, SEAL, read_head
 from penstock.log.rows import FrameRows, rows_that_fit
 from penstock.message import NO_HEADERS
 
@@ -90,7 +91,7 @@ def stored(draft: Draft, base: int, written_at: int) -> frame.Frame:
     data = memoryview(b"before.." + header + bytes(draft.body) + b"behind..")
     assert len(header) + len(draft.body) == draft.size
     assert draft.size % 8 == 0
-    head = frame.read_head(data, 8)
+    head = read_head(data, 8)
     assert head is not None
     assert (head.size, head.base, head.salt, head.written_at) == (draft.size, base, SALT, written_at)
     found = frame.read_frame(data, 8, head)
@@ -195,7 +196,7 @@ def test_rows_that_fit_are_as_many_as_possible_and_one_at_least(values, limit, d
 
 @given(st.binary(max_size=300), st.integers(0, 40))
 def test_bytes_that_are_no_frame_are_not_taken_for_one(data, at):
-    assert frame.read_head(data, at) is None
+    assert read_head(data, at) is None
     assert list(frame.walk(data)) == []
 
 
@@ -204,7 +205,7 @@ def test_any_flipped_bit_is_noticed(batch, data):
     values, keys, columns, *_ = batch
     draft = encode(values, keys, **columns)
     whole = bytearray(draft.header(base=5, written_at=9, synced=0, salt=SALT) + bytes(draft.body))
-    head = frame.read_head(whole)
+    head = read_head(whole)
     bit = data.draw(st.integers(0, 8 * (head.header_length + head.body_length) - 1))
     whole[bit // 8] ^= 1 << bit % 8
     assert list(frame.walk(bytes(whole))) == []

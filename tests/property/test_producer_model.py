@@ -8,11 +8,9 @@ sealed, repacked and trimmed, partitions added, syncs fail, and the machine is s
 import errno
 import os
 import shutil
-import tempfile
 from contextlib import suppress
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -20,7 +18,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 import penstock
@@ -32,6 +29,7 @@ from penstock.topic.gates import Gates
 from tests.crash.hostile import HostileFiles
 from tests.crash.scenario import HandClock
 from tests.crash.tracing import FIRST_BOOT
+from tests.property.machines import at_length, everyday, must_notice, scratch_folder
 
 MINUTE_NS = 60 * 10**9
 which = st.integers(0, 1)
@@ -47,8 +45,7 @@ class ProducerMachine(RuleBasedStateMachine):
         retention=st.sampled_from([None, "1h"]),
     )
     def make(self, partitions, sync, retention):
-        room = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-        self.folder = tempfile.mkdtemp(prefix="penstock-model-", dir=room)
+        self.folder = scratch_folder()
         self.clock, self.boot, self.fails = HandClock(), FIRST_BOOT, False
         self.stores = [self._opened(), self._opened()]
         self.stores[0].create_topic(
@@ -241,13 +238,7 @@ class ProducerMachine(RuleBasedStateMachine):
 
 
 TestProducers = ProducerMachine.TestCase
-TestProducers.settings = settings(
-    max_examples=80,
-    stateful_step_count=25,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    phases=set(Phase) - {Phase.explain},  # explaining traces every line, which is slow before Python 3.12
-)
+TestProducers.settings = everyday(80, 25)
 
 
 def _take_any_checkpoint(folder, offset, kind=PRODUCERS, load=checkpoints.load):
@@ -266,18 +257,11 @@ def _take_any_checkpoint(folder, offset, kind=PRODUCERS, load=checkpoints.load):
     ],
 )
 def test_canary_producers_that_do_not_behave_are_noticed(monkeypatch, owner, name, broken):
-    quick = settings(
-        max_examples=300, stateful_step_count=30, deadline=None, phases=[Phase.generate], database=None,
-        suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
     monkeypatch.setattr(owner, name, broken)
-    with pytest.raises((Exception, pytest.fail.Exception), match=r"(?s)."):
-        run_state_machine_as_test(ProducerMachine, settings=quick)
+    must_notice(ProducerMachine, 300)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 class TestProducersAtLength(ProducerMachine.TestCase):
-    settings = settings(
-        max_examples=500, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
-    )
+    settings = at_length(500, 60)

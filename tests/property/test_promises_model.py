@@ -9,11 +9,9 @@ folder as it was at that moment, in the midst of a commit for instance.
 
 import os
 import shutil
-import tempfile
 from contextlib import suppress
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -21,7 +19,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 import penstock
@@ -32,6 +29,7 @@ from penstock.log.producers import Producers
 from penstock.state.transactions import Transactions
 from tests.crash.scenario import HandClock
 from tests.crash.tracing import FIRST_BOOT, BootFiles
+from tests.property.machines import at_length, everyday, must_notice, scratch_folder
 
 MINUTE_NS = 60 * 10**9
 ORDERS, INVOICES = "orders", "invoices"
@@ -64,8 +62,7 @@ class PromisesMachine(RuleBasedStateMachine):
         self.patch.setattr(shelf, "INLINE_BYTES", inline)  # so that transactions take every way in
         self.patch.setattr(staged, "ADOPT_BYTES", 900)
         self.patch.setattr(append, "ADOPT_BYTES", 900)
-        room = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-        self.room = tempfile.mkdtemp(prefix="penstock-model-", dir=room)
+        self.room = scratch_folder()
         self.lives, self.clock, self.boot = 0, HandClock(), FIRST_BOOT
         self._live()
         orders = self.stores[0].create_topic(
@@ -411,13 +408,7 @@ class PromisesMachine(RuleBasedStateMachine):
 
 
 TestPromises = PromisesMachine.TestCase
-TestPromises.settings = settings(
-    max_examples=60,
-    stateful_step_count=30,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    phases=set(Phase) - {Phase.explain},  # explaining traces every line, which is slow before Python 3.12
-)
+TestPromises.settings = everyday(60, 30)
 
 
 @pytest.mark.parametrize(
@@ -429,18 +420,11 @@ TestPromises.settings = settings(
     ],
 )
 def test_canary_a_broken_promise_is_noticed(monkeypatch, owner, name, broken):
-    quick = settings(
-        max_examples=300, stateful_step_count=30, deadline=None, phases=[Phase.generate], database=None,
-        suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
     monkeypatch.setattr(owner, name, broken)
-    with pytest.raises((Exception, pytest.fail.Exception), match=r"(?s)."):
-        run_state_machine_as_test(PromisesMachine, settings=quick)
+    must_notice(PromisesMachine, 300)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 class TestPromisesAtLength(PromisesMachine.TestCase):
-    settings = settings(
-        max_examples=400, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
-    )
+    settings = at_length(400, 60)

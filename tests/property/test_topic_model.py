@@ -6,12 +6,10 @@ in any order, seal, tidy, vacuum under a moved clock, add partitions, close and 
 
 import os
 import shutil
-import tempfile
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -19,7 +17,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 import penstock
@@ -29,6 +26,7 @@ from penstock.log.log import Log
 from penstock.topic.routing import by_range
 from tests.crash.scenario import HandClock
 from tests.crash.tracing import FIRST_BOOT, BootFiles
+from tests.property.machines import at_length, everyday, must_notice, scratch_folder
 
 HOUR_NS = 3600 * 10**9
 values = st.one_of(
@@ -69,8 +67,7 @@ class TopicMachine(RuleBasedStateMachine):
         index=st.sampled_from([None, "key", "key"]),
     )
     def make(self, partitions, sync, retention, index):
-        room = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-        self.folder = tempfile.mkdtemp(prefix="penstock-model-", dir=room)
+        self.folder = scratch_folder()
         self.clock, self.boot = HandClock(), FIRST_BOOT
         self.store = self._opened()
         self.topic = self.store.create_topic(
@@ -327,13 +324,7 @@ class TopicMachine(RuleBasedStateMachine):
 
 
 TestTopic = TopicMachine.TestCase
-TestTopic.settings = settings(
-    max_examples=100,
-    stateful_step_count=30,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    phases=set(Phase) - {Phase.explain},  # explaining traces every line, which is slow before Python 3.12
-)
+TestTopic.settings = everyday(100, 30)
 
 
 @pytest.mark.parametrize(
@@ -344,18 +335,11 @@ TestTopic.settings = settings(
     ],
 )
 def test_canary_a_topic_that_does_not_behave_is_noticed(monkeypatch, owner, name, broken):
-    quick = settings(
-        max_examples=200, stateful_step_count=30, deadline=None, phases=[Phase.generate], database=None,
-        suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
     monkeypatch.setattr(owner, name, broken)
-    with pytest.raises(Exception, match=r"(?s)."):
-        run_state_machine_as_test(TopicMachine, settings=quick)
+    must_notice(TopicMachine, 200)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 class TestTopicAtLength(TopicMachine.TestCase):
-    settings = settings(
-        max_examples=600, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
-    )
+    settings = at_length(600, 60)

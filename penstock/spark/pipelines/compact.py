@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.clock import NANOSECONDS
 from penstock.errors import PenstockError
@@ -117,16 +117,20 @@ class _Compaction:
         if not self.messages:
             return self._summary(choice, 0, 0, 0)
         if choice.engine == "python":
-            marks, pieces, written, size = self._here(plan)
+            staged = self._here(plan)
         else:
-            marks, pieces, written, size = _OnSpark(
+            staged = _OnSpark(
                 started(spark, master), self._store.path, self._source, self._ranges, self._run.name
             ).run(plan, self._keyless, self._keep_since)
         with self._store.transaction() as tx:
-            tx.adopt(self._sink, pieces, tree=plan.tree, partitions=plan.partitions, raw=False)
+            tx.adopt(
+                self._sink, staged.pieces, tree=plan.tree, partitions=plan.partitions, raw=False,
+                bodies=staged.bodies,
+            )  # fmt: skip
             self._standing.move(tx, {number: each.stop for number, each in self._ranges.items()})
         self._run.report(rows=self.messages)
-        return self._summary(choice, written, sum(map(len, marks.values())) - written, size)
+        removed = sum(map(len, staged.marks.values())) - staged.messages
+        return self._summary(choice, staged.messages, removed, staged.bytes)
 
     def _summary(self, choice: Choice, written: int, removed: int, size: int) -> Compacted:
         return Compacted(
@@ -141,14 +145,21 @@ class _Compaction:
             for number, within in self._ranges.items():
                 for first, run in read(self._from, number, within):
                     copying.add_marked(number, first, run, marks[number], keep_since=self._keep_since)
-            return marks, copying.finish(), copying.count, copying.bytes
+            return _Staged(marks, copying.finish(), copying.count, copying.bytes, copying.bodies)
         except BaseException:
             copying.discard()
             raise
 
 
-#: What was chosen, what is staged by partition, how many messages that is, and bytes.
-_Staged = tuple[dict[int, Marks], dict[int, list[Staged]], int, int]
+class _Staged(NamedTuple):
+    """What was chosen, what is staged of it by partition, and how much that is."""
+
+    marks: dict[int, Marks]
+    pieces: dict[int, list[Staged]]
+    messages: int
+    bytes: int
+    #: Objects with bodies that were made for it.
+    bodies: Sequence[str] = ()
 
 
 class _OnSpark:
@@ -181,7 +192,7 @@ class _OnSpark:
             raise
         except Exception as error:  # Spark's own, or that of a task that died
             raise failed(self._name, error) from error
-        return marks, done.pieces, done.messages, done.bytes
+        return _Staged(marks, done.pieces, done.messages, done.bytes)
 
     def _options(self) -> dict[str, str]:
         topic = self._source.name

@@ -6,7 +6,8 @@ import penstock
 from penstock.log import frame
 from penstock.log.copying import FrameRun, LooseRun
 from penstock.log.encode import Draft, encode
-from penstock.log.frame import COMPRESSED, PRODUCER, PRODUCERS, RAW, SEQNOS, WRITTEN, Frame, Producer
+from penstock.log.frame import RAW, Frame, Producer
+from penstock.log.head import COMPRESSED, PRODUCER, PRODUCERS, SEQNOS, WRITTEN, read_head
 
 N = 40
 VALUES = [None if n % 7 == 3 else b"value %d" % n * (n % 5) for n in range(N)]
@@ -31,7 +32,7 @@ SHAPES = {
 def stored(draft: Draft, base: int = 0) -> Frame:
     data = draft.header(base=base, written_at=77, synced=0, salt=9) + bytes(draft.body)
     assert len(data) == draft.size
-    head = frame.read_head(data)
+    head = read_head(data)
     assert head is not None
     found = frame.read_frame(data, 0, head)
     assert found.check_body()

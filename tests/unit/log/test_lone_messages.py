@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from penstock.log import encode, frame, lone
 from penstock.log.columns import padded
+from penstock.log.head import read_head
 
 NAMES = st.text(max_size=12).filter(lambda name: name.isprintable() or not name)
 VALUES = st.text(max_size=30) | st.binary(max_size=30)
@@ -29,7 +30,7 @@ def test_the_shorter_way_makes_the_same_bytes_and_reads_them(value, key, headers
     assert bytes(draft.body) == padded(wanted)
     stored = draft.header(base=7, written_at=9, synced=0, salt=1) + bytes(draft.body)
     del draft
-    found = frame.read_frame(stored, 0, frame.read_head(stored))
+    found = frame.read_frame(stored, 0, read_head(stored))
     assert found.check_body()
     message = found.message("t", 0, 0)
     assert (message.key, message.value, dict(message.headers)) == (key, value, headers)
@@ -47,6 +48,6 @@ def test_canary_the_shorter_way_is_taken():
 def test_one_message_whose_headers_are_empty_is_read_by_the_general_way():
     draft = encode.encode((b"value",), (b"key",), created=5, headers=({},))
     stored = draft.header(base=7, written_at=9, synced=0, salt=1) + bytes(draft.body)
-    found = frame.read_frame(stored, 0, frame.read_head(stored))
+    found = frame.read_frame(stored, 0, read_head(stored))
     assert lone.fields(found.body) is None
     assert dict(found.message("t", 0, 0).headers) == {}

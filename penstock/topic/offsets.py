@@ -1,0 +1,31 @@
+"""Offsets at which there is no message, and what is said of them."""
+
+from __future__ import annotations
+
+from penstock.errors import OffsetAhead, OffsetTrimmed, TopicReplaced
+from penstock.log.log import Log
+from penstock.options import whole
+
+
+def refuse_ahead(topic: str, log: Log, offset: int) -> None:
+    """Raise `OffsetAhead` beyond the end: nobody could tell waiting there from waiting for nothing."""
+    end = log.bounds().end
+    if offset > end:
+        raise OffsetAhead(
+            f"offset {offset} of {topic!r} partition {log.partition} is beyond the end ({end})",
+            partition=log.partition, offset=offset, end=end,
+        )  # fmt: skip
+
+
+def nothing_at(topic: str, log: Log, offset: int) -> OffsetTrimmed:
+    """Why there is no message at an offset: it is gone, or (raised here) something else is wrong."""
+    whole("offset", offset, 0, 2**63 - 1)
+    bounds = log.bounds()
+    if bounds.dropped:
+        raise TopicReplaced(f"topic {topic!r} was dropped", hint="open it anew by its name")
+    refuse_ahead(topic, log, offset + 1)
+    rows = log.cursor(max(offset, bounds.start)).read(1, 1)
+    return OffsetTrimmed(
+        f"offset {offset} of {topic!r} partition {log.partition} holds no message",
+        partition=log.partition, offset=offset, first=rows[0].first if rows else bounds.end,
+    )  # fmt: skip
