@@ -40,7 +40,7 @@ $(PARTS):
 
 # Two workers: tests wait for disks and processes more than they compute.
 test: setup $(PARTS)  ## every test but the slow ones
-	$(BIN)/python -m pytest -m 'not slow' --numprocesses 2 --dist loadgroup
+	$(BIN)/python -m pytest -m 'not slow' --numprocesses 2 --dist loadscope --no-loadscope-reorder
 
 test-all: setup $(PARTS)  ## every test
 	$(BIN)/python -m pytest

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -18,15 +19,21 @@ def pytest_report_header() -> str:
     return f"PENSTOCK_REQUIRE: {os.environ.get('PENSTOCK_REQUIRE') or '(unset: missing parts skip)'}"
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist looks at the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers a file stays with one of them, and all of Spark's tests: they share a session.
-
-    Those come first, since they take longest.
-    """
+    """Tests of Spark come first, since they take longest."""
     for item in items:
-        is_spark = item.path.is_relative_to(SPARK_TESTS)
-        if is_spark:
+        if item.path.is_relative_to(SPARK_TESTS):
             item.add_marker(pytest.mark.spark)
-        item.add_marker(pytest.mark.xdist_group("spark" if is_spark else str(item.path)))
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With several workers a file stays with one of them, and all of Spark's tests: they share a session."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "spark" if nodeid.startswith("tests/spark/") else nodeid.partition("::")[0]
+
+    return ByFile(config, log)
