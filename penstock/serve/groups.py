@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from time import monotonic
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -23,6 +24,9 @@ from penstock.serve.pushing import Push
 from penstock.serve.replies import Refusal
 
 Outcome = Pushed | Exception
+T = TypeVar("T")
+#: With the seconds it took.
+_Timed = tuple[list[Outcome], float]
 _encode = msgspec.json.Encoder().encode
 
 
@@ -32,7 +36,7 @@ class Storage(Protocol):
     def find(self, topic: str, *, anew: bool = False) -> Events:
         """The events of a topic; `anew` when it turned out that it was dropped. Called in a thread."""
 
-    def start(self, call: Callable[..., list[Outcome]], *args: object) -> asyncio.Future[list[Outcome]]:
+    def start(self, call: Callable[..., T], *args: object) -> asyncio.Future[T]:
         """Have a call made in a thread."""
 
     def stored(self, topic: str) -> None:
@@ -87,6 +91,21 @@ class Groups:
             connection.settle()
 
 
+class _Disk:
+    """Whether storing is so quick that the loop may wait for it: a change of threads costs more CPU."""
+
+    def __init__(self) -> None:
+        self._quick = 0
+
+    @property
+    def is_quick(self) -> bool:
+        return self._quick >= limits.QUICK_STORES
+
+    def took(self, seconds: float) -> None:
+        """Note how long it took to store a group: a slow one counts against those that follow."""
+        self._quick = self._quick + 1 if seconds < limits.TURN_S else 0
+
+
 class _Group:
     """The pushes to one topic."""
 
@@ -97,46 +116,87 @@ class _Group:
         self._storage = storage
         self._answer = answer
         self._waiting: list[_Waiting] = []
+        #: From when the group is complete until it is stored.
         self._is_sending = False
+        #: So many pushes may come together: those that were just answered again, and those that waited.
+        self._expected = 1
+        self._timer: asyncio.TimerHandle | None = None
+        self._disk = _Disk()
 
     def add(self, waiting: _Waiting) -> None:
         self._waiting.append(waiting)
         if not self._is_sending:
-            self._is_sending = True
-            # Not now: others may have come with the same turn of the loop.
-            asyncio.get_running_loop().call_soon(self._send)
+            self._gather()
+
+    def _gather(self) -> None:
+        """Send when as many have come as may, or a moment has passed."""
+        loop = asyncio.get_running_loop()
+        if len(self._waiting) < self._expected:
+            if self._timer is None:
+                self._timer = loop.call_later(limits.GROUP_WAIT_S, self._send)
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._is_sending = True
+        loop.call_soon(self._send)  # not now: others may have come with the same turn of the loop
 
     def _send(self) -> None:
+        self._is_sending, self._timer = True, None
         count = _group_length(self._waiting)
         group, self._waiting = self._waiting[:count], self._waiting[count:]
+        pushes = [each.push for each in group]
+        is_small = count < limits.GROUP_PUSHES_LEAST and sum(each.size for each in group) < limits.QUICK_BYTES
+        if is_small and self._disk.is_quick:
+            outcomes = self._stored_at_once(pushes)
+            if outcomes is not None:
+                self._finish(group, outcomes)
+                return
         try:
-            under_way = self._storage.start(
-                store_together, self._storage.find, self._topic, [each.push for each in group]
-            )
+            under_way = self._storage.start(_timed, self._storage.find, self._topic, pushes)
         except PenstockError as error:  # the store is closed
             self._is_sending = False
             self._answer(group, [error] * len(group))
         else:
             under_way.add_done_callback(partial(self._sent, group))
 
-    def _sent(self, group: Sequence[_Waiting], under_way: asyncio.Future[list[Outcome]]) -> None:
-        is_large = len(self._waiting) >= limits.GROUP_PUSHES_LEAST
-        if is_large:
-            self._send()  # first, so that the disk works while we answer and deliver
+    def _stored_at_once(self, pushes: Sequence[Push]) -> list[Outcome] | None:
+        """What became of pushes that the loop stored itself; None when a thread has to do it."""
+        began = monotonic()
+        try:
+            return store_at_once(self._storage.find(self._topic), pushes)
+        except UsageError:
+            return None  # because of one of them: each is stored by itself
+        except (PenstockError, OSError) as error:
+            return [error] * len(pushes)
+        finally:
+            self._disk.took(monotonic() - began)
+
+    def _sent(self, group: Sequence[_Waiting], under_way: asyncio.Future[_Timed]) -> None:
+        """A thread has stored a group, or failed."""
         if under_way.cancelled():
             error: BaseException | None = Refusal(503, "the server ends", "connect again")
         else:
             error = under_way.exception()
         if error is None:
-            self._answer(group, under_way.result())
-            self._storage.stored(self._topic)
+            outcomes, seconds = under_way.result()
+            self._disk.took(seconds)
         else:
             assert isinstance(error, Exception)
-            self._answer(group, [error] * len(group))
+            outcomes = [error] * len(group)
+        self._finish(group, outcomes)
+
+    def _finish(self, group: Sequence[_Waiting], outcomes: Sequence[Outcome]) -> None:
+        """Answer a group, deliver it, and go on to the next one."""
+        self._expected = min(len(group) + len(self._waiting), limits.GROUP_PUSHES_LEAST)
+        is_large = len(self._waiting) >= limits.GROUP_PUSHES_LEAST
+        if is_large:
+            self._send()  # first, so that the disk works while we answer and deliver
+        self._answer(group, outcomes)
+        self._storage.stored(self._topic)
         if not is_large:  # who was answered may push again with the next turn of the loop, and so share
-            self._is_sending = bool(self._waiting)
-            if self._is_sending:
-                asyncio.get_running_loop().call_soon(self._send)
+            self._is_sending = False
+            if self._waiting:
+                self._gather()
 
 
 def _group_length(waiting: Sequence[_Waiting]) -> int:
@@ -150,6 +210,21 @@ def _group_length(waiting: Sequence[_Waiting]) -> int:
     return len(waiting)
 
 
+def _timed(find: Callable[..., Events], topic: str, pushes: Sequence[Push]) -> _Timed:
+    """What `store_together` says, and how long it took."""
+    began = monotonic()
+    return store_together(find, topic, pushes), monotonic() - began
+
+
+def store_at_once(events: Events, pushes: Sequence[Push]) -> list[Outcome] | None:
+    """The same as `store_together` if nothing but the disk has to be waited for; None if nothing was stored.
+
+    Raises `UsageError` when one of them cannot be stored, and then none is.
+    """
+    pushed = events._push_at_once(*_joined(pushes))
+    return None if pushed is None else _shares(pushed, pushes)
+
+
 def store_together(find: Callable[..., Events], topic: str, pushes: Sequence[Push]) -> list[Outcome]:
     """Append pushes and make them durable: the ids, or the error, of each. Called in a thread."""
     try:
@@ -160,13 +235,18 @@ def store_together(find: Callable[..., Events], topic: str, pushes: Sequence[Pus
 
 def _stored(events: Events, pushes: Sequence[Push]) -> list[Outcome]:
     try:
-        first = events._push(*_joined(pushes)).first
+        return _shares(events._push(*_joined(pushes)), pushes)
     except UsageError as error:  # nothing was stored, because of one of them
         return [error] if len(pushes) == 1 else [_stored_alone(events, push) for push in pushes]
+
+
+def _shares(pushed: Pushed, pushes: Sequence[Push]) -> list[Outcome]:
+    """The ids of each push of a group."""
     outcomes: list[Outcome] = []
+    first = pushed.first
     for push in pushes:
         following = first + len(push.keys)
-        outcomes.append(Pushed(events.epoch, first, following - 1))
+        outcomes.append(Pushed(pushed.epoch, first, following - 1))
         first = following
     return outcomes
 
