@@ -22,11 +22,9 @@ from penstock.serve import limits
 from penstock.serve.owed import Owed
 from penstock.serve.pushing import Push
 from penstock.serve.replies import Refusal
+from penstock.serve.storing import Disk, Outcome, Timed, store_at_once, timed
 
-Outcome = Pushed | Exception
 T = TypeVar("T")
-#: With the seconds it took.
-_Timed = tuple[list[Outcome], float]
 _encode = msgspec.json.Encoder().encode
 
 
@@ -91,21 +89,6 @@ class Groups:
             connection.settle()
 
 
-class _Disk:
-    """Whether storing is so quick that the loop may wait for it: a change of threads costs more CPU."""
-
-    def __init__(self) -> None:
-        self._quick = 0
-
-    @property
-    def is_quick(self) -> bool:
-        return self._quick >= limits.QUICK_STORES
-
-    def took(self, seconds: float) -> None:
-        """Note how long it took to store a group: a slow one counts against those that follow."""
-        self._quick = self._quick + 1 if seconds < limits.TURN_S else 0
-
-
 class _Group:
     """The pushes to one topic."""
 
@@ -121,7 +104,7 @@ class _Group:
         #: So many pushes may come together: those that were just answered again, and those that waited.
         self._expected = 1
         self._timer: asyncio.TimerHandle | None = None
-        self._disk = _Disk()
+        self._disk = Disk()
 
     def add(self, waiting: _Waiting) -> None:
         self._waiting.append(waiting)
@@ -152,7 +135,7 @@ class _Group:
                 self._finish(group, outcomes)
                 return
         try:
-            under_way = self._storage.start(_timed, self._storage.find, self._topic, pushes)
+            under_way = self._storage.start(timed, self._storage.find, self._topic, pushes)
         except PenstockError as error:  # the store is closed
             self._is_sending = False
             self._answer(group, [error] * len(group))
@@ -164,14 +147,14 @@ class _Group:
         began = monotonic()
         try:
             return store_at_once(self._storage.find(self._topic), pushes)
-        except UsageError:
-            return None  # because of one of them: each is stored by itself
-        except (PenstockError, OSError) as error:
+        except (UsageError, TopicReplaced):
+            return None  # nothing was stored: because of one of them, or they go to another topic
+        except Exception as error:  # noqa: BLE001 - as in a thread: whatever it is, each is answered
             return [error] * len(pushes)
         finally:
             self._disk.took(monotonic() - began)
 
-    def _sent(self, group: Sequence[_Waiting], under_way: asyncio.Future[_Timed]) -> None:
+    def _sent(self, group: Sequence[_Waiting], under_way: asyncio.Future[Timed]) -> None:
         """A thread has stored a group, or failed."""
         if under_way.cancelled():
             error: BaseException | None = Refusal(503, "the server ends", "connect again")
@@ -208,63 +191,3 @@ def _group_length(waiting: Sequence[_Waiting]) -> int:
         if count and (events > limits.GROUP_EVENTS_MOST or size > limits.GROUP_BYTES_MOST):
             return count
     return len(waiting)
-
-
-def _timed(find: Callable[..., Events], topic: str, pushes: Sequence[Push]) -> _Timed:
-    """What `store_together` says, and how long it took."""
-    began = monotonic()
-    return store_together(find, topic, pushes), monotonic() - began
-
-
-def store_at_once(events: Events, pushes: Sequence[Push]) -> list[Outcome] | None:
-    """The same as `store_together` if nothing but the disk has to be waited for; None if nothing was stored.
-
-    Raises `UsageError` when one of them cannot be stored, and then none is.
-    """
-    pushed = events._push_at_once(*_joined(pushes))
-    return None if pushed is None else _shares(pushed, pushes)
-
-
-def store_together(find: Callable[..., Events], topic: str, pushes: Sequence[Push]) -> list[Outcome]:
-    """Append pushes and make them durable: the ids, or the error, of each. Called in a thread."""
-    try:
-        return _stored(find(topic), pushes)
-    except TopicReplaced:  # by another process: what has the name now gets it
-        return _stored(find(topic, anew=True), pushes)
-
-
-def _stored(events: Events, pushes: Sequence[Push]) -> list[Outcome]:
-    try:
-        return _shares(events._push(*_joined(pushes)), pushes)
-    except UsageError as error:  # nothing was stored, because of one of them
-        return [error] if len(pushes) == 1 else [_stored_alone(events, push) for push in pushes]
-
-
-def _shares(pushed: Pushed, pushes: Sequence[Push]) -> list[Outcome]:
-    """The ids of each push of a group."""
-    outcomes: list[Outcome] = []
-    first = pushed.first
-    for push in pushes:
-        following = first + len(push.keys)
-        outcomes.append(Pushed(pushed.epoch, first, following - 1))
-        first = following
-    return outcomes
-
-
-def _stored_alone(events: Events, push: Push) -> Outcome:
-    try:
-        return events._push(*push)
-    except UsageError as error:
-        return error
-
-
-def _joined(pushes: Sequence[Push]) -> Push:
-    if len(pushes) == 1:
-        return pushes[0]
-    headers = None
-    if any(push.headers is not None for push in pushes):
-        headers = [header for push in pushes for header in push.headers or [None] * len(push.keys)]
-    return Push(
-        [key for push in pushes for key in push.keys], [value for push in pushes for value in push.values],
-        headers,
-    )  # fmt: skip
