@@ -10,6 +10,8 @@ the parser.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from penstock.serve.replies import Request
 
 _END = b"\r\n\r\n"
@@ -58,3 +60,9 @@ def remember(data: bytes, request: Request) -> None:
         if len(_known) >= _HEADS_MOST:
             _known.clear()
         _known[head] = request.with_body(b""), length
+
+
+@lru_cache(maxsize=256)
+def lowered(name: bytes) -> str:
+    """The name of a header, as we ask for it."""
+    return name.decode("latin-1").lower()

@@ -13,14 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from functools import lru_cache
 from typing import cast
 
 import httptools
 
 from penstock.errors import PenstockError
 from penstock.serve import limits
-from penstock.serve.heads import recalled, remember
+from penstock.serve.heads import lowered, recalled, remember
 from penstock.serve.owed import Host, Owed, Stream
 from penstock.serve.replies import Refusal, Request, error_body, error_headers, reply, status_of
 
@@ -239,13 +238,13 @@ class Connection(asyncio.Protocol):
         self._count_head(len(name) + len(value) + 4)
         if self._refusal is not None:
             return
-        lowered, text = _lowered(name), value.decode("latin-1")
-        before = self._headers.get(lowered)
+        called, text = lowered(name), value.decode("latin-1")
+        before = self._headers.get(called)
         if before is not None:
-            if lowered in _ONCE:
-                self._refusal = Refusal(400, f"the header {lowered} comes twice")
-            text = f"{before}{'; ' if lowered == 'cookie' else ', '}{text}"
-        self._headers[lowered] = text
+            if called in _ONCE:
+                self._refusal = Refusal(400, f"the header {called} comes twice")
+            text = f"{before}{'; ' if called == 'cookie' else ', '}{text}"
+        self._headers[called] = text
 
     def on_headers_complete(self) -> None:
         if self._refusal is not None:
@@ -386,11 +385,6 @@ class Connection(asyncio.Protocol):
         self._body = []
         self._size = 0
         self._head_bytes = 0
-
-
-@lru_cache(maxsize=256)
-def _lowered(name: bytes) -> str:
-    return name.decode("latin-1").lower()
 
 
 def _plain_fd(transport: asyncio.Transport) -> int:
