@@ -60,7 +60,7 @@ def canonical(elements: Sequence[Any]) -> bytes:
 
 def spoken_key(text: str) -> bytes:
     """A key as people type it, and as URLs carry it: text that begins with `[` is an array in JSON."""
-    return _required(_array(text) if text.startswith("[") else text)
+    return stored_key(_array(text) if text.startswith("[") else text)
 
 
 def spoken_prefix(text: str) -> Prefix:
@@ -90,7 +90,7 @@ class Match(NamedTuple):
 
 def match(keys: Iterable[Key] = (), prefixes: Iterable[Prefix] = ()) -> Match:
     """What takes any of these keys and prefixes. None is asked for twice, whatever they overlap."""
-    wanted = {_required(key) for key in keys}
+    wanted = {stored_key(key) for key in keys}
     beginnings: list[bytes] = []
     for each in sorted(chain.from_iterable(map(_beginnings, prefixes))):
         if not beginnings or not each.startswith(beginnings[-1]):
@@ -101,14 +101,15 @@ def match(keys: Iterable[Key] = (), prefixes: Iterable[Prefix] = ()) -> Match:
 
 def _beginnings(prefix: Prefix) -> tuple[bytes, ...]:
     """How the bytes of the keys begin that a prefix means."""
-    stored = _required(prefix)
+    stored = stored_key(prefix)
     if not isinstance(prefix, (list, tuple)):
         return (stored,)
     opened = stored[:-1]
     return (opened + b",", opened + b"]") if prefix else (opened,)
 
 
-def _required(key: Key) -> bytes:
+def stored_key(key: Key) -> bytes:
+    """A key as it is stored, where there must be one; raises for None."""
     stored = checked_key(key)
     if stored is None:
         raise WrongType("a key or prefix to look for is str, bytes or a list, not None")

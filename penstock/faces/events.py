@@ -32,13 +32,19 @@ WAIT_S = 25.0
 #: Stores values under keys, with headers if there are any, side by side, all or none; the first offset.
 Append = Callable[[Sequence[bytes], Sequence[bytes], Sequence[Mapping[str, bytes] | None] | None], int]
 
+#: The same if nothing but the disk has to be waited for; None when nothing was stored.
+AppendAtOnce = Callable[
+    [Sequence[bytes], Sequence[bytes], Sequence[Mapping[str, bytes] | None] | None], int | None
+]
+
 
 class Events:
     """The live events of a topic; made by `Store.events`."""
 
-    def __init__(self, partitions: Partitions, append: Append) -> None:
+    def __init__(self, partitions: Partitions, append: Append, append_at_once: AppendAtOnce) -> None:
         self._partitions = partitions
         self._append = append
+        self._append_at_once = append_at_once
         self._help = Help(partitions)
 
     @property
@@ -100,6 +106,14 @@ class Events:
         """Store events whose keys and data are as they are stored."""
         first = self._append(values, keys, headers) + 1
         return Pushed(self.epoch, first, first + len(values) - 1)
+
+    def _push_at_once(
+        self, keys: Sequence[bytes], values: Sequence[bytes],
+        headers: Sequence[Mapping[str, bytes] | None] | None = None,
+    ) -> Pushed | None:  # fmt: skip
+        """The same if nothing but the disk has to be waited for; None when nothing was stored."""
+        first = self._append_at_once(values, keys, headers)
+        return None if first is None else Pushed(self.epoch, first + 1, first + len(values))
 
     def _question(
         self, keys: str | Sequence[Key], cursor: str | None, prefixes: Sequence[Prefix], rewind: int | None,

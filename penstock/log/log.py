@@ -96,6 +96,22 @@ class Log:
         """Write frames side by side; visible to other writers at once, durable after `sync`."""
         return self._appender.append(drafts, tree=tree, claim=claim)
 
+    def write_at_once(self, drafts: Sequence[Draft], *, tree: int) -> Appended | None:
+        """Append frames and make them durable, if nothing but the disk has to be waited for.
+
+        None when nothing was written: others hold a lock, the segment is full, something has to be mended.
+        """
+        tail = self.folder.tail
+        if not tail.try_acquire():  # out of order, which is safe where nobody waits
+            return None
+        try:
+            appended = self._appender.append_at_once(drafts, tree=tree)
+            if appended is not None:
+                self._syncer.sync_locked(appended.next, appended.cuts)
+            return appended
+        finally:
+            tail.drop()
+
     def fence(self, pair: Pair) -> Fenced:
         """Take over a producer's pair; durable after `sync_fence`."""
         return self._appender.fence(pair)

@@ -58,8 +58,26 @@ class Mender(Tip):
         #: (transaction, piece) → its new first offset, of those this process moved behind a failed sync.
         self.moved: dict[tuple[int, int], int] = {}
 
+    def ready_at_once(self) -> AppendRecord | None:
+        """A, if nothing is left to finish; None if there is. The append lock is held."""
+        folder = self.folder
+        a, tail = folder.read_append(), folder.read_tail()
+        if a is None or tail is None or not a.boot == tail[0].boot == tail[1].boot == folder.boot:
+            return None
+        shown, durable = tail
+        if shown.dropped or durable.poisoned or a.rolling or a.pending or not self._is_headed(a):
+            return None
+        if folder.files.pread(self._segment(a).fd, 8, a.byte).strip(b"\0"):
+            return None
+        self._shown, self._durable = tail
+        return a
+
     def ready(self) -> AppendRecord:
         """A, when nothing is left to finish. The append lock is held."""
+        return self.ready_at_once() or self._mended()
+
+    def _mended(self) -> AppendRecord:
+        """A, after what was left is finished."""
         folder = self.folder
         a, tail = folder.read_append(), folder.read_tail()
         if tail is not None and tail[0].dropped:

@@ -63,6 +63,10 @@ class Syncer:
                 time.sleep(pause)
                 pause = min(pause * 1.5, _PAUSE_MOST_S)
 
+    def sync_locked(self, target: int, cuts: int) -> None:
+        """The same for one who holds the tail lock."""
+        self._sync_all(target, cuts)
+
     def sync_place(self, segment: int, byte: int, cuts: int) -> None:
         """The same for a frame that takes no offset, which ends at `byte` of `segment`."""
         folder = self._folder

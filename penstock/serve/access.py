@@ -13,6 +13,7 @@ The algorithm is never taken from the token: a secret means HS256, a public key 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
@@ -43,10 +44,13 @@ class Grant:
         #: In seconds since 1970.
         self.expires = expires
 
-    def require_push(self, topic: str, key: bytes) -> None:
+    def require_push(self, topic: str, keys: Sequence[bytes]) -> None:
         self._require_topic(topic)
-        if self._push is not None and not self._push.takes(key):
-            raise Refusal(403, f"the token does not allow to push to {_shown(key)}")
+        if self._push is None:
+            return
+        for key in keys:
+            if not self._push.takes(key):
+                raise Refusal(403, f"the token does not allow to push to {_shown(key)}")
 
     def require_subscribe(self, topic: str, asked: Match) -> None:
         self._require_topic(topic)

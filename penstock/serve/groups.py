@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from time import monotonic
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -21,8 +22,9 @@ from penstock.serve import limits
 from penstock.serve.owed import Owed
 from penstock.serve.pushing import Push
 from penstock.serve.replies import Refusal
+from penstock.serve.storing import Disk, Outcome, Timed, store_at_once, timed
 
-Outcome = Pushed | Exception
+T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -32,7 +34,7 @@ class Storage(Protocol):
     def find(self, topic: str, *, anew: bool = False) -> Events:
         """The events of a topic; `anew` when it turned out that it was dropped. Called in a thread."""
 
-    def start(self, call: Callable[..., list[Outcome]], *args: object) -> asyncio.Future[list[Outcome]]:
+    def start(self, call: Callable[..., T], *args: object) -> asyncio.Future[T]:
         """Have a call made in a thread."""
 
     def stored(self, topic: str) -> None:
@@ -97,46 +99,87 @@ class _Group:
         self._storage = storage
         self._answer = answer
         self._waiting: list[_Waiting] = []
+        #: From when the group is complete until it is stored.
         self._is_sending = False
+        #: So many pushes may come together: those that were just answered again, and those that waited.
+        self._expected = 1
+        self._timer: asyncio.TimerHandle | None = None
+        self._disk = Disk()
 
     def add(self, waiting: _Waiting) -> None:
         self._waiting.append(waiting)
         if not self._is_sending:
-            self._is_sending = True
-            # Not now: others may have come with the same turn of the loop.
-            asyncio.get_running_loop().call_soon(self._send)
+            self._gather()
+
+    def _gather(self) -> None:
+        """Send when as many have come as may, or a moment has passed."""
+        loop = asyncio.get_running_loop()
+        if len(self._waiting) < self._expected:
+            if self._timer is None:
+                self._timer = loop.call_later(limits.GROUP_WAIT_S, self._send)
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._is_sending = True
+        loop.call_soon(self._send)  # not now: others may have come with the same turn of the loop
 
     def _send(self) -> None:
+        self._is_sending, self._timer = True, None
         count = _group_length(self._waiting)
         group, self._waiting = self._waiting[:count], self._waiting[count:]
+        pushes = [each.push for each in group]
+        is_small = count < limits.GROUP_PUSHES_LEAST and sum(each.size for each in group) < limits.QUICK_BYTES
+        if is_small and self._disk.is_quick:
+            outcomes = self._stored_at_once(pushes)
+            if outcomes is not None:
+                self._finish(group, outcomes)
+                return
         try:
-            under_way = self._storage.start(
-                store_together, self._storage.find, self._topic, [each.push for each in group]
-            )
+            under_way = self._storage.start(timed, self._storage.find, self._topic, pushes)
         except PenstockError as error:  # the store is closed
             self._is_sending = False
             self._answer(group, [error] * len(group))
         else:
             under_way.add_done_callback(partial(self._sent, group))
 
-    def _sent(self, group: Sequence[_Waiting], under_way: asyncio.Future[list[Outcome]]) -> None:
-        is_large = len(self._waiting) >= limits.GROUP_PUSHES_LEAST
-        if is_large:
-            self._send()  # first, so that the disk works while we answer and deliver
+    def _stored_at_once(self, pushes: Sequence[Push]) -> list[Outcome] | None:
+        """What became of pushes that the loop stored itself; None when a thread has to do it."""
+        began = monotonic()
+        try:
+            return store_at_once(self._storage.find(self._topic), pushes)
+        except (UsageError, TopicReplaced):
+            return None  # nothing was stored: because of one of them, or they go to another topic
+        except Exception as error:  # noqa: BLE001 - as in a thread: whatever it is, each is answered
+            return [error] * len(pushes)
+        finally:
+            self._disk.took(monotonic() - began)
+
+    def _sent(self, group: Sequence[_Waiting], under_way: asyncio.Future[Timed]) -> None:
+        """A thread has stored a group, or failed."""
         if under_way.cancelled():
             error: BaseException | None = Refusal(503, "the server ends", "connect again")
         else:
             error = under_way.exception()
         if error is None:
-            self._answer(group, under_way.result())
-            self._storage.stored(self._topic)
+            outcomes, seconds = under_way.result()
+            self._disk.took(seconds)
         else:
             assert isinstance(error, Exception)
-            self._answer(group, [error] * len(group))
+            outcomes = [error] * len(group)
+        self._finish(group, outcomes)
+
+    def _finish(self, group: Sequence[_Waiting], outcomes: Sequence[Outcome]) -> None:
+        """Answer a group, deliver it, and go on to the next one."""
+        self._expected = min(len(group) + len(self._waiting), limits.GROUP_PUSHES_LEAST)
+        is_large = len(self._waiting) >= limits.GROUP_PUSHES_LEAST
+        if is_large:
+            self._send()  # first, so that the disk works while we answer and deliver
+        self._answer(group, outcomes)
+        self._storage.stored(self._topic)
         if not is_large:  # who was answered may push again with the next turn of the loop, and so share
-            self._is_sending = bool(self._waiting)
-            if self._is_sending:
-                asyncio.get_running_loop().call_soon(self._send)
+            self._is_sending = False
+            if self._waiting:
+                self._gather()
 
 
 def _group_length(waiting: Sequence[_Waiting]) -> int:
@@ -148,43 +191,3 @@ def _group_length(waiting: Sequence[_Waiting]) -> int:
         if count and (events > limits.GROUP_EVENTS_MOST or size > limits.GROUP_BYTES_MOST):
             return count
     return len(waiting)
-
-
-def store_together(find: Callable[..., Events], topic: str, pushes: Sequence[Push]) -> list[Outcome]:
-    """Append pushes and make them durable: the ids, or the error, of each. Called in a thread."""
-    try:
-        return _stored(find(topic), pushes)
-    except TopicReplaced:  # by another process: what has the name now gets it
-        return _stored(find(topic, anew=True), pushes)
-
-
-def _stored(events: Events, pushes: Sequence[Push]) -> list[Outcome]:
-    try:
-        first = events._push(*_joined(pushes)).first
-    except UsageError as error:  # nothing was stored, because of one of them
-        return [error] if len(pushes) == 1 else [_stored_alone(events, push) for push in pushes]
-    outcomes: list[Outcome] = []
-    for push in pushes:
-        following = first + len(push.keys)
-        outcomes.append(Pushed(events.epoch, first, following - 1))
-        first = following
-    return outcomes
-
-
-def _stored_alone(events: Events, push: Push) -> Outcome:
-    try:
-        return events._push(*push)
-    except UsageError as error:
-        return error
-
-
-def _joined(pushes: Sequence[Push]) -> Push:
-    if len(pushes) == 1:
-        return pushes[0]
-    headers = None
-    if any(push.headers is not None for push in pushes):
-        headers = [header for push in pushes for header in push.headers or [None] * len(push.keys)]
-    return Push(
-        [key for push in pushes for key in push.keys], [value for push in pushes for value in push.values],
-        headers,
-    )  # fmt: skip

@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from functools import lru_cache
 from typing import cast
 
 import httptools
 
 from penstock.errors import PenstockError
 from penstock.serve import limits
+from penstock.serve.heads import lowered, recalled, remember
 from penstock.serve.owed import Host, Owed, Stream
 from penstock.serve.replies import Refusal, Request, error_body, error_headers, reply, status_of
 
@@ -84,7 +84,10 @@ class Connection(asyncio.Protocol):
             if self.stream is not None:
                 self.stream.received(data)
             return
-        if not self._head_bytes and self._request is None:
+        if not self._head_bytes and self._refusal is None:
+            data = self._recall(data)
+            if not data or self._parser is None:
+                return
             self._began = self._host.now
             self._wait(limits.REQUEST_S)
         self._parse(data)
@@ -225,6 +228,7 @@ class Connection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         if self._refusal is None:
             self._forget_request()
+            self._head_bytes = 1  # something of it is there
 
     def on_url(self, url: bytes) -> None:
         self._target += url
@@ -234,13 +238,13 @@ class Connection(asyncio.Protocol):
         self._count_head(len(name) + len(value) + 4)
         if self._refusal is not None:
             return
-        lowered, text = _lowered(name), value.decode("latin-1")
-        before = self._headers.get(lowered)
+        called, text = lowered(name), value.decode("latin-1")
+        before = self._headers.get(called)
         if before is not None:
-            if lowered in _ONCE:
-                self._refusal = Refusal(400, f"the header {lowered} comes twice")
-            text = f"{before}{'; ' if lowered == 'cookie' else ', '}{text}"
-        self._headers[lowered] = text
+            if called in _ONCE:
+                self._refusal = Refusal(400, f"the header {called} comes twice")
+            text = f"{before}{'; ' if called == 'cookie' else ', '}{text}"
+        self._headers[called] = text
 
     def on_headers_complete(self) -> None:
         if self._refusal is not None:
@@ -283,11 +287,23 @@ class Connection(asyncio.Protocol):
 
     # Inside.
 
+    def _recall(self, data: bytes) -> bytes:
+        """Take requests whose heads came before; the rest has to be parsed."""
+        requests, stop = recalled(data)
+        if not requests:
+            return data
+        self._queue = [*self._queue, *requests] if self._queue else requests
+        self._turn()
+        return data[stop:]
+
     def _parse(self, data: bytes) -> None:
         assert self._parser is not None
+        is_new, waiting = not self._head_bytes, len(self._queue or ())
         rest = b""
         try:
             self._parser.feed_data(data)
+            if is_new and self._queue is not None and len(self._queue) > waiting:
+                remember(data, self._queue[waiting])
         except httptools.HttpParserUpgrade as upgrade:
             rest = data[upgrade.args[0] :]
             self._parser = httptools.HttpRequestParser(self)
@@ -369,11 +385,6 @@ class Connection(asyncio.Protocol):
         self._body = []
         self._size = 0
         self._head_bytes = 0
-
-
-@lru_cache(maxsize=256)
-def _lowered(name: bytes) -> str:
-    return name.decode("latin-1").lower()
 
 
 def _plain_fd(transport: asyncio.Transport) -> int:

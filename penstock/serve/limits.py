@@ -44,8 +44,14 @@ PUSH_BYTES_WAITING_MOST = 64 * MIB
 #: Pushes share an append up to so much: it fits into one frame, which is there or not.
 GROUP_EVENTS_MOST = 8000
 GROUP_BYTES_MOST = 512 * KIB
+#: So long a group waits for those who pushed a moment ago and were answered; a disk often takes longer.
+GROUP_WAIT_S = 0.001
 #: With so many the disk need not wait until those before them are answered.
 GROUP_PUSHES_LEAST = 64
+
+#: After so many groups in a row that were stored within a turn, the loop stores small ones itself.
+QUICK_STORES = 8
+QUICK_BYTES = 64 * KIB
 
 #: What the kernel may hold for one client that does not read.
 SEND_BUFFER_BYTES = 64 * KIB

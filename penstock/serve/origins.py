@@ -40,7 +40,8 @@ class Origins:
         is_own = origin.lower() in (f"http://{host}", f"https://{host}")
         if not is_own and origin.lower() not in self._origins:
             if "*" in self._origins:
-                request.headers.pop("cookie", None)  # any page could use it in its visitor's name
+                # Any page could use its visitor's cookie in the visitor's name.
+                request.headers = {name: text for name, text in request.headers.items() if name != "cookie"}
                 return b"Access-Control-Allow-Origin: *\r\nAccess-Control-Expose-Headers: Retry-After\r\n"
             raise Refusal(
                 403, f"pages of {origin[:60]!r} may not use this server", "--allow-origin ORIGIN lets them"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.errors import InvalidOption
-from penstock.keys import checked_key
+from penstock.keys import stored_key
 from penstock.serve.access import Grant
 from penstock.serve.pieces import AUDIENCE
 from penstock.serve.replies import Request
@@ -55,15 +55,13 @@ def read_push(request: Request, grant: Grant, topic: str) -> Push:
     events = _events(body, request.headers.get("content-type", "").lower())
     if not events:
         raise InvalidOption("there is nothing to push", hint="an array with at least one event")
-    keys: list[bytes] = []
-    for event in events:
-        key = checked_key(event.key)
-        assert key is not None
-        grant.require_push(topic, key)
-        keys.append(key)
+    keys = [stored_key(event.key) for event in events]
+    grant.require_push(topic, keys)
     headers: list[Mapping[str, bytes] | None] | None = None
-    if any(event.audience is not None for event in events):
-        headers = [_header(event.audience) for event in events]
+    for event in events:
+        if event.audience is not None:
+            headers = [_header(event.audience) for event in events]
+            break
     return Push(keys, [bytes(event.data) for event in events], headers)
 
 

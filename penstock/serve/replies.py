@@ -66,6 +66,14 @@ class Request:
         self.path = path.decode("latin-1")
         self.query = _parsed_query(query)
 
+    def with_body(self, body: bytes) -> Request:
+        """The same request with another body."""
+        other = Request.__new__(Request)
+        other.method, other.path, other.query = self.method, self.path, self.query
+        other.headers, other.keep_alive, other.upgrade = self.headers, self.keep_alive, self.upgrade
+        other.body = body
+        return other
+
     @property
     def may_overlap(self) -> bool:
         """Whether it may begin before those ahead of it are answered: pushes, which keep their order."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from penstock.errors import InvalidOption, UnknownTopic
 from penstock.faces.events import Events
 from penstock.options import KIB
 from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
+from penstock.topic import outgoing
 from penstock.topic.framing import FRAME_BYTES, FRAME_MESSAGES
 
 #: What events are kept in: a total order, found by key, for an hour.
@@ -43,4 +45,24 @@ def open_events(
             tx.write_many(topic, values, keys=keys, headers=headers)
         return tx.stored[topic.name][0].first
 
-    return Events(topic._partitions, append)
+    return Events(topic._partitions, append, partial(_append_at_once, topic))
+
+
+def _append_at_once(
+    topic: Topic, values: Sequence[bytes], keys: Sequence[bytes],
+    headers: Sequence[Mapping[str, bytes] | None] | None,
+) -> int | None:  # fmt: skip
+    """The first offset of events that are on disk; None where that takes more than one frame and its sync."""
+    partitions = topic._partitions
+    options, tree = partitions.options, partitions.record.tree
+    is_plain = options.sync == "disk" and options.payloads is None and not options.codecs
+    if not is_plain or len(partitions) != 1 or partitions.read_only:
+        return None
+    drafts = partitions.encode(outgoing.many(values, keys, headers, None, None, options.value_bytes))
+    if len(drafts) != 1:
+        return None
+    try:
+        appended = partitions.log(0).write_at_once(drafts, tree=tree)
+    except FileNotFoundError:
+        return None  # the topic was dropped at this moment, and what was stored is gone with it
+    return None if appended is None else appended.first
