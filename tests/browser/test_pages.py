@@ -140,6 +140,7 @@ def test_the_smallest_page_of_the_docs_works(browser, page, tmp_path):
         page.get_by_text("hello").wait_for()
 
 
+@pytest.mark.slow
 def test_the_module_finds_the_app_it_is_mounted_in(browser, page, tmp_path, key):
     """`penstock.asgi` under a path: the module's own address says where the events are."""
     missing = [name for name in ("starlette", "uvicorn", "wsproto") if find_spec(name) is None]
@@ -178,6 +179,7 @@ def push(server, key, data):
     assert server.ask("POST", "/v1/events", body, Authorization=bearer)[0] == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", WAYS)
 def test_tokens_are_shown_and_renewed(guarded, page, key, transport):
     """Each is good for three seconds; the page gets new ones."""

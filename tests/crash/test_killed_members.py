@@ -182,6 +182,7 @@ def test_a_killed_members_partitions_are_taken_over_soon(store, members):
     check(members.events(), store)
 
 
+@pytest.mark.slow
 def test_a_slow_member_keeps_what_it_has_in_its_hands(store, members):
     """No heartbeat: a handler may take as long as it likes (within the hand-over time of others' wishes)."""
     topic = store.topic(ORDERS)

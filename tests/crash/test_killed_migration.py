@@ -79,6 +79,7 @@ def _between(stream, start):
     return [row for row in stream.get_all_messages(start, 1000) if row[0] < start + 1000]
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_it_goes_on_where_it_was(server, tmp_path):
     _migrated_with_kills(server, tmp_path / "store", count=2000, kills=2)
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import penstock
 
 ROOT = Path(__file__).parents[2]
@@ -57,6 +59,7 @@ def test_a_replay_killed_again_and_again_copies_each_message_once(scratch):
         assert store.pipeline("replay-source").lag == 0
 
 
+@pytest.mark.slow
 def test_a_compaction_killed_at_any_call_is_whole_or_not_there(scratch):
     path, calls, kills = begin(scratch, sinks=1), 0, 0
     with penstock.open(path) as store:

@@ -25,6 +25,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(220)
 def test_demo_loses_nothing_and_repeats_nothing(tmp_path):

@@ -247,6 +247,7 @@ def _take_any_checkpoint(folder, offset, kind=PRODUCERS, load=checkpoints.load):
     return found._replace(facts=found.facts or checkpoints.Facts()) if found.is_there else found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "name", "broken"),
     [

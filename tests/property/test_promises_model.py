@@ -411,6 +411,7 @@ TestPromises = PromisesMachine.TestCase
 TestPromises.settings = everyday(60, 30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "name", "broken"),
     [

@@ -327,6 +327,7 @@ TestTopic = TopicMachine.TestCase
 TestTopic.settings = everyday(100, 30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "name", "broken"),
     [

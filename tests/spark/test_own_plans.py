@@ -171,6 +171,7 @@ def test_topic_may_be_a_source_twice(built):
     assert read == ["key,value", "key,value"]
 
 
+@pytest.mark.slow
 def test_lost_checkpoint_is_told_and_nothing_is_written_twice(spark, store, orders):
     orders.write(b"1")
     copy = penstock.pipeline(source="orders", sink="out", name="copy")(lambda o: o.select("value"))

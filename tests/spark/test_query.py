@@ -356,7 +356,8 @@ def test_retention_waits_for_an_important_consumer(topic, query):
     end = stream.latest(begin, None, None)
     assert topic.stats().partitions[0].start == 0
     stream.done(end)
-    assert topic.vacuum().segments
+    topic.vacuum()  # unless a roll's own was quicker
+    assert topic.stats().partitions[0].start > 0
     for options, is_important in (({}, True), ({"important": "false"}, False)):
         stream.close()
         stream = query(consumer="billing", **options)

@@ -1,8 +1,11 @@
 """From topic to topic with Spark's own API: complete and without doubles, also over restarts."""
 
+import pytest
+
 from tests.spark.streams import numbers
 
 
+@pytest.mark.slow
 def test_stream_from_topic_to_topic_is_complete_and_distinct_over_restarts(spark, store, tmp_path):
     """Three runs from one checkpoint; behind the second, Spark's note of its last batch is lost."""
     source = store.create_topic("orders", partitions=3)

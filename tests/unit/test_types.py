@@ -65,6 +65,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_mypy_strict_knows_the_type_of_values(tmp_path):
     pytest.importorskip("mypy")
     (tmp_path / "program.py").write_text(PROGRAM)
