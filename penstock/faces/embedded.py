@@ -155,9 +155,10 @@ class EmbeddedEngine:
         """Remove what lies before the first message that is alive; what was not over when last told."""
         log = self._partitions.log(0)
         told = None if told_ns is None else log.living.floors(told_ns)
-        alive = log.cursor(log.bounds().start).read(1, 1)
+        bounds = log.bounds()  # what is published from here on is not looked at, so it stays
+        alive = log.cursor(bounds.start).read(1, 1, bounds.end)
         try:
-            gone = self._topic.delete_before(alive[0].first if alive else log.bounds().end)
+            gone = self._topic.delete_before(alive[0].first if alive else bounds.end)
         except Unavailable:  # another process is tidying the topic, and removes it
             return []
         return [each for each in gone if told is None or not told.is_over(each)]
