@@ -156,10 +156,10 @@ class EmbeddedEngine:
         log = self._partitions.log(0)
         told = None if told_ns is None else log.living.floors(told_ns)
         bounds = log.bounds()  # what is published from here on is not looked at, so it stays
-        alive = log.cursor(bounds.start).read(1, 1, bounds.end)
         try:
+            alive = log.cursor(bounds.start).read(1, 1, bounds.end)
             gone = self._topic.delete_before(alive[0].first if alive else bounds.end)
-        except Unavailable:  # another process is tidying the topic, and removes it
+        except (OffsetTrimmed, Unavailable):  # a vacuum is under way, and removes it
             return []
         return [each for each in gone if told is None or not told.is_over(each)]
 

@@ -10,6 +10,7 @@ messages) and FULL for everything that must not be forgotten.
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import sqlite3
@@ -30,6 +31,8 @@ from penstock.errors import (
 from penstock.files import Files
 from penstock.locks import STATE_RANK, FileLock, pause_at_fork
 from penstock.state.readonly import ReadOnlyConnection, refusal
+
+logger = logging.getLogger("penstock.state")
 
 #: 2 added bindings and transactions, 3 pipelines, 4 streams, queues and what transactions delay; an older
 #: store gets them when first opened for writing.
@@ -268,6 +271,9 @@ class Database:
                 self._reader = ReadOnlyConnection(self.path)
             elif not self._closed:
                 self._connection = _connect(self.path)
+        except PenstockError as error:  # its folder is gone, say; whoever uses it is told
+            self._closed = True
+            logger.error("%s cannot be opened again after a fork: %s", self.path, error)
         finally:
             self._mutex.release()
 

@@ -57,7 +57,11 @@ def run_with_kills(scratch, messages, chance):
         if line[0] == "stored":
             stored[line[1]] = max(stored[line[1]], int(line[2]))
     with opened(os.path.join(scratch, "delay")) as waiting:
-        left = waiting.count()
+        deadline = time.monotonic() + 60
+        while (left := waiting.count()) and time.monotonic() < deadline:  # a hop that was killed comes twice
+            waiting.wait(1)
+            for taken in waiting.take():
+                taken.done()
     per_worker = [[line.split() for line in worker.lines()] for worker in workers]
     return stored, [[line for line in lines if line[0] == "came"] for lines in per_worker], left
 

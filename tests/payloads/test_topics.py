@@ -322,16 +322,6 @@ def test_retried_and_dead_messages_keep_their_bodies(store):
     assert sorted(len(letter.message.value) for letter in letters) == sorted(map(len, sent))
 
 
-def test_copying_between_topics_does_not_leave_bodies_behind(store):
-    source, sink = store.create_topic("from", payloads="files"), store.create_topic("to")
-    source.write(A)
-    from penstock.store.replay import replay
-
-    with pytest.raises(InvalidOption, match="outside"):
-        replay(store, "from", "to")
-    assert values(sink) == []
-
-
 def test_partitions_added_during_a_transaction_take_bodies_apart(store):
     topic = store.create_topic("growing", payloads=Payloads(above=0))
     sent = {str(number).encode(): body(1000) for number in range(50)}
