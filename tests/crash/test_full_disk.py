@@ -58,7 +58,7 @@ def write_until_full(folder, number, sync):
     return acked, failures
 
 
-@pytest.mark.parametrize("sync", ["disk", "os"])
+@pytest.mark.parametrize("sync", ["disk", pytest.param("os", marks=pytest.mark.slow)])
 def test_a_full_disk_at_any_call_costs_only_the_write_that_met_it(scratch, sync):
     failed = 0
     for number in range(400):

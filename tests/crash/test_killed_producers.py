@@ -33,7 +33,7 @@ def check_exactly_once(topic: penstock.Topic, producer: str, acked: int) -> int:
     return seqnos[-1] if seqnos else 0
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_kill_between_write_and_ack_then_send_again(scratch, seed):
     """Killed at any moment; what was not acknowledged is sent again, also what was stored."""
     chance, acked = random.Random(seed), 0

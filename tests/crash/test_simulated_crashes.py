@@ -55,9 +55,8 @@ def explored(
             yield from look(folder, point, now_ns)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_every_promise_holds_after_a_crash_at_a_third_of_all_calls(scratch, seed):
-    assert list(explored(scratch, seed, each=3)) == []
+def test_every_promise_holds_after_a_crash_at_a_third_of_all_calls(scratch):
+    assert list(explored(scratch, seed=1, each=3)) == []
 
 
 @pytest.mark.slow
