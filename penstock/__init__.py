@@ -63,30 +63,31 @@ from penstock.errors import (
 )
 from penstock.files import Files
 
+if TYPE_CHECKING:
+    from penstock.consume.dead_letters import DeadLetter, DeadLetters
+    from penstock.consume.options import Retry
+    from penstock.consume.process import Summary
+    from penstock.consume.reader import Reader
+    from penstock.events.events import Events
+    from penstock.message import Batch, Message, Receipt, Receipts
+    from penstock.options import Payloads
+    from penstock.references import Reference
+    from penstock.serve.asgi import asgi
+    from penstock.sessions.sessions import Session, Sessions
+    from penstock.spark.user.pipeline import pipeline
+    from penstock.store import Pipeline, Store, Topic, Transaction
+    from penstock.streams.engine import Publication, StreamMessage
+    from penstock.streams.stream import Stream
+    from penstock.tarantool.tarantool import Tarantool
+    from penstock.topic.scan import Scan
+    from penstock.topic.writer import Writer
+
+
 if sys.platform == "win32":
     raise ImportError(
         "Penstock runs on Linux and macOS; Windows has no file locks that die with their holder"
     )
 
-if TYPE_CHECKING:
-    from penstock.consume.deadletters import DeadLetter, DeadLetters
-    from penstock.consume.desk import Summary
-    from penstock.consume.policy import Retry
-    from penstock.consume.reader import Reader
-    from penstock.faces.engine import Publication
-    from penstock.faces.events import Events
-    from penstock.faces.sessions import Session, Sessions
-    from penstock.faces.stream import Stream
-    from penstock.faces.streammessage import StreamMessage
-    from penstock.message import Batch, Message, Receipt, Receipts
-    from penstock.payload_options import Payloads
-    from penstock.references import Reference
-    from penstock.serve.asgi import asgi
-    from penstock.spark.own.pipeline import pipeline
-    from penstock.store import Pipeline, Store, Topic, Transaction
-    from penstock.tarantool.place import Tarantool
-    from penstock.topic.scan import Scan
-    from penstock.topic.writer import Writer
 
 __version__ = "0.1.0"
 
@@ -168,31 +169,31 @@ __all__ = [
 #: executors do without.
 _LAZY = {
     "Batch": "penstock.message",
-    "DeadLetter": "penstock.consume.deadletters",
-    "DeadLetters": "penstock.consume.deadletters",
-    "Events": "penstock.faces.events",
+    "DeadLetter": "penstock.consume.dead_letters",
+    "DeadLetters": "penstock.consume.dead_letters",
+    "Events": "penstock.events.events",
     "Message": "penstock.message",
     "Pipeline": "penstock.store",
-    "Publication": "penstock.faces.engine",
+    "Publication": "penstock.streams.engine",
     "Reader": "penstock.consume.reader",
-    "Payloads": "penstock.payload_options",
+    "Payloads": "penstock.options",
     "Receipt": "penstock.message",
     "Reference": "penstock.references",
     "Receipts": "penstock.message",
-    "Retry": "penstock.consume.policy",
+    "Retry": "penstock.consume.options",
     "Scan": "penstock.topic.scan",
-    "Session": "penstock.faces.sessions",
-    "Sessions": "penstock.faces.sessions",
+    "Session": "penstock.sessions.sessions",
+    "Sessions": "penstock.sessions.sessions",
     "Store": "penstock.store",
-    "Stream": "penstock.faces.stream",
-    "StreamMessage": "penstock.faces.streammessage",
-    "Summary": "penstock.consume.desk",
-    "Tarantool": "penstock.tarantool.place",
+    "Stream": "penstock.streams.stream",
+    "StreamMessage": "penstock.streams.engine",
+    "Summary": "penstock.consume.process",
+    "Tarantool": "penstock.tarantool.tarantool",
     "Topic": "penstock.store",
     "Transaction": "penstock.store",
     "Writer": "penstock.topic.writer",
     "asgi": "penstock.serve.asgi",
-    "pipeline": "penstock.spark.own.pipeline",
+    "pipeline": "penstock.spark.user.pipeline",
 }
 
 

@@ -5,6 +5,8 @@
 everything works, slower. Figures: docs/decisions/0002-crc32.md.
 """
 
+from __future__ import annotations
+
 try:
     from isal.isal_zlib import crc32
 except ImportError:

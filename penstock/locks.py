@@ -1,19 +1,4 @@
-"""Locks between processes that die with their holder.
-
-A `FileLock` is a kernel flock plus a mutex for the threads of this process. The kernel frees it
-when the holder is killed; nobody ever breaks one. Waiting is by trying: LOCK_NB, giving way to others
-a few times, then a sleep of 30 µs growing to 1 ms, so that Ctrl-C and time-outs work.
-
-Lock order, everywhere (a thread holding a later one never waits for an earlier one):
-
-    append locks, by (topic id, partition)  →  tail locks  →  state.lock
-    →  rungs of waiting messages, by delay  →  their states
-
-Fork: the mutexes of all locks are taken, in that order, before `fork()` and released after it in
-the parent, so that the child never sees one half taken. The child then closes the descriptors
-(an unlock there would free the parent's lock, which lives on the shared open file) and every
-object is `Closed`: it must open the store again.
-"""
+"""A file that one process has for itself as long as it lives; the kernel frees it with the process."""
 
 from __future__ import annotations
 
@@ -298,3 +283,40 @@ os.register_at_fork(
     after_in_parent=_after_fork_in_parent,
     after_in_child=_after_fork_in_child,
 )
+
+
+_PAUSE_S = 0.05
+
+
+class Claimed(Exception):
+    """Another process has the file; `pid` is it, as far as it is known."""
+
+    def __init__(self, pid: int | None) -> None:
+        super().__init__(pid)
+        self.pid = pid
+
+    def __str__(self) -> str:
+        return f" (process {self.pid})" if self.pid is not None else ""
+
+
+def claim(path: str, wait_s: float = 0.0) -> int:
+    """Have a file for this process, made if need be; closing what is returned lets go of it.
+
+    Raises `Claimed` when another process has it for longer than `wait_s`.
+    """
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                pid = flock_holder(fd)
+                os.close(fd)
+                raise Claimed(pid) from None
+        except BaseException:
+            os.close(fd)
+            raise
+        time.sleep(_PAUSE_S)

@@ -1,5 +1,5 @@
 """Makes `format("penstock")` known to Spark, which looks for `DefaultSource` in modules named `pyspark_…`."""
 
-from penstock.spark.source import DefaultSource
+from penstock.spark.source.source import DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -219,7 +219,7 @@ class Demo:
     def _draw(self) -> None:
         import pyarrow
 
-        from penstock.spark.pipelines.plotting import draw
+        from penstock.spark.pipelines.rollup_output import draw
 
         with penstock.open(self._store, read_only=True) as store:
             windows = [json.loads(message.text) for message in store.topic(RATES).scan().messages()]

@@ -13,16 +13,15 @@ readers wait. A store and all that comes from it belong to the event loop it was
 
 from __future__ import annotations
 
-from penstock.aio.deadletters import DeadLetters
 from penstock.aio.events import Events
-from penstock.aio.opening import Opening
-from penstock.aio.reader import Reader
+from penstock.aio.reader import DeadLetters, Reader
 from penstock.aio.scan import Scan
 from penstock.aio.sessions import Session, Sessions
 from penstock.aio.store import Store, open
-from penstock.aio.stream import Stream
+from penstock.aio.streams import Stream
 from penstock.aio.topic import Topic
 from penstock.aio.transaction import Transaction
+from penstock.aio.twin import Opening
 from penstock.aio.writer import Writer
 
 __all__ = [

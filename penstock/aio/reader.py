@@ -10,23 +10,213 @@ must be mapped, their checksums computed, their indexes perhaps made.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from penstock.aio.bell import Bell
-from penstock.aio.processing import run
-from penstock.aio.threads import Threads
+from penstock.aio.twin import Threads
+from penstock.consume import dead_letters as deadletters
 from penstock.consume import reader as consume
-from penstock.consume.desk import Summary
+from penstock.consume.dead_letters import DeadLetter
 from penstock.consume.lag import Lag
-from penstock.consume.policy import Retry
-from penstock.consume.source import Gap
-from penstock.consume.taking import Transactional
-from penstock.errors import UsageError
+from penstock.consume.options import Retry
+from penstock.consume.partition import Gap
+from penstock.consume.process import BYTES_MOST, LOOK_AGAIN_S, Desk, Handled, Summary, check_handler, settle
+from penstock.consume.transaction_part import Transactional
+from penstock.errors import UsageError, WrongType
 from penstock.message import Batch, Message, V
 from penstock.options import MIB, Duration, Place, Size, size, whole
+
+
+class Bell:
+    """A hint that something was written; who waited looks for itself."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._rung = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def ring(self) -> None:
+        """Wake who waits. Called from the thread that hears of writes, which an error would end."""
+        if self._rung:
+            return
+        self._rung = True
+        try:
+            self._loop.call_soon_threadsafe(self._wake)
+        except RuntimeError:
+            pass  # the loop is closed: nobody waits any more
+
+    async def wait(self, timeout: float) -> None:
+        """Return when rung, or after `timeout` seconds; a ring before the call counts.
+
+        Who looks only after this returned misses nothing: rings are dropped only while one is unheard.
+        """
+        if not self._rung:
+            self._waiter = self._loop.create_future()
+            timer = self._loop.call_later(timeout, self._wake)
+            try:
+                await self._waiter
+            finally:
+                timer.cancel()
+                self._waiter = None
+        self._rung = False
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class DeadLetters:
+    """The dead letters of one topic; made by `Store.dead_letters`."""
+
+    def __init__(self, blocking: deadletters.DeadLetters, threads: Threads) -> None:
+        self._blocking = blocking
+        self._threads = threads
+
+    @property
+    def topic(self) -> str:
+        """The name of the topic whose dead letters they are."""
+        return self._blocking.topic
+
+    async def list(
+        self, *, consumer: str | None = None, reason: str | None = None, limit: int = 1000
+    ) -> list[DeadLetter]:
+        """The oldest ones, at most `limit`: all, or those of a consumer, or whose reason or error says so."""
+        return await self._threads.run(self._blocking.list, consumer=consumer, reason=reason, limit=limit)
+
+    async def show(self, number: int) -> DeadLetter:
+        """The one of that number; raises `OutOfRange` when it is none, or none any more."""
+        return await self._threads.run(self._blocking.show, number)
+
+    async def count(self) -> int:
+        """How many there are."""
+        return await self._threads.run(self._blocking.count)
+
+    async def replay(
+        self, numbers: int | Iterable[int] | None = None, *, consumer: str | None = None,
+        reason: str | None = None, rate: float | None = None,
+    ) -> int:  # fmt: skip
+        """Have letters come again to the consumer they are of, at once; how many there were.
+
+        All of them, or those of these numbers, of a consumer, or whose reason or error says so; at most
+        `rate` a second. Each comes as attempt 2 and has the attempts that are left then. A process that dies
+        meanwhile may leave some to be replayed twice, never not at all.
+        """
+        return await self._threads.run(
+            self._blocking.replay, numbers, consumer=consumer, reason=reason, rate=rate
+        )
+
+    async def drop(
+        self, numbers: int | Iterable[int] | None = None, *, consumer: str | None = None,
+        reason: str | None = None,
+    ) -> int:  # fmt: skip
+        """Forget letters, chosen as for `replay`; how many there were. Their bytes go with retention."""
+        return await self._threads.run(self._blocking.drop, numbers, consumer=consumer, reason=reason)
+
+    def __repr__(self) -> str:
+        return repr(self._blocking)
+
+
+Handler = Callable[[Message[Any]], Any]
+
+
+class Processing:
+    """One `process` of a reader."""
+
+    def __init__(self, reader: Reader[Any], desk: Desk, handler: Handler, workers: int) -> None:
+        self._reader = reader
+        self._blocking = reader._blocking
+        self._desk = desk
+        self._handler = handler
+        self._workers = workers
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: Handlers that have not ended; a task lives a moment longer.
+        self._running = 0
+        self._finished: list[Handled] = []
+
+    async def run(self) -> None:
+        """Until nothing is left or it is stopped: then what runs is done. Cancelled, handlers are too."""
+        try:
+            await self._work()
+        except BaseException:
+            for task in self._tasks:
+                task.cancel()
+            raise
+        finally:
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+            await self._reader._alone(self._end)
+
+    async def _work(self) -> None:
+        while not self._blocking.is_stopped:
+            begun = await self._begin()
+            batch = None
+            if self._running < self._workers and self._desk.room > 0:
+                batch = await self._reader._poll(self._desk.room, BYTES_MOST)
+            if batch is not None:
+                self._desk.put(batch)
+            elif not begun and not self._finished:
+                if not self._running or self._desk.commit_is_due:
+                    await self._reader._alone(self._desk.commit)
+                pause = self._blocking._pause(None)
+                if self._finished:
+                    continue  # meanwhile
+                if pause is None and not self._running:
+                    return
+                is_busy = pause is None or self._running > 0
+                await self._reader._bell.wait(LOOK_AGAIN_S if is_busy else pause or 0.0)
+
+    async def _begin(self) -> bool:
+        """Settle what ended, and begin with as many as there is room for; whether any began."""
+        if not self._finished and not self._desk.has_some:
+            return False
+        messages = await self._reader._alone(self._step)
+        for message in messages:
+            self._running += 1
+            task = asyncio.create_task(self._handle(message))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return bool(messages)
+
+    async def _handle(self, message: Message[Any]) -> None:
+        error: Exception | None = None
+        try:
+            await self._handler(message)
+        except Exception as raised:  # noqa: BLE001 - settled by whoever processes
+            error = raised
+        self._running -= 1
+        self._finished.append(Handled(message, error))
+        self._reader._bell.ring()
+
+    # In a thread.
+
+    def _step(self) -> list[Message[Any]]:
+        finished, self._finished = self._finished, []
+        room = self._workers - self._running  # now, or one that ended meanwhile would leave its place empty
+        settle(self._desk, finished)
+        found: list[Message[Any]] = []
+        while len(found) < room and (message := self._desk.next()) is not None:
+            found.append(message)
+        return found
+
+    def _end(self) -> None:
+        finished, self._finished = self._finished, []
+        try:
+            settle(self._desk, finished)
+        finally:
+            self._desk.end()
+
+
+async def run(reader: Reader[Any], desk: Desk, handler: Handler, *, workers: int, follow: bool) -> None:
+    """Process with coroutines, until nothing is left or it is stopped."""
+    check_handler(handler, workers)
+    if not inspect.iscoroutinefunction(handler) and not inspect.iscoroutinefunction(type(handler).__call__):
+        raise WrongType("the handler is no coroutine function", hint="async def handle(message): …")
+    with reader._blocking.following(follow):
+        await Processing(reader, desk, handler, workers).run()
+
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock.aio.threads import Threads
+from penstock.aio.twin import Threads
 from penstock.message import Batch, Message, V
 from penstock.topic import scan
 
 if TYPE_CHECKING:
     import pyarrow
+
 
 T = TypeVar("T")
 

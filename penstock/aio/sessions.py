@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from penstock.aio.threads import Threads
-from penstock.consume.policy import Retry
-from penstock.faces import sessions
+from penstock.aio.twin import Threads
+from penstock.consume.options import Retry
 from penstock.options import Duration
+from penstock.sessions import sessions
 
 
 class Session:

@@ -11,23 +11,21 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar, overload
 
 from penstock import store as sync
-from penstock.aio.deadletters import DeadLetters
 from penstock.aio.events import Events
-from penstock.aio.group import Group
-from penstock.aio.opening import Opening
+from penstock.aio.group_commit import Group
+from penstock.aio.reader import DeadLetters
 from penstock.aio.sessions import Sessions
-from penstock.aio.stream import Stream
-from penstock.aio.threads import Threads, in_own_thread
+from penstock.aio.streams import Stream
 from penstock.aio.topic import OpeningReader, Topic, opening_reader
 from penstock.aio.transaction import Transaction
+from penstock.aio.twin import Opening, Threads, in_own_thread
 from penstock.aio.writer import Writer
 from penstock.clock import Clock
-from penstock.consume.options import Kind, Moment
-from penstock.consume.policy import Retry
+from penstock.consume.options import Kind, Moment, Retry
 from penstock.errors import PenstockError
 from penstock.files import Files
 from penstock.options import Duration, Place
-from penstock.store.streams import StreamEngine
+from penstock.streams.topic_engine import StreamEngine
 
 #: How long `close` waits for calls that are under way in threads.
 _CLOSE_WAIT_S = 10.0

@@ -11,25 +11,23 @@ from pathlib import Path
 from typing import Any, BinaryIO, Generic, Literal
 
 from penstock import store as sync
-from penstock.aio.group import Group
-from penstock.aio.opening import Opening
+from penstock.aio.group_commit import Group
 from penstock.aio.reader import Reader
 from penstock.aio.scan import Scan
-from penstock.aio.threads import Threads
+from penstock.aio.twin import Opening, Threads
 from penstock.aio.writer import Writer
 from penstock.consume import reader as consume
-from penstock.consume.options import Kind, Moment
-from penstock.consume.policy import Retry
+from penstock.consume.options import Kind, Moment, Retry
 from penstock.keys import Key, Prefix, checked_key
 from penstock.message import Batch, Message, Receipt, Receipts, V
 from penstock.options import Duration, Place, Size, Sync, TopicOptions, seconds
 from penstock.store.consumers import ConsumerStats
 from penstock.store.stats import TopicStats
 from penstock.topic.bodies import is_file
-from penstock.topic.buffer import checked_extras
-from penstock.topic.checks import checked_headers, checked_value
 from penstock.topic.retention import VacuumReport
 from penstock.topic.routing import Partitioner
+from penstock.topic.value_codec import checked_headers, checked_value
+from penstock.topic.write_buffer import checked_extras
 
 
 class Topic(Generic[V]):

@@ -12,8 +12,8 @@ from typing import Any, BinaryIO, ParamSpec, TypeVar
 
 from penstock import store as sync
 from penstock.aio.scan import Scan
-from penstock.aio.threads import Threads
 from penstock.aio.topic import Topic
+from penstock.aio.twin import Threads
 from penstock.keys import Key
 from penstock.message import Stored, V
 from penstock.options import KIB, Duration

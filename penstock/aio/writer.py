@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Generic
 
 from penstock.aio.scan import Scan
-from penstock.aio.threads import Threads
+from penstock.aio.twin import Threads
 from penstock.errors import Closed, InvalidOption, PenstockError, WriteTimeout
 from penstock.keys import Key, checked_key
 from penstock.log.frame import RAW
@@ -25,10 +25,10 @@ from penstock.message import Receipts, V
 from penstock.options import KIB, Duration
 from penstock.topic import writer
 from penstock.topic.bodies import is_file
-from penstock.topic.buffer import NO_EXTRAS, Entry, weight
-from penstock.topic.framing import FRAME_BYTES, FRAME_MESSAGES
-from penstock.topic.packing import Packing
-from penstock.topic.producer_writer import MIXED, ProducerWriter, refuse_back
+from penstock.topic.value_codec import Packing
+from penstock.topic.write_batch import FRAME_BYTES, FRAME_MESSAGES
+from penstock.topic.write_buffer import NO_EXTRAS, Entry, weight
+from penstock.topic.writer import MIXED, ProducerWriter, refuse_back
 
 #: What may wait to be handed over: one frame gathers while one is on its way.
 _BYTES_MOST = 2 * FRAME_BYTES

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from penstock import Topic
-from penstock.cli import facts, output, units
+from penstock.cli import facts, output
+from penstock.cli import output as units
 from penstock.cli.arguments import (
     PLACE_HELP,
     ConsumerArgument,

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from penstock import DeadLetter, DeadLetters
-from penstock.cli import formats, output, units
+from penstock.cli import formats, output
+from penstock.cli import output as units
 from penstock.cli.arguments import (
     JsonOption,
     StoreOption,
@@ -20,7 +21,7 @@ from penstock.cli.arguments import (
 )
 from penstock.clock import Clock
 from penstock.errors import InvalidOption
-from penstock.store.pacing import parse_rate
+from penstock.store.replay import parse_rate
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -13,8 +13,8 @@ from penstock.cli import output
 from penstock.cli.arguments import JsonOption, StoreOption, open_to_write
 from penstock.client.events import Events as RemoteEvents
 from penstock.errors import InvalidOption, OutOfRange
-from penstock.faces.answers import Event, Pushed
-from penstock.faces.events import Events
+from penstock.events.event import Event, Pushed
+from penstock.events.events import Events
 from penstock.keys import Prefix, spoken_key, spoken_prefix
 
 app = typer.Typer(no_args_is_help=True)

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock import Topic
-from penstock.cli import units
+from penstock.cli import output as units
 from penstock.cli.output import Column
 from penstock.clock import NANOSECONDS, Clock
-from penstock.consume.members import MemberStats
+from penstock.consume.membership import MemberStats
 from penstock.errors import DataError, OutOfRange
 from penstock.store.consumers import ConsumerStats
 from penstock.store.stats import TopicStats

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from penstock import Message
-from penstock.cli.units import iso
+from penstock.cli.output import iso
 from penstock.codecs import name_of
 from penstock.message import value_bytes
 

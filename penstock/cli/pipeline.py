@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from penstock import Pipeline
-from penstock.cli import output, units
+from penstock.cli import output
+from penstock.cli import output as units
 from penstock.cli.arguments import JsonOption, StoreOption, YesOption, open_to_read, open_to_write
 from penstock.cli.failures import Exit
 from penstock.cli.pipelines.archive import archive

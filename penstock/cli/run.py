@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.arguments import JsonOption, StoreOption, flag
-from penstock.cli.running import MasterOption, NameOption, followed, put_summary
+from penstock.cli.pipeline_progress import MasterOption, NameOption, followed, put_summary
 from penstock.errors import InvalidOption
 
 _KIND = "run"
@@ -36,7 +36,7 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run a pipeline of your own, made by @penstock.pipeline; it goes on where it stopped."""
-    from penstock.spark.own.loading import load
+    from penstock.spark.user.load import load
 
     ended = load(file).run(
         store, once=once, name=name, parameters=_pairs("--set", settings or ()), master=master,

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from penstock import Store
-from penstock.cli import facts, output, units
+from penstock.cli import facts, output
+from penstock.cli import output as units
 from penstock.cli.arguments import JsonOption, StoreOption, flag, open_to_read
 from penstock.cli.facts import ConsumerFacts, TopicFacts
 from penstock.cli.failures import Exit

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from penstock import Topic
-from penstock.cli import output, units
+from penstock.cli import output
+from penstock.cli import output as units
 from penstock.cli.arguments import JsonOption, StoreOption, open_to_write
 
 

@@ -10,12 +10,12 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import output, units
+from penstock.cli import output
+from penstock.cli import output as units
 from penstock.cli.arguments import JsonOption, StoreOption, flag, open_to_read
 from penstock.cli.failures import Exit
-from penstock.log.findings import Finding
-from penstock.store.bodycheck import body_findings
-from penstock.store.verify import StoreVerifier
+from penstock.findings import Finding
+from penstock.store.verify import StoreVerifier, body_findings
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,14 @@ from typing import Annotated, NamedTuple
 import typer
 
 from penstock import Receipt, Receipts, Store, Topic, Writer
-from penstock.cli import output, units
+from penstock.cli import output
+from penstock.cli import output as units
 from penstock.cli.arguments import JsonOption, StoreOption, TopicArgument, flag, open_to_write, typed_key
 from penstock.codecs import number_of
 from penstock.errors import InvalidOption, MessageTooLarge, UnknownTopic
 from penstock.options import KEY_BYTES_MAX, TopicOptions, identifier, topic_name
-from penstock.topic import outgoing
-from penstock.topic.delayed import due_at
+from penstock.topic import input as outgoing
+from penstock.topic.delayed_publisher import due_at
 
 #: Receipts are folded into the summary each time so many lines were written.
 _FLUSH_LINES = 100_000

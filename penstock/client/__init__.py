@@ -1,1 +1,3 @@
 """Penstock over the network."""
+
+from __future__ import annotations

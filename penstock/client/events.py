@@ -27,7 +27,7 @@ import msgspec
 
 from penstock.client.websocket import WebSocket
 from penstock.errors import Closed, InvalidOption, OutOfRange, PenstockError, Unavailable, UsageError
-from penstock.faces.answers import Event, EventGap, Pushed, stored_pairs
+from penstock.events.event import Event, EventGap, Pushed, stored_pairs
 from penstock.keys import Key, Prefix, checked_key
 
 #: Waits between attempts: from the first to the most, doubled each time, with up to half of it by chance.

@@ -12,7 +12,7 @@ from collections import deque
 from urllib.parse import SplitResult
 
 from penstock.errors import Unavailable
-from penstock.wsframes import (
+from penstock.websocket_frames import (
     CLOSE,
     NORMAL,
     PING,

@@ -1,1 +1,3 @@
 """Reading as a named consumer: readers, commits, positions, lag."""
+
+from __future__ import annotations

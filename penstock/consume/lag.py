@@ -10,7 +10,7 @@ from penstock.clock import NANOSECONDS
 from penstock.errors import DataError, OutOfRange
 from penstock.log.folder import file_bytes
 from penstock.log.log import Log
-from penstock.log.view import Bounds
+from penstock.log.segments import Bounds
 
 
 class Lag(NamedTuple):

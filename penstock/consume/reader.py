@@ -1,4 +1,4 @@
-"""The live reader: its partitions in turn, waiting for what is to come."""
+"""Which reader serves a consumer: one that shares partitions, or one that shares messages."""
 
 from __future__ import annotations
 
@@ -11,25 +11,21 @@ from operator import length_hint
 from types import TracebackType
 from typing import Any, Generic
 
-from penstock.consume import background, due
-from penstock.consume.desk import Desk, Summary
-from penstock.consume.due import DueBatch
-from penstock.consume.holdings import Holdings
+from penstock.consume import hand_over as background
+from penstock.consume import stream_reader as due
+from penstock.consume.assignment import LOOK_AGAIN_S, Holdings
 from penstock.consume.lag import Lag, lag_behind
-from penstock.consume.options import ReaderOptions
-from penstock.consume.policy import Retry
-from penstock.consume.processing import run
-from penstock.consume.ranges import cut, ranges_of
-from penstock.consume.settling import Settling
-from penstock.consume.sharing import LOOK_AGAIN_S
-from penstock.consume.source import Gap, Key, Source
-from penstock.consume.taking import Takings, Transactional
-from penstock.consume.turns import Asked, Turns
+from penstock.consume.options import ReaderOptions, Retry
+from penstock.consume.partition import Gap, Key, Source
+from penstock.consume.process import Desk, Summary, run
+from penstock.consume.settle import Settling, cut, ranges_of
+from penstock.consume.stream_reader import Asked, DueBatch, Turns
+from penstock.consume.transaction_part import Takings, Transactional
 from penstock.errors import Closed, UsageError
 from penstock.locks import FORKED, forget_in_child
 from penstock.message import Batch, Message, V
 from penstock.options import MIB, Duration, Place, Size, size, whole
-from penstock.topic.partitions import Partitions
+from penstock.topic.open_topic import Partitions
 from penstock.wake import Bell, within
 
 
@@ -389,3 +385,10 @@ class Reader(Generic[V]):
             raise Closed(f"reader of {self._topics[0].name!r}: {self._closed}", hint="open a new one")
         for topic in self._topics:
             topic.require_open()
+
+
+def open_reader(topics: Sequence[Partitions], options: ReaderOptions) -> Reader[Any]:
+    """A reader of topics, of the kind that its options name."""
+    from penstock.consume.queue_reader import QueueReader
+
+    return QueueReader(topics, options) if options.is_queue else Reader(topics, options)

@@ -1,25 +1,130 @@
-"""The messages of one partition that wait for another attempt of its consumer.
-
-Whoever has the lease of the partition hands them out, so they need no lock of their own: a member that
-takes the lease takes the scheduler's post too, also from one that is stuck. A message that was handed out
-lies in its file until it is done, and comes again when its reader dies.
-"""
+"""What waits of a topic, as it lies in the files, for whoever only looks: no lock, nothing taken."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from penstock.consume import envelope
-from penstock.consume.envelope import Envelope
+import msgspec
+
+from penstock import codecs, references
+from penstock.delay import file_reader as view
+from penstock.delay.records import DATA_BYTES_MAX, Record
 from penstock.delay.waiting import Waiting
 from penstock.delay.window import Taken
-from penstock.errors import PartitionLost, TakenElsewhere
-from penstock.message import Message
-from penstock.topic.delayfolders import retries_folder
-from penstock.topic.partitions import Partitions
+from penstock.errors import DataError, MessageTooLarge, PartitionLost, TakenElsewhere, Unavailable
+from penstock.headers import NO_HEADERS
+from penstock.message import Message, Unopened
+from penstock.options import KIB, MIB
+from penstock.topic import delayed_publisher as delayed
+from penstock.topic.delayed import PUBLISH, delay_root, retries_folder, retries_of
+from penstock.topic.open_topic import Partitions
+
+#: A record has a few bytes besides its message.
+BYTES_MAX = DATA_BYTES_MAX - KIB
+#: A body outside the log comes along up to this size.
+_BODY_BYTES = MIB
+#: Of an error's text so much is kept.
+_ERROR_CHARACTERS = 1000
+
+
+class Envelope(msgspec.Struct, frozen=True, array_like=True):
+    """What is stored as the data of a waiting record (docs/FORMAT.md); fields are only ever added."""
+
+    topic_id: int
+    partition: int
+    offset: int
+    key: bytes | None
+    #: As it lies in the log, packed by `codec`.
+    value: bytes | None
+    codec: int
+    timestamp: int
+    written_at: int
+    #: Values are text or bytes.
+    headers: dict[str, Any]
+    producer_id: str | None
+    group: str | None
+    seqno: int | None
+    first_error: str = ""
+    last_error: str = ""
+
+    def message(self, topic: str, attempt: int) -> Message[Any]:
+        """The message as its consumer gets it."""
+        name = codecs.name_of(self.codec)
+        is_plain = self.codec == codecs.RAW or self.value is None
+        fields: tuple[Any, ...] = (
+            topic, self.partition, self.offset, self.key, self.value if is_plain else msgspec.UNSET,
+            self.timestamp, self.written_at, self.headers or NO_HEADERS, self.producer_id, self.group,
+            self.seqno, name, attempt,
+        )  # fmt: skip
+        return Message(*fields) if is_plain else Unopened(*(*fields, self.value))
+
+    def failed(self, error: str) -> Envelope:
+        """The same after one more failure."""
+        return msgspec.structs.replace(self, first_error=self.first_error or error, last_error=error)
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Envelope)
+
+
+def enclosed(message: Message[Any], topic_id: int) -> Envelope:
+    """A message that the log delivered, about to wait for the first time."""
+    stored, number = _kept(message)
+    return Envelope(
+        topic_id, message.partition, message.offset, message.key, stored, number, message.timestamp,
+        message.written_at, dict(message.headers), message.producer_id, message.group, message.seqno,
+    )  # fmt: skip
+
+
+def _kept(message: Message[Any]) -> tuple[bytes | None, int]:
+    """What waits of a value, and its codec: a body outside the log comes along unless it is large.
+
+    A large one stays where it is, and so does one that cannot be had now: waiting must not fail for it.
+    """
+    reference = message.reference
+    if reference is not None and reference.size <= _BODY_BYTES:
+        with suppress(DataError, Unavailable):
+            where = f"offset {message.offset} of {message.topic!r} partition {message.partition}"
+            return references.fetch(reference, where), reference.codec
+    return message.stored, codecs.stored_number(message.codec)
+
+
+def encoded(envelope: Envelope) -> bytes:
+    """The bytes that wait; raises `MessageTooLarge` when they are more than a record may have."""
+    data = _encoder.encode(envelope)
+    if len(data) > BYTES_MAX:
+        raise MessageTooLarge(
+            f"offset {envelope.offset} of partition {envelope.partition} is too large to wait: "
+            f"{len(data)} bytes",
+            hint=f"{BYTES_MAX} bytes can wait, with key and headers: handle it, or reject it",
+        )
+    return data
+
+
+def decode(data: bytes) -> Envelope:
+    return _decoder.decode(data)
+
+
+def waiting_id(consumer: str, envelope: Envelope, attempts: int) -> bytes:
+    """The same for the same attempt of the same message by the same consumer: duplicates are recognised."""
+    origin = (consumer, envelope.topic_id, envelope.partition, envelope.offset, attempts)
+    return blake2b(_encoder.encode(origin), digest_size=16).digest()
+
+
+def error_text(error: BaseException | str | None) -> str:
+    """What is kept of an error: its kind and what it says."""
+    if error is None:
+        return ""
+    text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+    # A lone surrogate (a broken file name, say) cannot be stored as UTF-8.
+    return text[:_ERROR_CHARACTERS].encode(errors="backslashreplace").decode()
+
 
 #: How often one looks without being told: for a folder that another process made, or a hint that was lost.
 _LOOK_AGAIN_S = 1.0
@@ -143,9 +248,9 @@ class Retries:
 
         `attempts` is how often it was tried: it comes back as the next one.
         """
-        data = envelope.encoded(enclosed)
+        data = encoded(enclosed)
         self._opened().store(
-            id=envelope.waiting_id(self._consumer, enclosed, attempts), topic=self._key[0],
+            id=waiting_id(self._consumer, enclosed, attempts), topic=self._key[0],
             data=data, wait=wait_s, attempts=attempts,
         )  # fmt: skip
         due_ms = self._now_ms() + round(wait_s * 1000)
@@ -162,7 +267,7 @@ class Retries:
         if self._by_key is None:
             self._by_key = {}
             for record in self._opened().scan() if self._is_there() else ():
-                found = envelope.decode(record.data)
+                found = decode(record.data)
                 if found.offset not in self._out:
                     self._note(found.key, found.offset, record.due)
             for message in self._fetched:
@@ -204,7 +309,7 @@ class Retries:
         return self._now_ms() >= self._next_due_ms or time.monotonic() >= self._look_again_at
 
     def _add(self, record: Taken) -> None:
-        found = envelope.decode(record.data)
+        found = decode(record.data)
         there = self._out.get(found.offset)
         if there is not None:  # a crash left a second record of it: done with the first
             there.records.append(record)
@@ -240,3 +345,39 @@ class Retries:
 
     def _now_ms(self) -> int:
         return self._topic.clock.now_ns() // 1_000_000
+
+
+class WaitingMessage(NamedTuple):
+    """A message that waits: for its consumer's next attempt, or (without a consumer) to enter its topic."""
+
+    consumer: str | None
+    #: None where the topic will choose it.
+    partition: int | None
+    #: None of a message that is not in the topic yet.
+    offset: int | None
+    #: How often it was tried.
+    attempts: int
+    #: In milliseconds since 1970.
+    due_ms: int
+    key: bytes | None
+    last_error: str
+
+
+def waiting_messages(topic: Partitions) -> Iterator[WaitingMessage]:
+    """All of them, in no order."""
+    for consumer, folder in retries_of(topic):
+        for record in _records(folder, topic):
+            found = decode(record.data)
+            yield WaitingMessage(
+                consumer, found.partition, found.offset, record.attempts, record.due, found.key,
+                found.last_error,
+            )  # fmt: skip
+    for record in _records(os.path.join(delay_root(topic), PUBLISH), topic):
+        each = delayed.decode(record.data)
+        if each.topic_id == topic.record.id:
+            yield WaitingMessage(None, each.partition, None, 0, record.due, each.key, "")
+
+
+def _records(folder: str, topic: Partitions) -> Iterator[Record]:
+    if topic.files.exists(folder):
+        yield from view.records(folder, topic.files, view.states(folder, topic.files))

@@ -17,11 +17,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.checksum import crc32
-from penstock.delay import names, repair, sums
-from penstock.delay.ledger import Draft, Ledger
+from penstock.delay import checksums as sums
+from penstock.delay import file_names as names
+from penstock.delay import file_repair as repair
+from penstock.delay.checksums import ENTRY_BYTES, Sum
 from penstock.delay.records import Block
+from penstock.delay.state_table import Draft, Ledger
 from penstock.delay.states import FileState, Kind
-from penstock.delay.sums import ENTRY_BYTES, Sum
 from penstock.errors import NotDurable
 from penstock.files import DISK_REFUSE, Files, refusal
 from penstock.locks import RUNG_RANK, FileLock

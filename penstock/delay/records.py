@@ -16,10 +16,37 @@ from functools import lru_cache
 from itertools import accumulate, repeat
 from typing import Any, NamedTuple, TypeVar
 
-from penstock.delay import uvarint
 from penstock.delay.ladder import checked_wait
 from penstock.errors import InvalidOption, MessageTooLarge, WrongType
 from penstock.options import KIB, MIB
+
+
+def encode_uvarint(number: int) -> bytes:
+    if number < 0x80:
+        return bytes((number,))
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def decode_uvarint(data: bytes, at: int) -> tuple[int, int]:
+    """The number that begins at a byte, and the byte behind it; IndexError when the bytes end within it."""
+    byte = data[at]
+    at += 1
+    if byte < 0x80:
+        return byte, at
+    number, shift = byte & 0x7F, 7
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+
 
 _DUE = struct.Struct("<Q")
 _HEAD = struct.Struct("<Q16s")
@@ -140,9 +167,9 @@ def blocks(entries: Columns, rung_ms: int) -> list[Block]:
 
 
 def _middle(topic: str, attempts: int, length: int, rest: int) -> bytes:
-    name, left = _utf8(topic), uvarint.encode(rest)
+    name, left = _utf8(topic), encode_uvarint(rest)
     return b"".join((
-        uvarint.encode(len(name)), name, uvarint.encode(attempts), uvarint.encode(len(left) + length), left,
+        encode_uvarint(len(name)), name, encode_uvarint(attempts), encode_uvarint(len(left) + length), left,
     ))  # fmt: skip
 
 
@@ -226,17 +253,17 @@ def _decode_each(data: bytes, at: int, make: Make[R]) -> list[R]:
 
 def _parse_kind(data: bytes, at: int) -> tuple[str, int, int]:
     """(topic, attempts, byte behind them) of the record whose id ends at a byte."""
-    length, at = uvarint.decode(data, at)
+    length, at = decode_uvarint(data, at)
     stop = at + length
-    attempts, behind = uvarint.decode(data, stop)
+    attempts, behind = decode_uvarint(data, stop)
     return data[at:stop].decode(), attempts, behind
 
 
 def _parse_data(data: bytes, at: int) -> tuple[int, int, int]:
     """(first byte of the data, byte behind it, rest) of the record whose data's length begins at a byte."""
-    length, at = uvarint.decode(data, at)
+    length, at = decode_uvarint(data, at)
     stop = at + length
-    rest, at = uvarint.decode(data, at)
+    rest, at = decode_uvarint(data, at)
     if at > stop:
         raise ValueError("a record without its rest")
     return at, stop, rest

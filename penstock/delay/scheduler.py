@@ -17,16 +17,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import count
 from operator import attrgetter
 
-from penstock.delay import leftovers, names
+from penstock.delay import file_names as names
+from penstock.delay import file_repair as leftovers
 from penstock.delay.chain import Chain
-from penstock.delay.copies import Copies
 from penstock.delay.ladder import Ladder, wait_ms
-from penstock.delay.lanes import Lane, first, runs
-from penstock.delay.ledger import Draft, Ledger
-from penstock.delay.post import Post
 from penstock.delay.records import Columns, Entry, check, some_columns
+from penstock.delay.scheduler_lock import Post
+from penstock.delay.state_table import Draft, Ledger
 from penstock.delay.states import READING, FileState, Kind
-from penstock.delay.window import Home, Taken, Window
+from penstock.delay.window import Copies, Home, Lane, Taken, Window, first, runs
 from penstock.errors import Corrupt, PenstockError, TakenElsewhere, UsageError
 from penstock.options import Duration
 

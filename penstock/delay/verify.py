@@ -9,11 +9,14 @@ import os
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from penstock.delay import leftovers, names, repair, statefiles, sums
-from penstock.delay.reading import FileReader, Piece
-from penstock.delay.statefiles import Loaded
-from penstock.delay.states import ENTRY_BYTES_MAX, FileState, decode_changes, fold
-from penstock.delay.sums import ENTRY_BYTES
+from penstock.delay import checksums as sums
+from penstock.delay import file_names as names
+from penstock.delay import file_repair as leftovers
+from penstock.delay import file_repair as repair
+from penstock.delay import states as statefiles
+from penstock.delay.checksums import ENTRY_BYTES
+from penstock.delay.file_reader import FileReader, Piece
+from penstock.delay.states import ENTRY_BYTES_MAX, FileState, Loaded, decode_changes, fold
 from penstock.files import Files
 
 #: States that do not fit together are read again so often: somebody may be replacing them.

@@ -15,13 +15,13 @@ from types import TracebackType
 
 from penstock.checksum import crc32
 from penstock.clock import Clock
-from penstock.delay import view
+from penstock.delay import file_reader as view
 from penstock.delay.chain import Chain, Place
 from penstock.delay.ladder import DEFAULT, Ladder, checked_wait, wait_ms
-from penstock.delay.ledger import Ledger
-from penstock.delay.post import FOREVER_MS, Post
 from penstock.delay.records import Columns, Entry, Record, blocks, check, columns, some_columns
 from penstock.delay.scheduler import Scheduler
+from penstock.delay.scheduler_lock import FOREVER_MS, Post
+from penstock.delay.state_table import Ledger
 from penstock.delay.window import Taken
 from penstock.errors import Closed, Corrupt, InvalidOption, UsageError
 from penstock.files import Files

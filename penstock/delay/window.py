@@ -1,22 +1,22 @@
-"""One file as the scheduler reads it: what was decoded, what is out, and how far everything is finished.
-
-The window holds the records from the read position on, in file order. A finished one behind an unfinished
-one waits there; the read position moves over the finished beginning.
-"""
+"""Lanes: files of one delay that are read one after another, and how the lanes are merged by due time."""
 
 from __future__ import annotations
 
 import logging
 import os
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
-from penstock.delay.reading import FileReader, Piece
+from penstock.delay.chain import Chain
+from penstock.delay.file_reader import FileReader, Piece
+from penstock.delay.ladder import Ladder
+from penstock.delay.records import Entry, blocks, some_columns
 from penstock.delay.states import FileState
 from penstock.errors import Corrupt
 from penstock.files import Files
@@ -24,6 +24,7 @@ from penstock.files import Files
 if TYPE_CHECKING:
     from penstock.delay.scheduler import Scheduler
     from penstock.options import Duration
+
 
 logger = logging.getLogger("penstock.delay")
 
@@ -215,3 +216,112 @@ class Window(Home):
 
 
 _rest = attrgetter("rest")
+
+
+#: After a crash a message that was copied comes back no later than this.
+_WAIT_MAX_MS = 60_000
+
+
+class Copies:
+    """Where the copies of what is out lie."""
+
+    def __init__(self, ladder: Ladder, chain: Callable[[int], Chain], limbo: Home) -> None:
+        self._ladder = ladder
+        self._chain = chain
+        self._limbo = limbo
+        self._by_spot: dict[tuple[str, int], Taken] = {}
+
+    @property
+    def are_there(self) -> bool:
+        return bool(self._by_spot)
+
+    def make(self, window: Window, now: int) -> None:
+        """Store again, durably, what is unfinished before something finished; it is done in this file."""
+        by_wait: dict[int, list[int]] = {}
+        for place in window.unfinished():
+            by_wait.setdefault(self._wait(window.records[place], now), []).append(place)
+        for wait, places in by_wait.items():
+            taken = [window.records[place] for place in places]
+            spots = self._store([Entry(wait, t.id, t.topic, t.attempts, t.data) for t in taken], wait, now)
+            for place, each, spot in zip(places, taken, spots, strict=True):
+                self._by_spot[spot] = each
+                window.leave(place)
+                each._home = self._limbo
+
+    def find(self, window: Window, found: Sequence[Taken]) -> tuple[list[Taken], list[Taken]]:
+        """Of the last records of a window: those that are no copies, and copies of what is finished.
+
+        The others are out: they lie here now.
+        """
+        fresh: list[Taken] = []
+        finished: list[Taken] = []
+        for place, taken in enumerate(found, window.next - len(found)):
+            original = self._by_spot.pop((window.name, taken._at), None)
+            if original is None:
+                fresh.append(taken)
+            elif original._is_done:
+                finished.append(taken)
+            else:
+                original._home, original._at = window, taken._at
+                window.records[place] = original
+        return fresh, finished
+
+    def _store(self, entries: Sequence[Entry], wait: int, now: int) -> list[tuple[str, int]]:
+        """The file and byte of each."""
+        rung = self._ladder.rung(wait)
+        chain, made = self._chain(rung), blocks(some_columns(entries), rung)
+        stored = chain.append(made, now)
+        for place in stored:
+            chain.sync(place)
+        return [
+            (place.name, place.begin + begin)
+            for place, block in zip(stored, made, strict=True)
+            for begin in block.begins()
+        ]
+
+    def _wait(self, taken: Taken, now: int) -> int:
+        """The longer it has been out, the longer until its copy is looked at."""
+        if taken.due > now:
+            return taken.due - now
+        return max(self._ladder.rung(min(now - taken.due, _WAIT_MAX_MS)), self._ladder.smallest)
+
+
+_due = attrgetter("due")
+
+
+class Lane:
+    """Files of one delay that are read one after another."""
+
+    def __init__(self, states: list[FileState]) -> None:
+        self.names = [state.name for state in states]
+        #: Due, and not handed out yet.
+        self.queue: list[Taken] = []
+
+
+def runs(states: Sequence[FileState]) -> list[list[FileState]]:
+    """A chain in pieces within which `Replay` never decreases."""
+    runs: list[list[FileState]] = []
+    for state in states:
+        if runs and state.replay >= runs[-1][-1].replay:
+            runs[-1].append(state)
+        else:
+            runs.append([state])
+    return runs
+
+
+def first(queues: Sequence[list[Taken]], limit: int) -> list[Taken]:
+    """Take the first ones of all queues, in the order of due times; each queue keeps its own order."""
+    filled = [queue for queue in queues if queue]
+    if len(filled) == 1:
+        chosen = filled[0][:limit]
+        del filled[0][:limit]
+        return chosen
+    tagged = sorted(
+        (due, which, place)
+        for which, queue in enumerate(filled)
+        for place, due in enumerate(accumulate(map(_due, queue[:limit]), max))
+    )[:limit]
+    chosen = [filled[which][place] for _, which, place in tagged]
+    for which, queue in enumerate(filled):
+        del queue[: sum(tag[1] == which for tag in tagged)]
+    return chosen

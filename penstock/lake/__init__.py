@@ -4,3 +4,5 @@
 is committed, `writing` and `reading` are the Parquet files. Nothing here knows a log: who archives hands in
 record batches, who reads history gets them back.
 """
+
+from __future__ import annotations

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from penstock.lake.cut import NOTHING, Held
 from penstock.lake.layout import LakeFile, nanoseconds
-from penstock.lake.reading import read
+from penstock.lake.parquet_files import read
 from penstock.lake.storage import Storage
 from penstock.lake.table import open_archive
 

@@ -13,9 +13,11 @@ A crash before the commit leaves files that no commit names; `vacuum` removes th
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
@@ -23,6 +25,7 @@ import pyarrow as pa
 
 from penstock.errors import (
     ConflictError,
+    DataError,
     ForeignArchive,
     MissingExtra,
     NotAnArchive,
@@ -30,10 +33,81 @@ from penstock.errors import (
     Unavailable,
     UnknownFormat,
 )
-from penstock.lake import actions
 from penstock.lake.layout import DATE, WITH_STATISTICS, Kind, LakeFile
+from penstock.lake.parquet_files import is_ours
 from penstock.lake.storage import Storage, first_line, unwritable, writing_to
-from penstock.lake.writing import is_ours
+from penstock.options import datetime_ns, utc
+
+
+def added(file: LakeFile, *, is_new: bool = True) -> Any:
+    """The action that brings a file into the table; not `is_new` says that its rows were there before."""
+    from deltalake.transaction import AddAction
+
+    return AddAction(
+        path=file.path,
+        size=file.bytes,
+        partition_values={DATE: file.date.isoformat()},
+        modification_time=time.time_ns() // 1_000_000,
+        data_change=is_new,
+        stats=json.dumps(_statistics(file)),
+    )
+
+
+def removed(file: LakeFile, now_ms: int) -> Any:
+    """The action that takes a file out of the table because its rows are in another one."""
+    from deltalake.transaction import RemoveAction
+
+    return RemoveAction(
+        file.path, False, now_ms, size=file.bytes, partition_values={DATE: file.date.isoformat()}
+    )
+
+
+def files(actions: pa.Table) -> Iterator[LakeFile]:
+    """The files that a table's add actions tell of, in no order; raises `DataError` for one not of ours."""
+    for row in actions.to_pylist():
+        if row.get("min.offset") is None or row.get("max.written_at") is None:
+            raise DataError(
+                f"the table holds {row['path']}, which no archive wrote",
+                hint="nothing else may write into an archive: restore the version before that",
+            )
+        yield LakeFile(
+            path=row["path"],
+            date=row[f"partition.{DATE}"],
+            partition=row["min.partition"],
+            first=row["min.offset"],
+            stop=row["max.offset"] + 1,
+            rows=row["num_records"],
+            bytes=row["size_bytes"],
+            timestamps=(_micros(row["min.timestamp"]), _micros(row["max.timestamp"])),
+            written=(_micros(row["min.written_at"]), _micros(row["max.written_at"])),
+        )
+
+
+def _statistics(file: LakeFile) -> dict[str, Any]:
+    def bound(offset: int, which: int) -> dict[str, Any]:
+        return {
+            "partition": file.partition,
+            "offset": offset,
+            "timestamp": _text(file.timestamps[which]),
+            "written_at": _text(file.written[which]),
+        }
+
+    least = bound(file.first, 0)
+    return {
+        "numRecords": file.rows,
+        "minValues": least,
+        "maxValues": bound(file.stop - 1, 1),
+        "nullCount": dict.fromkeys(least, 0),
+    }
+
+
+def _text(micros: int) -> str:
+    return utc(micros * 1000).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _micros(moment: datetime) -> int:
+    return datetime_ns(moment) // 1000
+
 
 #: Keys in the table's configuration.
 _STORE, _TOPIC_ID, _TOPIC, _KIND, _FORMAT = (
@@ -120,7 +194,7 @@ class Archive:
 
     def files(self, partition: int | None = None) -> list[LakeFile]:
         """The data files, of all partitions or of one, in the order of partition and offset."""
-        found = actions.files(pa.table(self._delta.get_add_actions(flatten=True)))
+        found = files(pa.table(self._delta.get_add_actions(flatten=True)))
         return sorted(
             (each for each in found if partition is None or each.partition == partition),
             key=lambda each: (each.partition, each.first),
@@ -137,7 +211,7 @@ class Archive:
                 self.storage.delete(each.path for each in files)
                 return False
             keys = {self.origin.key(number): span.stop for number, span in spans.items()}
-            self._commit([actions.added(each) for each in files], keys)
+            self._commit([added(each) for each in files], keys)
         except ConflictError:
             if not self._discard(files):
                 raise
@@ -146,8 +220,8 @@ class Archive:
     def replace(self, old: Sequence[LakeFile], new: Sequence[LakeFile]) -> None:
         """Put the same rows in other files; raises `ConflictError` when someone else did it meanwhile."""
         now_ms = time.time_ns() // 1_000_000
-        made = [actions.added(each, is_new=False) for each in new]
-        made += [actions.removed(each, now_ms) for each in old]
+        made = [added(each, is_new=False) for each in new]
+        made += [removed(each, now_ms) for each in old]
         turn = self._delta.transaction_version(self.origin.turn_key) or 0
         try:
             self._commit(made, {self.origin.turn_key: turn + 1})

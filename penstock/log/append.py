@@ -19,14 +19,14 @@ from typing import NamedTuple
 from penstock.errors import PenstockError
 from penstock.files import refusal
 from penstock.log import records
-from penstock.log.encode import Draft, control
 from penstock.log.folder import Folder
-from penstock.log.head import FENCE
-from penstock.log.mending import Mender
+from penstock.log.frame_encode import Draft, control
+from penstock.log.frame_header import FENCE
 from penstock.log.producers import Claim, Fenced, Known, Pair, Producers, signed
 from penstock.log.records import AppendRecord
+from penstock.log.repair import Mender
 from penstock.log.segment import ActiveSegment
-from penstock.log.staged import ADOPT_BYTES, Ledger, Piece
+from penstock.log.staging import ADOPT_BYTES, Ledger, Piece
 from penstock.options import TopicOptions
 
 logger = logging.getLogger("penstock.log")

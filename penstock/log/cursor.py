@@ -11,13 +11,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from penstock.errors import Corrupt
-from penstock.log import compression, frame, tiny
+from penstock.log import frame
+from penstock.log import frame as compression
+from penstock.log import single_frame as tiny
 from penstock.log.frame import Frame
-from penstock.log.head import COMPRESSED, read_head
+from penstock.log.frame_header import COMPRESSED, read_head
+from penstock.log.mapped_segment import SealedSegment
 from penstock.log.rows import FrameRows, MessageRows, rows_that_fit
-from penstock.log.sealed import SealedSegment
 from penstock.log.segment import SEGMENT_HEADER_BYTES
-from penstock.log.view import Bounds, View
+from penstock.log.segments import Bounds, View
 from penstock.message import Rows
 from penstock.options import KIB
 

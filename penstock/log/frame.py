@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import codecs
 from penstock.checksum import crc32
+from penstock.codecs import ZSTD, zstd
+from penstock.codecs.limits import Damaged
+from penstock.errors import DataError, UnknownFormat
 from penstock.headers import NO_HEADERS, Headers
-from penstock.log import columns, compression, lone
-from penstock.log.columns import Buffer
-from penstock.log.head import (
+from penstock.log import frame_columns as columns
+from penstock.log import single_frame as lone
+from penstock.log.frame_columns import Buffer
+from penstock.log.frame_header import (
     CODECS,
     COMPRESSED,
     HEADER_BYTES,
@@ -30,12 +34,62 @@ from penstock.log.head import (
     VALUE_NULLS,
     WRITTEN,
     Head,
+    Layout,
     read_head,
 )
-from penstock.log.layout import Layout
+from penstock.options import FRAME_BYTES_MAX
 
 if TYPE_CHECKING:
     from penstock.message import Message
+
+
+#: The last extension of a compressed frame: length of the body before, codec, zero.
+_EXTENSION = Struct("<IHH")
+
+
+def pack(body: memoryview) -> tuple[bytes, bytes] | None:
+    """The body compressed, and the extension that says so; None when it does not pay."""
+    stored = zstd.encode_frame(body)
+    if len(stored) + _EXTENSION.size >= len(body):
+        return None
+    return stored, _EXTENSION.pack(len(body), ZSTD, 0)
+
+
+def require() -> None:
+    """Raise `MissingExtra` unless compressed frames can be read in this process."""
+    zstd.library()
+
+
+def unpacked_length(extensions: Buffer) -> int:
+    """How long the body was before, as the frame's extensions say."""
+    return _fields(extensions)[0]
+
+
+def unpack(stored: Buffer, extensions: Buffer, base: int) -> bytes:
+    """The body of the compressed frame that begins with offset `base`."""
+    length, codec = _fields(extensions)
+    if codec != ZSTD:
+        raise UnknownFormat(
+            f"the frame at offset {base} is compressed with codec {codec}",
+            hint="it was written by a newer Penstock: upgrade",
+        )
+    try:
+        if length > FRAME_BYTES_MAX:
+            raise Damaged(f"{length} bytes are more than a frame may have")
+        body = zstd.decode(stored, length)
+        if len(body) != length:
+            raise Damaged(f"it has {len(body)} bytes instead of {length}")
+    except (Damaged, zstd.library().ZstdError) as error:
+        raise DataError(f"the frame at offset {base} cannot be unpacked: {error}") from error
+    return body
+
+
+def _fields(extensions: Buffer) -> tuple[int, int]:
+    if len(extensions) < _EXTENSION.size:
+        raise DataError("a compressed frame does not say how")
+    length, codec, _ = _EXTENSION.unpack(extensions[-_EXTENSION.size :])
+    return length, codec
+
 
 _PAIR = Struct("<II")
 RAW = codecs.RAW
@@ -281,12 +335,12 @@ class CompressedFrame(Frame):
     @property
     def body(self) -> bytes:  # type: ignore[override]
         if self._unpacked is None:
-            self._unpacked = compression.unpack(self.stored, self.extension, self.head.base)
+            self._unpacked = unpack(self.stored, self.extension, self.head.base)
         return self._unpacked
 
     @property
     def weight(self) -> int:
-        return self.head.header_length + compression.unpacked_length(self.extension)
+        return self.head.header_length + unpacked_length(self.extension)
 
     def check_body(self) -> bool:
         return crc32(self.stored) == self.head.body_crc

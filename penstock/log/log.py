@@ -20,17 +20,19 @@ from itertools import pairwise
 from penstock.clock import Clock
 from penstock.errors import NotDurable, TopicReplaced
 from penstock.files import Files, refusal
-from penstock.log import index, keyed, repack, trim
+from penstock.log import key_search as keyed
+from penstock.log import repack, trim
+from penstock.log import segment_index as index
 from penstock.log.append import Appended, Appender
 from penstock.log.cursor import Cursor
-from penstock.log.encode import Draft
 from penstock.log.folder import Folder
-from penstock.log.living import Living, LivingCursor
+from penstock.log.frame_encode import Draft
+from penstock.log.key_retention import Living, LivingCursor
 from penstock.log.producers import Claim, Fenced, Pair, Producers, tidy_checkpoints
 from penstock.log.segment import read_head
-from penstock.log.staged import Ledger, NoLedger
+from penstock.log.segments import Bounds, View
+from penstock.log.staging import Ledger, NoLedger
 from penstock.log.sync import Syncer
-from penstock.log.view import Bounds, View
 from penstock.options import LATEST, Spot, TopicOptions
 
 logger = logging.getLogger("penstock.log")

@@ -14,12 +14,11 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from penstock.errors import Corrupt, ProducerFenced
-from penstock.log import facts as checkpoints
-from penstock.log import fold
-from penstock.log.facts import MANY, NOTHING, Facts, Known, Pair
-from penstock.log.fold import Place
+from penstock.log import producer_table as checkpoints
+from penstock.log import producer_table as fold
 from penstock.log.folder import GATE_PRODUCERS, PRODUCERS, Folder
 from penstock.log.frame import Producer
+from penstock.log.producer_table import MANY, NOTHING, Facts, Known, Pair, Place
 from penstock.log.records import AppendRecord, DurableRecord
 
 logger = logging.getLogger("penstock.producers")

@@ -20,12 +20,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.log import frame, segment
-from penstock.log.columns import Buffer
 from penstock.log.folder import Folder
-from penstock.log.head import MAGIC_BYTES, Head, read_head
+from penstock.log.frame_columns import Buffer
+from penstock.log.frame_header import MAGIC_BYTES, Head, read_head
 from penstock.log.records import AppendRecord, DurableRecord, ShownRecord
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
-from penstock.log.staged import End, Ledger, bring_in
+from penstock.log.staging import End, Ledger, bring_in
 from penstock.options import TopicOptions
 
 logger = logging.getLogger("penstock.log")

@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from penstock.log import encode, frame, tiny
-from penstock.log.encode import Draft
+from penstock.log import frame
+from penstock.log import frame_encode as encode
+from penstock.log import single_frame as tiny
 from penstock.log.folder import Folder
 from penstock.log.frame import RAW, Frame, Producer
-from penstock.log.sealed import SealedSegment
+from penstock.log.frame_encode import Draft
+from penstock.log.mapped_segment import SealedSegment
 from penstock.log.segment import SEGMENT_HEADER_BYTES, SegmentHead, parse_head
 from penstock.message import NO_HEADERS, Headers, Message
 from penstock.options import KIB

@@ -8,9 +8,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from penstock.arrow import Names
-from penstock.log import columns
+from penstock.log import frame_columns as columns
 from penstock.log.frame import Frame
-from penstock.log.head import KEYS
+from penstock.log.frame_header import KEYS
 
 if TYPE_CHECKING:
     import pyarrow
@@ -89,7 +89,7 @@ def _tables() -> ModuleType:
     from penstock.arrow import require_pyarrow
 
     require_pyarrow()
-    from penstock.log import tables
+    from penstock.log import arrow_columns as tables
 
     return tables
 

@@ -32,8 +32,8 @@ from typing import NamedTuple
 from penstock.checksum import crc32
 from penstock.errors import TopicReplaced, UnknownFormat
 from penstock.files import Files
-from penstock.log.columns import Buffer
 from penstock.log.folder import Folder
+from penstock.log.frame_columns import Buffer
 
 SEGMENT_HEADER_BYTES = 64
 _MAGIC = b"PENSTOCK"

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from penstock.clock import NANOSECONDS
 from penstock.files import refusal
 from penstock.log.append import Appender
-from penstock.log.fold import keep_later_checkpoint
 from penstock.log.folder import COMPANIONS, DELETED, KEY_INDEX, PRODUCERS, Folder, file_bytes
-from penstock.log.view import View
+from penstock.log.producer_table import keep_later_checkpoint
+from penstock.log.segments import View
 
 #: How long a removed segment can still be opened by a scan that was planned before.
 LINGER_NS = 60 * NANOSECONDS

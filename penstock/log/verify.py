@@ -13,15 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from penstock.errors import UnknownFormat
-from penstock.log import facts, index
-from penstock.log.columns import Buffer
-from penstock.log.findings import Checked, Finding, damage, note
+from penstock.findings import Checked, Finding, damage, note
+from penstock.log import producer_table as facts
+from penstock.log import segment_index as index
 from penstock.log.folder import COMPANIONS, GATE_PRODUCERS, INDEX, KEY_INDEX, PRODUCERS, Folder
-from penstock.log.index import Index
-from penstock.log.keyindex import StoredKeys
+from penstock.log.frame_columns import Buffer
+from penstock.log.key_index import StoredKeys
 from penstock.log.records import DURABLE_AT, DurableRecord, ShownRecord
 from penstock.log.recovery import Survey, survey
 from penstock.log.segment import SEGMENT_HEADER_BYTES, SegmentHead, parse_head, read_head
+from penstock.log.segment_index import Index
 
 _NO_RECORD = (
     "no sound record: the next writer makes it anew; "

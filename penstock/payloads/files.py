@@ -13,6 +13,7 @@ from typing import BinaryIO, cast
 
 from penstock.errors import BodyMissing
 from penstock.files import Files, refusal
+from penstock.payloads.chunks import Pieces, Ranged
 from penstock.payloads.names import (
     LONG,
     TEMPORARY,
@@ -23,8 +24,7 @@ from penstock.payloads.names import (
     note_of,
     path_of,
 )
-from penstock.payloads.pieces import Pieces, Ranged
-from penstock.payloads.stores import Body, Found, Stored
+from penstock.payloads.store import Body, Found, Stored
 
 #: Read at once, where a body is read piece by piece.
 _BUFFER_BYTES = 256 * 1024

@@ -11,3 +11,5 @@
 
 Needs the extra `server`.
 """
+
+from __future__ import annotations

@@ -21,10 +21,10 @@ from contextlib import contextmanager
 import msgspec
 
 from penstock.errors import AlreadyCommitted, InvalidOption
-from penstock.faces.answers import Pushed
-from penstock.faces.events import Events
-from penstock.serve.pushing import Push
-from penstock.serve.replies import Refusal
+from penstock.events.event import Pushed
+from penstock.events.events import Events
+from penstock.serve.http_messages import Refusal
+from penstock.serve.push import Push
 from penstock.store import Store, Topic
 
 #: The header of events that were pushed so, to find them again.

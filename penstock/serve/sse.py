@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.errors import PenstockError
-from penstock.faces.answers import EventGap
-from penstock.serve.pieces import Piece, answer_json
-from penstock.serve.streams import EventStream
+from penstock.events.event import EventGap
+from penstock.serve.encoded_event import Piece, answer_json
+from penstock.serve.event_stream import EventStream
 
 #: It ends with the connection: no length and no chunks.
 HEAD = (

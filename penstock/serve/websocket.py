@@ -21,18 +21,18 @@ from typing import Any
 import msgspec
 
 from penstock.errors import InvalidOption, PenstockError
-from penstock.faces.answers import EventGap
-from penstock.faces.question import Found, Question
+from penstock.events.event import EventGap
+from penstock.events.event_query import Found, Question
 from penstock.keys import Match, match
 from penstock.serve import limits
 from penstock.serve.access import OPEN, Access, Grant
-from penstock.serve.behind import Wanted
-from penstock.serve.http import Connection
-from penstock.serve.hub import Feed, Start
-from penstock.serve.pieces import Piece, answer_json
-from penstock.serve.replies import Refusal, Request, error_body
-from penstock.serve.streams import EventStream
-from penstock.wsframes import (
+from penstock.serve.catch_up import Wanted
+from penstock.serve.encoded_event import Piece, answer_json
+from penstock.serve.event_stream import EventStream
+from penstock.serve.feed import Feed, Start
+from penstock.serve.http_connection import Connection
+from penstock.serve.http_messages import Refusal, Request, error_body
+from penstock.websocket_frames import (
     CLOSE,
     INTERNAL,
     PING,

@@ -9,6 +9,8 @@ The driver opens the store and plans; executors open segment files and nothing e
 imports (`planning`, `segments`, `columns`, `batches`) therefore stays away from `state` and above.
 """
 
+from __future__ import annotations
+
 from penstock.spark.session import session
 
 __all__ = ["session"]

@@ -19,18 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.errors import (
-    Closed,
-    DataError,
-    NotAStore,
-    PenstockError,
-    ReadOnly,
-    Unavailable,
-    UnknownFormat,
-)
+from penstock.errors import Closed, DataError, NotAStore, PenstockError, ReadOnly, Unavailable, UnknownFormat
 from penstock.files import Files
 from penstock.locks import STATE_RANK, FileLock, pause_at_fork
-from penstock.state.readonly import ReadOnlyConnection, refusal
+from penstock.state.read_only import ReadOnlyConnection, refusal
 
 logger = logging.getLogger("penstock.state")
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from penstock.errors import AlreadyCommitted, PartitionLost
-from penstock.log.staged import Piece
+from penstock.log.staging import Piece
 from penstock.state.database import Database
 
 

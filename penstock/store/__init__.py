@@ -1,6 +1,8 @@
 """The store and its topics: what users open and hold."""
 
-from penstock.store.opening import open_store
+from __future__ import annotations
+
+from penstock.store.open import open_store
 from penstock.store.pipelines import Pipeline, PipelineRun
 from penstock.store.store import Store
 from penstock.store.topic import Topic

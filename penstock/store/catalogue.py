@@ -1,24 +1,72 @@
-"""The topics of a store as one process has them: made, opened once, dropped, and closed together."""
+"""Bodies of topics that were dropped: deleted after the topic, and again by the next program if it fails.
+
+What a dropped topic has somewhere is noted in `payloads/dropped/<topic id>` before the topic goes.
+"""
 
 from __future__ import annotations
 
+import logging
+import os
+import secrets
+import shutil
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
+import msgspec
+
 from penstock.clock import Clock
-from penstock.errors import InvalidOption, TopicReplaced
+from penstock.errors import InvalidOption, PenstockError, TopicReplaced
 from penstock.files import Files
 from penstock.locks import FORKED
-from penstock.options import TopicOptions
+from penstock.log.segment_index import read_whole, replace
+from penstock.options import FILES, TopicOptions
+from penstock.options import BodyLocation as Place
+from penstock.payloads.open import open_topic_bodies
+from penstock.payloads.store import BodyStore
 from penstock.state.consumers import Consumers
 from penstock.state.topics import TopicRecord, Topics
 from penstock.state.transactions import Transactions
-from penstock.store.folders import TopicFolders
-from penstock.topic.delays import DelaysMessages
+from penstock.topic.delayed import DelaysMessages
 from penstock.topic.housekeeper import Housekeeper
-from penstock.topic.partitions import Partitions
+from penstock.topic.open_topic import PAYLOADS, Partitions
+
+_GONE = ".dropped-"
+
+
+class TopicFolders:
+    """`topics/` of a store."""
+
+    def __init__(self, root: str, files: Files) -> None:
+        self._root = root
+        self._files = files
+
+    def path(self, name: str) -> str:
+        return os.path.join(self._root, name)
+
+    def put_away(self, folder: str) -> None:
+        """Rename a folder out of the way, if it is there."""
+        if self._files.exists(folder):
+            self._files.rename(folder, os.path.join(self._root, _GONE + secrets.token_hex(8)))
+            self._files.sync_dir(self._root)
+
+    def look_abandoned(self, names: list[str]) -> bool:
+        """Whether there seem to be folders without a topic; looked at again under the lock."""
+        return any(name not in names for name in self._listing())
+
+    def put_away_all_but(self, names: list[str]) -> None:
+        for name in self._listing():
+            if name not in names and not name.startswith(_GONE):
+                self.put_away(self.path(name))
+
+    def remove_put_away(self) -> None:
+        for name in self._listing():
+            if name.startswith(_GONE):
+                shutil.rmtree(self.path(name), ignore_errors=True)
+
+    def _listing(self) -> list[str]:
+        return self._files.listdir(self._root) if self._files.exists(self._root) else []
 
 
 class Catalogue:
@@ -155,3 +203,70 @@ def _settle(partitions: Partitions) -> None:
             log.lower_reserve()
         except TopicReplaced:
             return  # another process dropped it: there is nothing to keep
+
+
+logger = logging.getLogger("penstock.store")
+
+_decoder = msgspec.json.Decoder(list[tuple[str, list[tuple[str, str]]]])
+
+
+class DroppedBodies:
+    """The notes of one store."""
+
+    def __init__(self, store: str, store_id: Callable[[], str], files: Files) -> None:
+        self._root = os.path.join(store, PAYLOADS)
+        self._folder = os.path.join(self._root, "dropped")
+        self._store_id = store_id
+        self._files = files
+
+    def note(self, partitions: Partitions) -> None:
+        """Before a topic goes: where its bodies lie."""
+        chosen = partitions.options.payloads
+        if chosen is None:
+            return
+        self._files.make_dirs(self._folder)
+        replace(self._files, self._path(partitions.record.id), msgspec.json.encode(chosen.places))
+        self._files.sync_dir(self._folder)
+        self._files.sync_dir(self._root)
+
+    def delete(self, topic_id: int) -> bool:
+        """Delete what a topic that is gone has left; False when some place does not answer."""
+        path = self._path(topic_id)
+        data = read_whole(self._files, path)
+        if not data:
+            return True  # it had no bodies, or another process was quicker
+        try:
+            noted = _decoder.decode(data)
+            places = [Place(address, tuple(options)) for address, options in noted]
+            for place in places:
+                _delete_all(open_topic_bodies(place, self._root, self._store_id(), topic_id, self._files))
+                if place.address == FILES:
+                    shutil.rmtree(os.path.join(self._root, str(topic_id)), ignore_errors=True)
+            self._files.unlink(path)
+        except FileNotFoundError:
+            return True
+        except (PenstockError, OSError, msgspec.DecodeError) as error:
+            logger.warning("bodies of a dropped topic are still there, they go later: %s", error)
+            return False
+        return True
+
+    def resume(self, is_gone: Callable[[int], bool]) -> threading.Thread | None:
+        """Go on, in the background, where a program that died stopped."""
+        if not self._files.exists(self._folder):
+            return None
+        noted = [int(name) for name in self._files.listdir(self._folder) if name.isdecimal()]
+        waiting = [number for number in noted if is_gone(number)]
+        if not waiting:
+            return None
+        thread = threading.Thread(
+            target=lambda: [self.delete(number) for number in waiting], name="penstock-dropped", daemon=True
+        )
+        thread.start()
+        return thread
+
+    def _path(self, topic_id: int) -> str:
+        return os.path.join(self._folder, str(topic_id))
+
+
+def _delete_all(bodies: BodyStore) -> None:
+    bodies.delete(found.name for found in bodies.list())

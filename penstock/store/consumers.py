@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from penstock.consume import members
+from penstock.consume import membership as members
 from penstock.consume.lag import Lag, lag_behind
-from penstock.consume.members import MemberStats
+from penstock.consume.membership import MemberStats
 from penstock.consume.options import Moment, moment
 from penstock.errors import InvalidOption, UnknownConsumer
 from penstock.options import Duration, Place, consumer_name, seconds, whole
 from penstock.state.consumers import ConsumerOptions, ConsumerRecord
-from penstock.topic.delayfolders import forget_consumer
-from penstock.topic.partitions import Partitions
+from penstock.topic.delayed import forget_consumer
+from penstock.topic.open_topic import Partitions
 
 
 class ConsumerStats(NamedTuple):

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from penstock import claims
+from penstock import locks as claims
 from penstock.errors import PipelineChanged, PipelineRunning
 from penstock.options import pipeline_name
 from penstock.state.database import refuse_read_only
@@ -30,6 +30,7 @@ from penstock.state.pipelines import PipelineRecord, RunFacts
 
 if TYPE_CHECKING:
     from penstock.store.store import Store
+
 
 FOLDER = "pipelines"
 _LOCK = "running"

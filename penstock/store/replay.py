@@ -11,31 +11,115 @@ Values that lie outside the source's log are stored anew, as the sink keeps them
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from penstock.clock import NANOSECONDS
 from penstock.errors import InvalidOption, OffsetTrimmed
-from penstock.log.copying import FrameRun, LooseRun, Run
+from penstock.log.copy import FrameRun, LooseRun, Run
 from penstock.log.cursor import Cursor
 from penstock.log.folder import file_bytes
 from penstock.log.log import Log
 from penstock.log.rows import FrameRows
 from penstock.message import Rows
 from penstock.options import MIB, Place, spot
-from penstock.store.pacing import Offsets, Pace, Rate, Speed, Unhurried
+from penstock.store.pipeline_position import Standing
 from penstock.store.pipelines import PipelineRun, Watch, claim, unwatched
-from penstock.store.standing import Standing
 from penstock.store.stats import written_at
 from penstock.store.topic import Topic
-from penstock.topic.carrying import BodyCarrier
-from penstock.topic.copying import Copying
-from penstock.topic.partitions import Partitions
-from penstock.topic.plan import TopicPlan, plan_of
+from penstock.topic.copy import Copying
+from penstock.topic.copy_bodies import BodyCarrier
+from penstock.topic.open_topic import Partitions
+from penstock.topic.write_plan import TopicPlan, plan_of
 
 if TYPE_CHECKING:
     from penstock.store.store import Store
+
+
+#: Offsets by partition.
+Offsets = Mapping[int, int]
+_RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/s)?")
+_SPEED = re.compile(r"(\d+(?:\.\d+)?)x?")
+
+
+class Pace(Protocol):
+    """How far each partition may be copied."""
+
+    def targets(self, at: Offsets, ends: Offsets, elapsed_s: float) -> dict[int, int]:
+        """The offset up to which each may be copied `elapsed_s` after the start; it never goes back."""
+
+
+class Unhurried:
+    """All of it, at once."""
+
+    def targets(self, at: Offsets, ends: Offsets, elapsed_s: float) -> dict[int, int]:
+        return dict(ends)
+
+
+class Rate:
+    """So many messages a second, from all partitions in proportion to what is left of them."""
+
+    def __init__(self, per_second: float, begin: Offsets) -> None:
+        self._per_second = per_second
+        self._begin = dict(begin)
+
+    def targets(self, at: Offsets, ends: Offsets, elapsed_s: float) -> dict[int, int]:
+        done = sum(at[number] - self._begin[number] for number in at)
+        return shared(at, ends, int(self._per_second * elapsed_s) - done)
+
+
+class Speed:
+    """As fast as it was written, or so many times faster: by the times that the log gave."""
+
+    def __init__(self, factor: float, first_written_at: int, offset_at: Callable[[int, int], int]) -> None:
+        self._factor = factor
+        self._first = first_written_at
+        #: The first offset of a partition that was written at a time or later.
+        self._offset_at = offset_at
+
+    def targets(self, at: Offsets, ends: Offsets, elapsed_s: float) -> dict[int, int]:
+        moment = self._first + round(elapsed_s * self._factor * NANOSECONDS) + 1
+        return {
+            number: min(max(self._offset_at(number, moment), at[number]), end) for number, end in ends.items()
+        }
+
+
+def shared(at: Offsets, ends: Offsets, budget: int) -> dict[int, int]:
+    """Go on by `budget` messages in all, each partition by its share of what is left.
+
+    So all of them end together; what rounding leaves over goes to the first that has something left.
+    """
+    left = {number: end - at[number] for number, end in ends.items()}
+    total = sum(left.values())
+    budget = max(min(budget, total), 0)
+    steps = {number: budget * rest // total if total else 0 for number, rest in left.items()}
+    over = budget - sum(steps.values())
+    for number, rest in left.items():
+        more = min(over, rest - steps[number])
+        steps[number] += more
+        over -= more
+    return {number: at[number] + step for number, step in steps.items()}
+
+
+def parse_rate(text: str) -> float:
+    """Messages a second, from "500" or "500/s"."""
+    return _positive("rate", text, _RATE, '"500/s"')
+
+
+def parse_speed(text: str) -> float:
+    """How many times faster, from "2" or "2x"; "0.5x" is half as fast."""
+    return _positive("speed", text, _SPEED, '"2x"')
+
+
+def _positive(what: str, text: str, pattern: re.Pattern[str], example: str) -> float:
+    match = pattern.fullmatch(text)
+    if match is None or not float(match[1]):
+        raise InvalidOption(f"{what} {text!r} is not a number above 0", hint=f"write it like {example}")
+    return float(match[1])
+
 
 #: A step copies about so much: most of it becomes segments as it is, and to do it again takes a second.
 _STEP_BYTES = 256 * MIB

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from penstock.errors import OffsetTrimmed
 from penstock.log.folder import file_bytes
 from penstock.log.log import Log
-from penstock.topic.partitions import Partitions
+from penstock.topic.open_topic import Partitions
 
 
 class PartitionStats(NamedTuple):

@@ -6,26 +6,24 @@ import os
 import shutil
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, TypeVar, overload
 
 from penstock.clock import Clock
-from penstock.consume import dead
-from penstock.consume.dead import dead_name
-from penstock.consume.deadletters import DeadLetter, DeadLetters
-from penstock.consume.opening import open_reader
-from penstock.consume.options import Kind, Moment, reader_options
-from penstock.consume.policy import Retry
-from penstock.consume.reader import Reader
-from penstock.errors import AlreadyExists, Closed, PenstockError, UnknownTopic
-from penstock.faces.events import Events
-from penstock.faces.sessions import Sessions
-from penstock.faces.stream import Stream
+from penstock.consume import dead_letter_topic as dead
+from penstock.consume.dead_letter_topic import dead_name
+from penstock.consume.dead_letters import DeadLetter, DeadLetters
+from penstock.consume.options import Kind, Moment, Retry, reader_options
+from penstock.consume.reader import Reader, open_reader
+from penstock.errors import AlreadyExists, Closed, InvalidOption, PenstockError, UnknownTopic, WrongType
+from penstock.events.events import OPTIONS as EVENT_OPTIONS
+from penstock.events.events import Events, open_events
 from penstock.files import Files
 from penstock.locks import FORKED, forget_in_child
 from penstock.options import Duration, Place, TopicOptions, identifier, topic_changes, topic_name
+from penstock.sessions.sessions import Sessions
 from penstock.state.consumers import Consumers
 from penstock.state.database import Database, refuse_read_only
 from penstock.state.pipelines import Pipelines
@@ -33,22 +31,39 @@ from penstock.state.streams import Streams
 from penstock.state.topics import Topics
 from penstock.state.transactions import Transactions
 from penstock.store import pipelines
-from penstock.store.catalogue import Catalogue, refuse_other_options
-from penstock.store.dropping import DroppedBodies
-from penstock.store.events import OPTIONS as EVENT_OPTIONS
-from penstock.store.events import open_events
-from penstock.store.folders import TopicFolders
+from penstock.store.catalogue import Catalogue, DroppedBodies, TopicFolders, refuse_other_options
 from penstock.store.ownership import Ownership
 from penstock.store.pipelines import Pipeline
-from penstock.store.several import several_topics
-from penstock.store.streams import StreamEngine, open_elsewhere, open_stream
 from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
-from penstock.topic.delayed import Delayed
-from penstock.topic.delayfolders import DELAY, PUBLISH, SESSIONS, forget_topic
-from penstock.topic.framing import Outgoing
-from penstock.topic.partitions import Partitions
-from penstock.topic.typed import coder_of
+from penstock.streams.stream import Stream
+from penstock.streams.topic_engine import StreamEngine, open_elsewhere, open_stream
+from penstock.topic.delayed import DELAY, PUBLISH, SESSIONS, forget_topic
+from penstock.topic.delayed_publisher import Delayed
+from penstock.topic.open_topic import Partitions
+from penstock.topic.value_codec import coder_of
+from penstock.topic.write_batch import Outgoing
+
+
+def several_topics(
+    topics: str | Topic | Sequence[str | Topic], find: Callable[[str], Topic], records: Topics
+) -> list[Topic]:
+    """Topics by name or as they are; each once, and of the store that has these records."""
+    if isinstance(topics, (str, Topic)):
+        topics = [topics]
+    if not isinstance(topics, Sequence):
+        raise WrongType(f"topics is a name, a Topic or a list of them, not {type(topics).__name__}")
+    found = [each if isinstance(each, Topic) else find(each) for each in topics]
+    if not found:
+        raise InvalidOption("topics is empty", hint="name one at least")
+    names = [topic.name for topic in found]
+    if len(set(names)) < len(names):
+        raise InvalidOption(f"a topic is named twice: {', '.join(names)}")
+    for topic in found:
+        if topic._partitions.topics is not records:
+            raise InvalidOption(f"topic {topic.name!r} is of another store", hint="name it instead")
+    return found
+
 
 T = TypeVar("T")
 

@@ -8,10 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, Literal
 
-from penstock.consume.opening import open_reader
-from penstock.consume.options import Kind, Moment, reader_options
-from penstock.consume.policy import Retry
-from penstock.consume.reader import Reader
+from penstock.consume.options import Kind, Moment, Retry, reader_options
+from penstock.consume.reader import Reader, open_reader
 from penstock.errors import InvalidOption
 from penstock.keys import Key, Prefix, match
 from penstock.log.frame import RAW
@@ -35,22 +33,18 @@ from penstock.state.database import refuse_read_only
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
 from penstock.store.stats import TopicStats, topic_stats
-from penstock.topic import delayed, deleting, outgoing
+from penstock.topic import delayed_publisher as delayed
+from penstock.topic import input as outgoing
+from penstock.topic import retention as deleting
 from penstock.topic.bodies import is_file
-from penstock.topic.keyed import latest, require_index, rows_between, wanted
-from penstock.topic.offsets import nothing_at
-from penstock.topic.outgoing import Value
-from penstock.topic.packing import allowed_codec, packing, refuse_codec
-from penstock.topic.partitions import Partitions
-from penstock.topic.past import past_of
-from penstock.topic.producer_writer import ProducerWriter
+from penstock.topic.input import Value
+from penstock.topic.open_topic import Partitions, append_many, append_one, append_with_body, nothing_at
+from penstock.topic.producer import group_sender, sender_of
 from penstock.topic.retention import VacuumReport, vacuum
 from penstock.topic.routing import Partitioner
-from penstock.topic.scan import Scan
-from penstock.topic.sender import group_sender, sender_of
-from penstock.topic.typed import Coder
-from penstock.topic.writer import Writer
-from penstock.topic.writing import append_many, append_one, append_with_body
+from penstock.topic.scan import Scan, latest, past_of, require_index, rows_between, wanted
+from penstock.topic.value_codec import Coder, allowed_codec, packing, refuse_codec
+from penstock.topic.writer import ProducerWriter, Writer
 
 _READ_BYTES = 64 * MIB
 

@@ -30,19 +30,20 @@ from penstock.keys import Key
 from penstock.locks import FORKED, forget_in_child
 from penstock.log.append import Rerouted
 from penstock.log.frame import RAW
-from penstock.log.shelf import Staged
+from penstock.log.staging import Staged
 from penstock.message import Stored, V
 from penstock.options import KEY_BYTES_MAX, Duration, identifier
 from penstock.state.transactions import DelayedRow, Move, Transactions
-from penstock.store.committing import Applied, Commit, Target, nothing
+from penstock.store.commit import Applied, Commit, Target, nothing
 from penstock.store.topic import Topic
-from penstock.topic import delayed, outgoing
+from penstock.topic import delayed_publisher as delayed
+from penstock.topic import input as outgoing
 from penstock.topic.bodies import is_file
-from penstock.topic.delayed import Postponed
-from penstock.topic.packing import packing
-from penstock.topic.partitions import Partitions
+from penstock.topic.delayed_publisher import Postponed
+from penstock.topic.open_topic import Partitions
 from penstock.topic.scan import Scan
 from penstock.topic.staging import TopicStaging
+from penstock.topic.value_codec import packing
 
 logger = logging.getLogger("penstock.transaction")
 

@@ -13,18 +13,118 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from penstock.clock import Clock
+from penstock.delay.journal import damaged_entries
+from penstock.delay.verify import FolderVerifier
 from penstock.errors import DataError, NotAStore, PenstockError, UnknownFormat, UnknownTopic
 from penstock.files import Files
-from penstock.log.findings import Checked, Finding, damage, note
+from penstock.findings import Checked, Finding, damage, note
 from penstock.log.folder import DATA, Folder
-from penstock.log.staged import Piece
+from penstock.log.staging import Piece
 from penstock.log.verify import PartitionVerifier
 from penstock.options import topic_name
+from penstock.payloads.store import losses
 from penstock.state.consumers import Consumers, Position
 from penstock.state.database import Database
 from penstock.state.topics import Topics
 from penstock.state.transactions import Transactions
-from penstock.store.verifywaiting import WaitingVerifier
+from penstock.topic.body_trim import Referring, references_between
+from penstock.topic.delayed import DELAY, PUBLISH, RETRIES, SESSIONS
+from penstock.topic.open_topic import Partitions
+
+
+def body_findings(partitions: Partitions) -> Iterator[Finding]:
+    """Messages of a topic whose bodies are gone or too short; a place that does not answer is noted."""
+    bodies = partitions.bodies
+    if not bodies.is_used:
+        return
+    referring = [each for number in range(len(partitions)) for each in _referring(partitions, number)]
+    sizes: dict[int, dict[str, int]] = {}
+    for place, store in bodies.stores().items():
+        try:
+            sizes[place] = {found.name: found.size for found in store.list()}
+        except PenstockError as error:
+            yield note(partitions.folder, None, f"bodies were not checked: {error}")._replace(
+                topic=partitions.name
+            )
+            referring = [each for each in referring if each.reference.place != place]
+    for each, reference in losses(((each, each.reference) for each in referring), sizes):
+        if each.offset < partitions.log(each.partition).bounds().start:
+            continue  # retention took both meanwhile
+        what = f"body {reference.name!r} of {reference.size} bytes is missing or too short"
+        found = damage(partitions.folder, None, what, each.offset, each.offset + 1)
+        yield found._replace(topic=partitions.name, partition=each.partition)
+
+
+def _referring(partitions: Partitions, number: int) -> Iterator[Referring]:
+    log = partitions.log(number)
+    bounds = log.bounds()
+    return references_between(log, bounds.start, bounds.end)
+
+
+class _Place(NamedTuple):
+    """A folder of waiting messages, and whose they are, where it is one topic's."""
+
+    path: str
+    topic: str | None = None
+    partition: int | None = None
+
+
+class WaitingVerifier:
+    """Checks what waits in a store. `names` are its topics by id, as far as they are known."""
+
+    def __init__(
+        self, store: str, files: Files, checked: Checked, names: Mapping[str, str], *,
+        progress: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._root = os.path.join(store, DELAY)
+        self._files = files
+        self._checked = checked
+        self._names = names
+        self._progress = progress
+
+    def findings(self, topic: str | None) -> Iterator[Finding]:
+        """Everything that is wrong with what waits; of one topic, what its consumers try again."""
+        for place in self._retries():
+            if topic in (None, place.topic):
+                yield from self._folder(place)
+        if topic is not None:
+            return
+        publish = os.path.join(self._root, PUBLISH)
+        if self._files.exists(publish):
+            yield from self._folder(_Place(publish))
+        for name in self._names_in(os.path.join(self._root, SESSIONS)):
+            folder = os.path.join(self._root, SESSIONS, name)
+            waiting = os.path.join(folder, "waiting")
+            if self._files.exists(waiting):
+                yield from self._folder(_Place(waiting))
+            for path, byte in damaged_entries(folder, self._files):
+                yield damage(path, byte, "a damaged entry of a session that is open")
+
+    def _retries(self) -> Iterator[_Place]:
+        root = os.path.join(self._root, RETRIES)
+        for topic_id in self._names_in(root):
+            known = self._names.get(topic_id)
+            for consumer in self._names_in(os.path.join(root, topic_id)):
+                for partition in self._names_in(os.path.join(root, topic_id, consumer)):
+                    path = os.path.join(root, topic_id, consumer, partition)
+                    yield _Place(path, known, int(partition) if partition.isdecimal() else None)
+
+    def _folder(self, place: _Place) -> Iterator[Finding]:
+        verifier = FolderVerifier(place.path, self._files, self._progress)
+        try:
+            for found in verifier.findings():
+                tell = damage if found.is_damage else note
+                finding = tell(found.path, found.byte, found.what)
+                yield finding._replace(topic=place.topic, partition=place.partition)
+        except UnknownFormat as error:
+            yield damage(place.path, None, error.args[0])
+        except FileNotFoundError:
+            pass  # the consumer, or the topic, was dropped just now
+        self._checked.waiting += verifier.messages
+        self._checked.bytes += verifier.bytes
+
+    def _names_in(self, path: str) -> list[str]:
+        return sorted(self._files.listdir(path)) if self._files.exists(path) else []
 
 
 class _Known(NamedTuple):

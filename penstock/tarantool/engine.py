@@ -6,20 +6,156 @@ way: messages first, noted until their bodies are gone too, so that a crash in b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+import asyncio
+import io
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from hashlib import sha256
+from typing import Any, BinaryIO
 
 from penstock.clock import NANOSECONDS, Clock
-from penstock.errors import PenstockError, Unavailable
-from penstock.faces.engine import Deleted, Publication, Row, SubjectFacts, Ttl, Watching
-from penstock.faces.streammessage import StreamMessage
-from penstock.faces.subjects import EVERYTHING, Asked
-from penstock.faces.ttl import lives
-from penstock.tarantool.bodies import DIGEST_HEADER, Bodies
-from penstock.tarantool.link import Link
-from penstock.tarantool.news import News
+from penstock.errors import DataError, InvalidOption, PenstockError, Unavailable
+from penstock.payloads.store import BodyStore
+from penstock.streams.engine import (
+    Data,
+    Deleted,
+    Publication,
+    Row,
+    StreamMessage,
+    SubjectFacts,
+    Ttl,
+    Watching,
+)
+from penstock.streams.subjects import EVERYTHING, Asked
+from penstock.streams.ttl import lives
+from penstock.tarantool.connection import Link
+from penstock.wake import LOOK_AGAIN_S
+
+#: The digest of a body travels with its message, among its headers; those who read a stream do not see it.
+DIGEST_HEADER = "penstock-sha256"
+
+
+class Bodies:
+    """The bodies of one stream, in a place of its own."""
+
+    def __init__(self, store: BodyStore) -> None:
+        self.store = store
+
+    def put(
+        self, data: Data, object_name: str | None, headers: Mapping[str, str] | None
+    ) -> tuple[str, dict[str, str]]:
+        """Store a body; the name it got, and the headers its message has in Tarantool."""
+        headers = dict(headers or {})
+        if data is None:
+            return object_name or "", headers
+        name = object_name or _new_name()
+        body = data.encode() if isinstance(data, str) else data
+        try:
+            stored = self.store.put(name, body, content_type=headers.get("content-type"))
+        except OSError as error:
+            raise InvalidOption(f"the body cannot be stored: {error}") from error
+        return name, {**headers, DIGEST_HEADER: stored.sha256.hex()}
+
+    def open(self, object_name: str, digest: str | None) -> BinaryIO:
+        """A body to be read; whoever reads it to its end knows that it is the one that was stored."""
+        body = self.store.open(object_name)
+        return body if digest is None else io.BufferedReader(_Checked(body, object_name, digest))
+
+    def delete(self, names: list[str]) -> None:
+        """Remove bodies; those of messages that had none are passed over."""
+        self.store.delete([name for name in names if name])
+
+
+class _Checked(io.RawIOBase):
+    """A body that compares its digest when it ends."""
+
+    def __init__(self, body: BinaryIO, name: str, digest: str) -> None:
+        self._body = body
+        self._name = name
+        self._wanted = digest
+        self._found = sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        piece = self._body.read(len(buffer))
+        if not piece and self._found.hexdigest() != self._wanted:
+            raise DataError(
+                f"body {self._name!r} is not the one that was stored: its digest differs",
+                hint="it was changed or damaged; the messages around it can be read",
+            )
+        self._found.update(piece)
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def close(self) -> None:
+        self._body.close()
+        super().close()
+
+
+def _new_name() -> str:
+    """A name nobody has had, by day, so that a place can be looked through day by day."""
+    return f"{datetime.now(UTC):%Y/%m/%d}/{uuid.uuid4().hex}"
+
+
+#: One call waits so long; then the next one does.
+_WAIT_S = 10.0
+
+
+class NewsWatcher:
+    """Somebody waits, and is rung."""
+
+    pause_s = LOOK_AGAIN_S
+
+
+class News:
+    """Rings all who wait when a message was published, whoever did it."""
+
+    def __init__(self, link: Link, function: str) -> None:
+        self._link = link
+        self._function = function
+        self._rings: list[Callable[[], None]] = []
+        self._mutex = threading.Lock()
+        self._round = 0
+
+    @contextmanager
+    def watching(self, ring: Callable[[], None]) -> Iterator[Watching]:
+        """Have `ring` called soon after something was published."""
+        with self._mutex:
+            self._rings.append(ring)
+            if len(self._rings) == 1:
+                self._round += 1
+                self._link.start(self._listen(self._round))
+        try:
+            yield NewsWatcher()
+        finally:
+            with self._mutex:
+                self._rings.remove(ring)
+
+    def _ring(self) -> None:
+        with self._mutex:
+            rings = list(self._rings)
+        for ring in rings:
+            ring()
+
+    async def _listen(self, round: int) -> None:
+        """Until nobody waits any more, or a later one listens."""
+        seen = -1
+        while self._rings and self._round == round:
+            try:
+                found = await self._link.called(self._function, max(seen, 0), _WAIT_S, waits_s=_WAIT_S)
+            except PenstockError:
+                await asyncio.sleep(LOOK_AGAIN_S)  # those who wait look for themselves, and are told
+                continue
+            if found > seen:
+                seen = found
+                self._ring()
+
 
 #: So many are asked for or deleted by one call: more would keep others waiting.
 _AT_ONCE = 1000

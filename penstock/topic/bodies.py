@@ -26,16 +26,16 @@ from penstock.errors import InvalidOption, PenstockError, WrongType
 from penstock.files import Files
 from penstock.log.frame import RAW
 from penstock.options import MIB, TopicOptions, utc
-from penstock.payload_options import Place
+from penstock.options import BodyLocation as Place
 from penstock.payloads.files import FileBodies
 from penstock.payloads.names import checked_name
-from penstock.payloads.opening import open_topic_bodies
-from penstock.payloads.stores import Body, BodyStore
-from penstock.payloads.sweeping import GRACE_NS
+from penstock.payloads.open import open_topic_bodies
+from penstock.payloads.store import GRACE_NS, Body, BodyStore
 from penstock.references import Reference, Referenced
 
 if TYPE_CHECKING:
-    from penstock.topic.framing import Outgoing
+    from penstock.topic.write_batch import Outgoing
+
 
 logger = logging.getLogger("penstock.bodies")
 

@@ -10,7 +10,7 @@ import logging
 import threading
 
 from penstock.errors import PenstockError
-from penstock.topic.partitions import Partitions
+from penstock.topic.open_topic import Partitions
 from penstock.topic.retention import vacuum_partition
 
 logger = logging.getLogger("penstock.housekeeper")

@@ -2,22 +2,163 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Generic
 
 from penstock import arrow
-from penstock.keys import Match
+from penstock.errors import InvalidOption, OffsetTrimmed
+from penstock.keys import Key, Match, Prefix, match
+from penstock.lake.cut import first_offset, shared
 from penstock.log.log import Log
 from penstock.log.rows import MessageRows
 from penstock.message import Batch, Message, Rows, V
-from penstock.options import Place, spot
-from penstock.topic.keyed import rows_between
-from penstock.topic.partitions import Partitions
-from penstock.topic.past import BATCH_BYTES, BATCH_MESSAGES, Past
+from penstock.options import MIB, Place, Spot, spot
+from penstock.topic.open_topic import Partitions
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from penstock.lake.history import History
+
+
+#: So many messages are looked up at a time.
+_AT_ONCE = 250
+
+
+def wanted(partitions: Partitions, key: Key, prefix: Prefix | None) -> Match | None:
+    """What `key=` and `prefix=` ask for; None when neither is given.
+
+    Raises `InvalidOption` for a topic that has no index of its keys.
+    """
+    if key is None and prefix is None:
+        return None
+    asked = match(() if key is None else (key,), () if prefix is None else (prefix,))
+    require_index(partitions)
+    return asked
+
+
+def require_index(partitions: Partitions) -> None:
+    """Raise unless messages can be found by key; another process may have changed that."""
+    if partitions.options.index != "key":
+        partitions.refresh()
+        if partitions.options.index != "key":
+            raise InvalidOption(
+                f"topic {partitions.name!r} has no index of its keys",
+                hint='create it with index="key", or alter(index="key")',
+            )
+
+
+def rows_between(log: Log, asked: Match, first: int, stop: int, limit: int) -> Iterator[list[Rows]]:
+    """Messages that hold a wanted key, `limit` at most, some at a time."""
+    if limit <= 0 or first >= stop:
+        return
+    offsets = chain.from_iterable(log.keyed.ascending(asked, first, stop, limit))
+    while chosen := list(islice(offsets, _AT_ONCE)):
+        yield list(log.keyed.rows(chosen))
+
+
+def latest(partitions: Partitions, asked: Match) -> Message[Any] | None:
+    """The newest message that holds a wanted key: over several partitions, the one written last."""
+    found = [message for log in partitions.logs() for message in _newest(log, asked)]
+    return max(found, key=lambda message: message.written_at, default=None)
+
+
+def _newest(log: Log, asked: Match) -> list[Message]:
+    """The newest of one partition, if there is one."""
+    while True:
+        bounds = log.bounds()
+        try:
+            rows = log.keyed.rows(log.keyed.newest(asked, bounds.start, bounds.end, 1))
+            return [message for each in rows for message in each.messages()]
+        except OffsetTrimmed:
+            continue  # retention took it at this moment
+
+
+#: Small enough that the objects made of a batch stay in the processor's cache.
+BATCH_BYTES = MIB
+BATCH_MESSAGES = 65_536
+
+
+class Past:
+    """The archive of a topic; raises when it is not, and `MissingExtra` when it cannot be read here."""
+
+    def __init__(
+        self, partitions: Partitions, table: str | os.PathLike[str], options: Mapping[str, str] | None
+    ) -> None:
+        arrow.require_pyarrow()
+        from penstock.lake.history import History
+        from penstock.lake.storage import storage
+
+        record = partitions.record
+        self._topic = record.name
+        self._history: History = History(storage(table, options), partitions.topics.store_id, record.id)
+        self._history.look()
+
+    def resolve(self, log: Log, spot: Spot) -> int:
+        """The offset that a place means now; an offset is left as it is."""
+        bounds = log.bounds()
+        if spot.kind in ("offset", "latest"):
+            return log.resolve(spot)
+        held = self._history.held(log.partition, bounds.start)
+        if spot.kind == "time":
+            found = self._history.written_since(held, spot.value, bounds.start)
+            return log.resolve(spot) if found is None else found
+        first = first_offset(held, bounds.start)
+        return first if spot.kind == "earliest" else max(first, bounds.end - 1)
+
+    def rows(self, log: Log, first: int, stop: int, names: arrow.Names) -> Iterator[Sequence[Rows]]:
+        """Messages from `first` up to `stop`, in order, wherever they lie; Arrow's `names` are enough.
+
+        Raises `OffsetTrimmed` for what is neither in the log nor in the table.
+        """
+        cursor = log.cursor(first, far=True)
+        while cursor.offset < stop:
+            log_start = log.bounds().start
+            if cursor.offset < log_start:
+                yield from self._archived(log, cursor.offset, stop, log_start, names)
+                cursor.offset = min(stop, log_start)
+                continue
+            try:
+                rows = cursor.read(BATCH_MESSAGES, BATCH_BYTES, stop)
+            except OffsetTrimmed:  # retention was quicker; the table may have it
+                continue
+            if not rows:
+                return
+            yield rows
+
+    def _archived(
+        self, log: Log, start: int, stop: int, log_start: int, names: arrow.Names
+    ) -> Iterator[Sequence[Rows]]:
+        from penstock.lake.archived_rows import ArchivedRows, columns_for
+
+        held = self._history.held(log.partition, log_start)
+        shares = shared(start, stop, held, log_start)
+        if shares.lost:
+            raise self._lost(log.partition, *shares.lost[0])
+        for batch in self._history.read(held, *shares.archived, columns_for(names)):
+            yield [ArchivedRows(self._topic, log.partition, batch)]
+
+    def _lost(self, partition: int, first: int, stop: int) -> OffsetTrimmed:
+        error = OffsetTrimmed(
+            f"offsets {first} to {stop - 1} of {self._topic!r} partition {partition} are gone, and the table "
+            f"{self._history.place.uri} does not have them: the first one left is {stop}",
+            partition=partition, offset=first, first=stop,
+        )  # fmt: skip
+        error.hint = "retention waits for an archive that is important"
+        return error
+
+
+def past_of(
+    partitions: Partitions, table: str | os.PathLike[str] | None, options: Mapping[str, str] | None
+) -> Past | None:
+    """The topic's archive; None when no table is named."""
+    if table is None:
+        if options:
+            raise InvalidOption("storage_options without history", hint='history="s3://…" names the table')
+        return None
+    return Past(partitions, table, options)
 
 
 class Scan(Generic[V]):

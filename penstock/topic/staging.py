@@ -16,18 +16,17 @@ from typing import BinaryIO
 from penstock import references
 from penstock.clock import NANOSECONDS
 from penstock.keys import Key, checked_key
+from penstock.log.active_segment import segment_bytes
 from penstock.log.frame import Frame
 from penstock.log.log import Log
-from penstock.log.shelf import Shelf, Staged
-from penstock.log.staged import STAGED
-from penstock.log.tip import segment_bytes
+from penstock.log.staging import STAGED, Shelf, Staged
 from penstock.options import KIB
-from penstock.topic.buffer import Pairs, Special, checked_extras, pair_columns
-from penstock.topic.checks import checked_headers, checked_value
-from penstock.topic.framing import FRAME_BYTES, FRAME_MESSAGES, Outgoing
-from penstock.topic.outgoing import Value
-from penstock.topic.partitions import Partitions
+from penstock.topic.input import Value
+from penstock.topic.open_topic import Partitions
 from penstock.topic.routing import PARTITIONERS
+from penstock.topic.value_codec import checked_headers, checked_value
+from penstock.topic.write_batch import FRAME_BYTES, FRAME_MESSAGES, Outgoing
+from penstock.topic.write_buffer import Pairs, Special, checked_extras, pair_columns
 
 #: So much is encoded at a time: with keys and offsets somewhat less than a frame.
 _GATHERED_BYTES = FRAME_BYTES * 3 // 4

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from penstock.clock import Clock
 from penstock.files import Files
-from penstock.log import encode, segment
+from penstock.log import frame_encode as encode
+from penstock.log import segment
 from penstock.log.frame import Producer
-from penstock.log.head import FENCE
+from penstock.log.frame_header import FENCE
 from penstock.log.log import Log
 from penstock.options import TopicOptions
 from tests.compat import delay_bytes

@@ -8,9 +8,10 @@ import pytest
 from penstock import codecs
 from penstock.codecs import zstd
 from penstock.errors import DataError, UnknownFormat
-from penstock.log import encode, frame
+from penstock.log import frame
+from penstock.log import frame_encode as encode
 from penstock.log.frame import Producer
-from penstock.log.head import FENCE
+from penstock.log.frame_header import FENCE
 from penstock.log.records import AppendRecord, DurableRecord, ShownRecord
 from penstock.log.segment import SegmentHead
 

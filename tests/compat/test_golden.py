@@ -8,7 +8,7 @@ import pytest
 
 from penstock.keys import match
 from penstock.log import segment
-from penstock.log.keyed import stored_keys
+from penstock.log.key_search import stored_keys
 from penstock.log.log import Log
 from tests.compat.make_golden import GOLDEN, KEYED, open_golden, write
 

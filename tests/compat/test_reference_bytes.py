@@ -6,7 +6,8 @@ import pytest
 
 from penstock import codecs, references
 from penstock.errors import UnknownFormat
-from penstock.log import encode, frame
+from penstock.log import frame
+from penstock.log import frame_encode as encode
 from penstock.payloads.names import name_of, note_of, path_of
 from penstock.references import Reference
 

@@ -1,10 +1,10 @@
 """What waits has the bytes of docs/FORMAT.md, written out by hand; fields are only ever added at the end."""
 
-from penstock.consume import envelope
-from penstock.consume.envelope import Envelope
-from penstock.faces.journal import SessionData, _encoder
-from penstock.topic import delayed
-from penstock.topic.delayed import DelayedMessage
+from penstock.consume import retries as envelope
+from penstock.consume.retries import Envelope
+from penstock.delay.journal import SessionData, _encoder
+from penstock.topic import delayed_publisher as delayed
+from penstock.topic.delayed_publisher import DelayedMessage
 
 RETRY = bytes.fromhex(
     "9e"  # 14 fields

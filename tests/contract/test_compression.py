@@ -12,7 +12,7 @@ import pytest
 import penstock
 from penstock.codecs import zstd
 from penstock.log import frame
-from penstock.log.head import COMPRESSED
+from penstock.log.frame_header import COMPRESSED
 from penstock.log.segment import SEGMENT_HEADER_BYTES
 from penstock.store.verify import StoreVerifier
 

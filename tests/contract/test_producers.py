@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 
 import penstock
-from penstock.log.facts import Facts, Pair
 from penstock.log.log import Log
+from penstock.log.producer_table import Facts, Pair
 from tests.contract.disks import Disk
 
 

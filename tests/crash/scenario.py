@@ -29,9 +29,11 @@ import pytest
 import penstock
 from penstock.clock import NANOSECONDS, Clock
 from penstock.errors import NotDurable, ProducerFenced
-from penstock.log import append, shelf, staged
+from penstock.log import append
+from penstock.log import staging as shelf
+from penstock.log import staging as staged
 from penstock.store import Store, Topic, Transaction
-from penstock.topic import framing
+from penstock.topic import write_batch as framing
 from penstock.topic.writer import Writer
 from tests.crash.tracing import Trace, TracingFiles, traced_commits
 

@@ -11,7 +11,8 @@ import pytest
 
 import penstock
 from penstock.errors import Corrupt
-from penstock.log import frame, index
+from penstock.log import frame
+from penstock.log import segment_index as index
 from penstock.log.segment import SEGMENT_HEADER_BYTES
 from penstock.store.verify import StoreVerifier
 from tests.crash.tracing import FIRST_BOOT, BootFiles

@@ -14,7 +14,7 @@ import pytest
 import penstock
 from penstock.errors import NotDurable
 from penstock.log.append import Appender
-from penstock.log.encode import encode
+from penstock.log.frame_encode import encode
 from tests.crash.explore import look, points
 from tests.crash.hostile import HostileFiles, nth
 from tests.crash.scenario import STORE, HandClock

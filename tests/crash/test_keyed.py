@@ -12,7 +12,7 @@ import threading
 import pytest
 
 import penstock
-from penstock.log.keyed import stored_keys
+from penstock.log.key_search import stored_keys
 from tests.crash import test_missing_files as files
 from tests.crash.processes import ROOT, Worker, no_orphans
 from tests.crash.test_damage import flip

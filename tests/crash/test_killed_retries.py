@@ -11,7 +11,7 @@ import pytest
 
 import penstock
 from penstock import Retry
-from penstock.delay import view
+from penstock.delay import file_reader as view
 from tests.crash.processes import Worker, no_orphans
 from tests.crash.retry_workers import POLICY, never_works
 from tests.crash.workers import ORDERS

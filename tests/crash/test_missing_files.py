@@ -11,7 +11,7 @@ import pytest
 
 import penstock
 from penstock.errors import OutOfRange
-from penstock.log import index
+from penstock.log import segment_index as index
 from tests.crash.scenario import HandClock
 from tests.crash.tracing import FIRST_BOOT, BootFiles
 

@@ -8,7 +8,8 @@ import random
 
 import pytest
 
-from penstock.delay import names, repair
+from penstock.delay import file_names as names
+from penstock.delay import file_repair as repair
 from penstock.delay.chain import Chain
 from penstock.delay.records import Entry, columns
 from penstock.delay.scheduler import Scheduler

@@ -11,7 +11,7 @@ from collections import defaultdict
 
 import pytest
 
-from penstock.delay import post
+from penstock.delay import scheduler_lock as post
 from penstock.errors import Closed, TakenElsewhere
 from tests.crash.processes import Worker, no_orphans
 from tests.crash.waiting_workers import opened

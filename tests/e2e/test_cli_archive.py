@@ -10,7 +10,7 @@ import pytest
 
 import penstock
 from penstock.cli.failures import Exit
-from penstock.spark import jobs
+from penstock.spark import executors as jobs
 from tests.e2e.command import Command
 from tests.lake.conftest import spread_here
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 import penstock
-from penstock.cli.stream.publishing import Counted
+from penstock.cli.stream.publish import Counted
 from tests.e2e.command import Command
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import penstock
-from penstock.tarantool.source import VERSION
+from penstock.tarantool.tarantool import VERSION
 from tests.contract.test_tarantool import BARE_SEED
 from tests.e2e.command import Command
 from tests.tarantool import PASSWORD, USER, tarantool_server

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.spark.java import find_java
+from penstock.spark.session import find_java
 from tests.require import require
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo"

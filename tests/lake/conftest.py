@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.spark import jobs
+from penstock.spark import executors as jobs
 from penstock.spark.pipelines.archive import archive
 from tests.lake.past import Kept, Made, make, opened
 

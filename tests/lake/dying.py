@@ -6,9 +6,11 @@ import signal
 import sys
 from collections.abc import Callable
 
-from penstock.lake import compaction, storage, table
-from penstock.spark import jobs, query
+from penstock.lake import parquet_files as compaction
+from penstock.lake import storage, table
+from penstock.spark import executors as jobs
 from penstock.spark.pipelines import archive as module
+from penstock.spark.source import query
 from tests.lake.conftest import spread_here
 
 #: Where it may die: what is called there, and whether it dies before or after that.

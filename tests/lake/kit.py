@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.lake.layout import RAW_SCHEMA, TIME, in_files
+from penstock.lake.parquet_files import FILE_BYTES, Target, write
 from penstock.lake.storage import Storage, storage
 from penstock.lake.table import Archive, Origin, open_or_create
-from penstock.lake.writing import FILE_BYTES, Target, write
 
 ORIGIN = Origin("store-1", 7, "orders")
 DAY_US = 86400 * 1_000_000

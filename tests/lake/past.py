@@ -9,18 +9,18 @@ from pathlib import Path
 import pyarrow as pa
 
 import penstock
-from penstock.lake import compaction
+from penstock.lake import parquet_files as compaction
 from penstock.lake.layout import RAW_SCHEMA
+from penstock.lake.parquet_files import Target
 from penstock.lake.storage import storage
 from penstock.lake.table import Archive, Origin, Span, open_archive, open_or_create
-from penstock.lake.writing import Target
-from penstock.spark import batches, schema
-from penstock.spark.columns import arrow_schema
-from penstock.spark.options import parse
 from penstock.spark.pipelines.archive_tasks import Filling, fill
-from penstock.spark.planning import Slice, divided
-from penstock.spark.query import StreamQuery
-from penstock.spark.survey import survey
+from penstock.spark.source import batches, schema
+from penstock.spark.source.batches import arrow_schema
+from penstock.spark.source.options import parse
+from penstock.spark.source.plan import Slice, divided
+from penstock.spark.source.query import StreamQuery
+from penstock.spark.source.survey import survey
 
 PARTITIONS = 3
 MESSAGES = 12  # in each partition

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import penstock
 from penstock import arrow
-from penstock.lake import layout, reading
+from penstock.lake import layout
+from penstock.lake import parquet_files as reading
 from penstock.lake.layout import RAW_SCHEMA
 from penstock.lake.storage import storage
 from penstock.lake.table import open_archive

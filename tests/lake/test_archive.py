@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 import penstock
 from penstock.lake.storage import storage
 from penstock.lake.table import open_archive
-from penstock.spark import jobs
+from penstock.spark import executors as jobs
 from penstock.spark.pipelines import archive as module
 from penstock.spark.pipelines import archive_tasks
 from penstock.store.pipelines import claim

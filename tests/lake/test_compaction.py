@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock
-from penstock.lake import compaction
+from penstock.lake import parquet_files as compaction
 from penstock.lake.layout import LakeFile
-from penstock.lake.reading import read
+from penstock.lake.parquet_files import read, write
 from penstock.lake.storage import storage
-from penstock.lake.writing import write
 from penstock.options import KIB, MIB
 from tests.lake.kit import batch, parquet_files, staged, target
 

@@ -5,7 +5,7 @@ from itertools import product
 
 from penstock.lake.cut import NOTHING, Held, Range, first_offset, shared
 from penstock.lake.layout import LakeFile
-from penstock.spark.planning import Piece, Slice, clipped, divided, instead, range_bytes, reach
+from penstock.spark.source.plan import Piece, Slice, clipped, divided, instead, range_bytes, reach
 
 ENDS = range(7)
 

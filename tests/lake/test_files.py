@@ -5,11 +5,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
-from penstock.lake import layout, writing
+from penstock.lake import layout
+from penstock.lake import parquet_files as writing
 from penstock.lake.layout import RAW_SCHEMA, in_files
-from penstock.lake.reading import read
+from penstock.lake.parquet_files import read, write
 from penstock.lake.storage import s3_arguments, storage
-from penstock.lake.writing import write
 from tests.lake.kit import DAY_US, NOON_US, batch, parquet_files, target
 
 

@@ -13,11 +13,11 @@ import pytest
 import penstock
 from penstock.lake.history import History
 from penstock.lake.layout import RAW_SCHEMA
+from penstock.lake.parquet_files import write
 from penstock.lake.storage import storage
 from penstock.lake.table import Origin, Span, open_archive, open_or_create
-from penstock.lake.writing import write
 from penstock.log.trim import purge
-from penstock.spark.query import StreamQuery
+from penstock.spark.source.query import StreamQuery
 from tests.lake.kit import batch, target
 from tests.lake.past import (
     MESSAGES,

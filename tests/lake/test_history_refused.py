@@ -9,7 +9,7 @@ import penstock
 from penstock.lake.layout import RAW_SCHEMA, json_schema
 from penstock.lake.storage import storage
 from penstock.lake.table import Origin, open_or_create
-from penstock.spark.options import parse
+from penstock.spark.source.options import parse
 from tests.lake.past import slices, streamed
 
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from penstock.spark import jobs
+from penstock.spark import executors as jobs
 from tests.lake.conftest import spread_here
 
 PAGE = Path(__file__).parents[2] / "docs" / "lake.md"

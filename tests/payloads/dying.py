@@ -7,8 +7,8 @@ import sys
 import penstock
 from penstock.log.log import Log
 from penstock.payloads.files import FileBodies
-from penstock.topic.bodytrim import GoingBodies
-from penstock.topic.partitions import Partitions
+from penstock.topic.body_trim import GoingBodies
+from penstock.topic.open_topic import Partitions
 
 
 def die(*_, **__):
@@ -70,7 +70,7 @@ def bodies_deleted_list_left(topic):
 
 
 def topic_before_bodies(topic):
-    from penstock.store.dropping import DroppedBodies
+    from penstock.store.catalogue import DroppedBodies
 
     DroppedBodies.delete = die
     store = penstock.open(os.path.dirname(os.path.dirname(topic._partitions.folder)))

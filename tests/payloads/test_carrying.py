@@ -7,7 +7,7 @@ from penstock import Payloads
 from penstock.spark.pipelines.compact import compact
 from penstock.store.replay import replay
 from penstock.testing import Clock
-from penstock.topic import carrying
+from penstock.topic import copy_bodies as carrying
 from tests.payloads.kit import KIB, body, messages, objects, referred, values
 
 #: Small ones share an object, large ones have one each.

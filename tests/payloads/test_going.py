@@ -10,11 +10,10 @@ import pytest
 import penstock
 from penstock import Payloads
 from penstock.clock import NANOSECONDS
-from penstock.payloads.stores import Found
-from penstock.payloads.sweeping import GRACE_NS, losses, orphans
+from penstock.payloads.store import GRACE_NS, Found, losses, orphans
 from penstock.references import Reference, unpack
 from penstock.testing import Clock
-from penstock.topic.bodyrefs import references_between
+from penstock.topic.body_trim import references_between
 from tests.payloads.kit import KIB, body, objects, referred, values
 
 ROOT = Path(__file__).parents[2]

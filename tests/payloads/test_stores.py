@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import BodyMissing, InvalidOption, MessageTooLarge, WrongType
-from penstock.payloads.opening import open_bodies
-from penstock.payloads.pieces import PIECE_BYTES
+from penstock.payloads.chunks import PIECE_BYTES
+from penstock.payloads.open import open_bodies
 
 LARGE = os.urandom(1 << 20) * 9 + b"and a little"
 ODD_NAMES = [

@@ -12,20 +12,12 @@ import pytest
 
 import penstock
 from penstock import Payloads
-from penstock.payloads.opening import open_bodies
+from penstock.payloads.open import open_bodies
 from penstock.spark.pipelines.sweep import sweep
 from penstock.testing import Clock
 from tests.e2e.command import Command
 from tests.payloads.kit import KIB, body, objects, referred, values
-from tests.payloads.sweeping import (
-    age,
-    age_unfinished,
-    bodies_of,
-    check_found,
-    check_kept,
-    lone_body,
-    scene,
-)
+from tests.payloads.sweeping import age, age_unfinished, bodies_of, check_found, check_kept, lone_body, scene
 
 ROOT = Path(__file__).parents[2]
 

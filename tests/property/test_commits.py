@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.consume.commits import Commits
+from penstock.consume.partition import Commits
 
 
 @st.composite

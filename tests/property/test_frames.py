@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from penstock import codecs as packers
 from penstock.log import frame
-from penstock.log.encode import Draft, control, encode
 from penstock.log.frame import RAW, Producer
-from penstock.log.head import COMPRESSED, SEAL, read_head
+from penstock.log.frame_encode import Draft, control, encode
+from penstock.log.frame_header import COMPRESSED, SEAL, read_head
 from penstock.log.rows import FrameRows, rows_that_fit
 from penstock.message import NO_HEADERS
 

@@ -9,8 +9,8 @@ import random
 import pytest
 
 import penstock
-from penstock.log import keyindex
-from penstock.log.keyfold import FoldedKeys
+from penstock.log import key_index as keyindex
+from penstock.log.key_index import FoldedKeys
 from penstock.testing import Clock
 
 KEYS = [

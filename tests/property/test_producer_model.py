@@ -12,20 +12,14 @@ from contextlib import suppress
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import penstock
-from penstock.log import facts as checkpoints
-from penstock.log import fold
+from penstock.log import producer_table as checkpoints
+from penstock.log import producer_table as fold
 from penstock.log.folder import PRODUCERS
 from penstock.log.producers import Producers
-from penstock.topic.gates import Gates
+from penstock.topic.partition_table import Gates
 from tests.crash.hostile import HostileFiles
 from tests.crash.scenario import HandClock
 from tests.crash.tracing import FIRST_BOOT

@@ -13,17 +13,13 @@ from contextlib import suppress
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import penstock
-from penstock.consume.taking import Taking
-from penstock.log import append, shelf, staged
+from penstock.consume.transaction_part import Taking
+from penstock.log import append
+from penstock.log import staging as shelf
+from penstock.log import staging as staged
 from penstock.log.append import Appender
 from penstock.log.producers import Producers
 from penstock.state.transactions import Transactions

@@ -11,16 +11,10 @@ from typing import NamedTuple
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import penstock
-from penstock.consume.commits import Commits
+from penstock.consume.partition import Commits
 from penstock.errors import OffsetAhead, OffsetTrimmed
 from penstock.log.log import Log
 from penstock.topic.routing import by_range

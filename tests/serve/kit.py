@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from penstock.wsframes import CLOSE, TEXT, Frames, frame
+from penstock.websocket_frames import CLOSE, TEXT, Frames, frame
 
 ROOT = Path(__file__).parents[2]
 SECRET = "a secret that is long enough for a hash of 256 bits"

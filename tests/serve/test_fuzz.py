@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.wsframes import CLOSE, PING, TEXT, BadFrame, Frames, frame
+from penstock.websocket_frames import CLOSE, PING, TEXT, BadFrame, Frames, frame
 from tests.serve.kit import Served, own_bytes, served
 
 MASK = b"mask"

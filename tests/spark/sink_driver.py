@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from penstock.spark import session
-from penstock.spark.sink import TopicStreamWriter
-from penstock.spark.source import DefaultSource
+from penstock.spark.sink.sink import TopicStreamWriter
+from penstock.spark.source.source import DefaultSource
 
 #: Where a driver may die, in the order in which a batch gets there.
 POINTS = ("staging", "staged", "committed", "done")

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 import penstock
-from penstock.spark import jobs
+from penstock.spark import executors as jobs
 from penstock.spark.pipelines.archive import archive
 from tests.lake.rows import check_files, of_log, of_table
 from tests.lake.test_archive import damage, write_all_kinds
@@ -39,7 +39,7 @@ def _plain(table, columns) -> list[tuple]:
 
 
 def test_a_topic_is_divided_among_tasks_and_stays_in_order(spark, store, tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.spark.planning.TASK_BYTES_LEAST", 4096)
+    monkeypatch.setattr("penstock.spark.source.plan.TASK_BYTES_LEAST", 4096)
     topic = store.create_topic("orders", segment_bytes="16KiB")
     for _ in range(20):
         topic.write_many([os.urandom(200) for _ in range(20)])
@@ -121,7 +121,7 @@ def test_a_schema_that_cannot_be_is_refused(spark, store, tmp_path, schema, told
 
 _DYING = """
 import os, signal, sys
-from penstock.lake import writing
+from penstock.lake import parquet_files as writing
 from penstock.spark.pipelines import archive as module, archive_tasks
 
 inner = module._Loop._spread

@@ -9,7 +9,7 @@ from textwrap import dedent
 import pytest
 
 import penstock
-from penstock.spark.java import find_java
+from penstock.spark.session import find_java
 from tests.require import require
 
 PROGRAM = dedent(

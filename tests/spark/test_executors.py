@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 
 import penstock
-from penstock.spark import batches
+from penstock.spark.source import batches
 from tests.lake import past
 from tests.spark.test_slices import ALL, fill, plan
 
@@ -20,7 +20,7 @@ PROGRAM = dedent(
     import pyspark_penstock
     with open(sys.argv[1], "rb") as file:
         slices, columns = pickle.load(file)
-    from penstock.spark import batches
+    from penstock.spark.source import batches
     print(sum(batch.num_rows for each in slices for batch in batches.read(each, columns)))
     above = ("penstock.state", "penstock.topic", "penstock.consume", "penstock.store", "sqlite3")
     print(sorted(name for name in sys.modules if name.startswith(above)))

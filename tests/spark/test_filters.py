@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from penstock.options import datetime_ns
-from penstock.spark.filters import Span, Wanted, wanted
+from penstock.spark.source.filters import Span, Wanted, wanted
 
 datasource = pytest.importorskip("pyspark.sql.datasource")
 EqualTo, In, Not = datasource.EqualTo, datasource.In, datasource.Not

@@ -6,8 +6,8 @@ import pytest
 
 from penstock import InvalidOption
 from penstock.options import EARLIEST, LATEST, Spot
-from penstock.spark import schema
-from penstock.spark.options import parse, refuse_for_batch, refuse_for_stream
+from penstock.spark.source import schema
+from penstock.spark.source.options import parse, refuse_for_batch, refuse_for_stream
 
 
 def parsed(**options: str):

@@ -6,7 +6,7 @@ from datetime import datetime
 import pytest
 
 import penstock
-from penstock.spark.own.loading import load
+from penstock.spark.user.load import load
 from penstock.store.pipelines import claim
 
 IMPORTS = "import penstock\n"

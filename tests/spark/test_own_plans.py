@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql import functions as F
 
 import penstock
-from penstock.spark.own.query import build
-from penstock.spark.own.running import identity
-from penstock.spark.schema import ALL
+from penstock.spark.source.schema import ALL
+from penstock.spark.user.query import build
+from penstock.spark.user.run import identity
 from penstock.store.pipelines import claim
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.options import MIB
-from penstock.spark.planning import (
+from penstock.spark.source.plan import (
     TASK_BYTES_LEAST,
     TASK_BYTES_MOST,
     Piece,

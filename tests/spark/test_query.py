@@ -7,11 +7,10 @@ import pytest
 
 import penstock
 from penstock.log.trim import purge
-from penstock.spark import batches
-from penstock.spark.options import parse
-from penstock.spark.progress import Progress
-from penstock.spark.query import StreamQuery
-from penstock.topic import outgoing
+from penstock.spark.source import batches
+from penstock.spark.source.options import parse
+from penstock.spark.source.query import Progress, StreamQuery
+from penstock.topic import input as outgoing
 
 
 @pytest.fixture

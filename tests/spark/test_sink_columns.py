@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.errors import InvalidOption
-from penstock.spark.write_columns import Column, Shape, shape
-from penstock.spark.write_options import WriteOptions, parse
+from penstock.spark.sink.rows import Column, Shape, shape
+from penstock.spark.sink.sink import WriteOptions, parse
 
 
 def shape_of(ddl: str, *, topic_given: bool = True, key_column: str | None = None) -> Shape:

@@ -21,11 +21,10 @@ from penstock.errors import (
     UnknownTopic,
     WrongType,
 )
-from penstock.spark import frames
-from penstock.spark.commit import abort, commit, target
-from penstock.spark.once import Commit
-from penstock.spark.task import Share, stage
-from penstock.spark.write_columns import Shape
+from penstock.spark.sink import frames
+from penstock.spark.sink.commit import Commit, abort, commit, target
+from penstock.spark.sink.rows import Shape
+from penstock.spark.sink.task import Share, stage
 from penstock.testing import Clock
 
 HEADERS = pa.map_(pa.string(), pa.binary())
@@ -398,7 +397,7 @@ def test_executor_that_does_not_see_the_folder_says_so(store, topic):
 
 def test_tasks_import_neither_the_store_nor_sqlite():
     """An executor has no business with `state.db`."""
-    script = "import sys, penstock.spark.task; print([m for m in sys.modules if m.startswith(" \
+    script = "import sys, penstock.spark.sink.task; print([m for m in sys.modules if m.startswith(" \
              "('sqlite3', 'penstock.state', 'penstock.store', 'penstock.consume'))])"  # fmt: skip
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

@@ -11,11 +11,12 @@ import pytest
 import penstock
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
 from penstock.log.trim import purge
-from penstock.spark import batches, columns, schema
-from penstock.spark.columns import arrow_schema, floored
-from penstock.spark.options import parse
-from penstock.spark.planning import Slice, divided
-from penstock.spark.survey import survey
+from penstock.spark.source import batches, schema
+from penstock.spark.source import batches as columns
+from penstock.spark.source.batches import arrow_schema, floored
+from penstock.spark.source.options import parse
+from penstock.spark.source.plan import Slice, divided
+from penstock.spark.source.survey import survey
 
 ALL = dict.fromkeys(schema.ALL, True)
 
@@ -221,7 +222,7 @@ def test_executor_that_does_not_see_the_folder_says_which_host_and_path(store, t
 
 def test_executor_imports_nothing_that_opens_a_store():
     script = (
-        "import sys, penstock.spark.source, penstock.spark.batches\n"
+        "import sys, penstock.spark.source.source, penstock.spark.source.batches\n"
         "print(sorted(m for m in sys.modules if m == 'sqlite3' or m.startswith(("
         "'penstock.state', 'penstock.topic', 'penstock.consume', 'penstock.store'))))"
     )

@@ -135,8 +135,8 @@ def test_every_import_points_down():
         ("penstock.log.frame", "from penstock import Topic"),
         ("penstock.log.frame", "from penstock.testing import Clock"),
         ("penstock.errors", "from .log import frame"),
-        ("penstock.spark.source", "from penstock.serve import auth"),
-        ("penstock.spark.source", "import pyspark_penstock"),
+        ("penstock.spark.source.source", "from penstock.serve import auth"),
+        ("penstock.spark.source.source", "import pyspark_penstock"),
         ("penstock.helpers", ""),
         ("pyspark_penstock", "from penstock.store import Store"),
     ],
@@ -158,7 +158,7 @@ def test_canary_a_forbidden_import_is_reported(module, source):
         ("penstock.cli.read", "import penstock\nfrom penstock.spark import session"),
         ("penstock.testing", "import penstock.store"),
         ("penstock", "from .store import Store"),
-        ("pyspark_penstock", "from penstock.spark.source import Source"),
+        ("pyspark_penstock", "from penstock.spark.source.source import Source"),
     ],
 )
 def test_an_import_that_points_down_is_allowed(module, source):

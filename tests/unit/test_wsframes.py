@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.wsframes import (
+from penstock.websocket_frames import (
     BINARY,
     CLOSE,
     PING,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from penstock.arrow import require_pyarrow
-from penstock.cli import running
+from penstock.cli import pipeline_progress as running
 from penstock.cli.arguments import JsonOption, StoreOption, TopicArgument, flag
 from penstock.errors import InvalidOption
 

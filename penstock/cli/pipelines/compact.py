@@ -6,9 +6,9 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from penstock.cli import running
+from penstock.cli import pipeline_progress as running
 from penstock.cli.arguments import JsonOption, StoreOption, open_to_write
-from penstock.cli.pipelines.arguments import EngineOption, SinkArgument, SourceArgument, say_engine
+from penstock.cli.pipeline_progress import EngineOption, SinkArgument, SourceArgument, say_engine
 
 
 def compact(

@@ -6,10 +6,10 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from penstock.cli import running
+from penstock.cli import pipeline_progress as running
 from penstock.cli.arguments import JsonOption, StoreOption, TopicArgument, open_to_write
-from penstock.cli.pipelines.arguments import EngineOption, say_engine
-from penstock.store.pacing import parse_rate
+from penstock.cli.pipeline_progress import EngineOption, say_engine
+from penstock.store.replay import parse_rate
 
 
 def redrive(

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import output, running, units
+from penstock.cli import output
+from penstock.cli import output as units
+from penstock.cli import pipeline_progress as running
 from penstock.cli.arguments import (
     PLACE_HELP,
     JsonOption,
@@ -19,8 +21,7 @@ from penstock.cli.arguments import (
 from penstock.cli.pipelines.archive import table_options
 from penstock.errors import InvalidOption
 from penstock.options import Place
-from penstock.store.pacing import parse_rate, parse_speed
-from penstock.store.replay import PartitionRange, ReplayPlan, plan_replay
+from penstock.store.replay import PartitionRange, ReplayPlan, parse_rate, parse_speed, plan_replay
 from penstock.store.replay import replay as replay_topic
 
 

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from penstock.cli import output, running, units
+from penstock.cli import output
+from penstock.cli import output as units
+from penstock.cli import pipeline_progress as running
 from penstock.cli.arguments import JsonOption, StoreOption, TopicArgument, flag, open_to_write
 from penstock.cli.failures import Exit
-from penstock.cli.pipelines.arguments import EngineOption, say_engine
+from penstock.cli.pipeline_progress import EngineOption, say_engine
 from penstock.clock import Clock
 
 if TYPE_CHECKING:
     from penstock.spark.pipelines.sweep import Swept
-    from penstock.spark.pipelines.sweep_findings import Finding
+    from penstock.spark.pipelines.sweep_engines import Finding
+
 
 ApplyOption = Annotated[bool, flag("--apply", help="Delete what has no message; else it is only told.")]
 GraceOption = Annotated[

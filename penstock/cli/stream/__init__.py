@@ -6,14 +6,10 @@ import typer
 
 from penstock.cli.arguments import StoreOption
 from penstock.cli.stream import engine
-from penstock.cli.stream.consumers import consumers, position
-from penstock.cli.stream.getting import get
-from penstock.cli.stream.listing import list_messages, stats
-from penstock.cli.stream.migrating import migrate
-from penstock.cli.stream.publishing import publish
-from penstock.cli.stream.sweeping import sweep
-from penstock.cli.stream.tailing import tail
-from penstock.cli.stream.ttl import ttl
+from penstock.cli.stream.consumers import consumers, position, sweep, ttl
+from penstock.cli.stream.engine import migrate
+from penstock.cli.stream.publish import publish
+from penstock.cli.stream.read import get, list_messages, stats, tail
 
 app = typer.Typer(no_args_is_help=True)
 

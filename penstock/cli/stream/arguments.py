@@ -6,11 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli import units
+from penstock.cli import output as units
 from penstock.cli.formats import encoded
 from penstock.errors import InvalidOption
-from penstock.faces.engine import Row
-from penstock.faces.streammessage import StreamMessage
+from penstock.streams.engine import Row, StreamMessage
 
 #: The stream that one means who names none.
 DEFAULT_STREAM = "stream"

@@ -21,27 +21,29 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa
 
-from penstock.claims import Claimed, claim
 from penstock.errors import ConflictError, Corrupt, NotAStore, OffsetTrimmed
-from penstock.lake import compaction
+from penstock.lake import parquet_files as compaction
 from penstock.lake.layout import RAW_SCHEMA, Kind, LakeFile, json_schema
+from penstock.lake.parquet_files import FILE_BYTES, Target
 from penstock.lake.storage import Storage, storage
 from penstock.lake.table import Archive, Origin, Span, open_or_create
-from penstock.lake.writing import FILE_BYTES, Target
+from penstock.locks import Claimed, claim
 from penstock.options import MIB, Duration, Size, one_of, seconds, size, whole
-from penstock.spark import checkpoint, jobs
-from penstock.spark.options import parse, store_path
+from penstock.spark import executors as jobs
 from penstock.spark.pipelines import archive_tasks as tasks
-from penstock.spark.planning import Slice
-from penstock.spark.query import StreamQuery
-from penstock.spark.runner import failed
 from penstock.spark.session import session
+from penstock.spark.source import query as checkpoint
+from penstock.spark.source.options import parse, store_path
+from penstock.spark.source.plan import Slice
+from penstock.spark.source.query import StreamQuery
+from penstock.spark.stream_run import failed
 from penstock.store import PipelineRun, Store, Topic, open_store, pipelines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+
 
 #: One job reads about so much, then it is committed: what a crash costs, and how often progress is told.
 _ROUND_BYTES = 4096 * MIB

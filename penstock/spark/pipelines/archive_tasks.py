@@ -15,12 +15,13 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from penstock.errors import Corrupt, NotATable
-from penstock.lake import compaction, writing
+from penstock.lake import parquet_files as compaction
+from penstock.lake import parquet_files as writing
 from penstock.lake.layout import RAW_SCHEMA, Kind, LakeFile, in_files
+from penstock.lake.parquet_files import Target
 from penstock.lake.storage import Storage
-from penstock.lake.writing import Target
-from penstock.spark import batches
-from penstock.spark.planning import Slice, part
+from penstock.spark.source import batches
+from penstock.spark.source.plan import Slice, part
 
 logger = logging.getLogger("penstock.spark")
 
@@ -82,7 +83,7 @@ def _readable(planned: Slice) -> Iterator[pa.RecordBatch]:
 def _shaped(rows: Iterator[pa.RecordBatch], work: Filling) -> Iterator[pa.RecordBatch]:
     if work.kind == "raw":
         return rows
-    from penstock.lake.parsing import Parser
+    from penstock.lake.json_columns import Parser
 
     parser = Parser(in_files(work.target.schema))
     return map(parser.divided, rows)

@@ -14,25 +14,101 @@ and the tombstone itself in later runs, since the sink may hold the key.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from penstock.clock import NANOSECONDS
-from penstock.errors import PenstockError
-from penstock.log.shelf import Staged
-from penstock.options import Duration, one_of, seconds
+from penstock.errors import InvalidOption, PenstockError
+from penstock.log.copy import Run
+from penstock.log.staging import Staged
+from penstock.options import MIB, Duration, one_of, seconds
 from penstock.spark.pipelines.engine import ENGINES, Choice, Engine, chosen, started
 from penstock.store import Store, Topic
-from penstock.store.latest import KEYLESS, Keyless, Range, Ranges, keyless_refused, latest, read
+from penstock.store.pipeline_position import Standing
 from penstock.store.pipelines import PipelineRun, Watch, claim, unwatched
-from penstock.store.replay import copying_into, identity_of, two_topics
-from penstock.store.standing import Standing
-from penstock.topic.marks import Marks
-from penstock.topic.plan import TopicPlan, plan_of
+from penstock.store.replay import copying_into, identity_of, run_of, two_topics
+from penstock.topic.copy import Marks
+from penstock.topic.open_topic import Partitions
+from penstock.topic.write_plan import TopicPlan, plan_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+#: What becomes of messages without a key.
+Keyless = Literal["refuse", "keep", "drop"]
+KEYLESS = ("refuse", "keep", "drop")
+
+_READ_BYTES = 8 * MIB
+_READ_MESSAGES = 1 << 20
+
+
+class Range(NamedTuple):
+    """Offsets of a partition that are looked at."""
+
+    start: int
+    stop: int
+
+
+#: By partition.
+Ranges = Mapping[int, Range]
+
+
+def latest(partitions: Partitions, ranges: Ranges, keyless: Keyless) -> dict[int, Marks]:
+    """The offsets of the latest message of each key, by partition; raises as `refuse_keyless` does."""
+    marks = {number: Marks(*each) for number, each in ranges.items()}
+    last: dict[int, dict[bytes, int]] = {}
+    for number, each in ranges.items():
+        found: dict[bytes | None, int] = {}
+        for first, run in read(partitions, number, each):
+            keys = run.keys()
+            found.update(zip(keys, range(first, first + len(run)), strict=True))
+            if keyless == "keep":
+                marks[number].add(first + place for place, key in enumerate(keys) if key is None)
+        if (alone := found.pop(None, None)) is not None and keyless == "refuse":
+            raise keyless_refused(partitions.name, number, alone)
+        last[number] = found  # type: ignore[assignment]  # None is not among them any more
+    for number, offsets in _winners(partitions, last).items():
+        marks[number].add(offsets.values())
+    return marks
+
+
+def read(partitions: Partitions, number: int, within: Range) -> Iterator[tuple[int, Run]]:
+    """Everything of a range, each run with its first offset."""
+    cursor = partitions.log(number).cursor(within.start, far=True)
+    while rows := cursor.read(_READ_MESSAGES, _READ_BYTES, within.stop):
+        for each in rows:
+            yield each.first, run_of(each)
+
+
+def keyless_refused(topic: str, partition: int, offset: int) -> InvalidOption:
+    return InvalidOption(
+        f"{topic!r} holds messages without a key, such as offset {offset} of partition {partition}",
+        hint='there is no latest one of them: keyless="keep" keeps all, keyless="drop" none',
+    )
+
+
+def _winners(partitions: Partitions, last: Mapping[int, dict[bytes, int]]) -> Mapping[int, dict[bytes, int]]:
+    """Without those keys of each partition that another one has a later message of."""
+    owner: dict[bytes, int] = {}
+    for number, offsets in last.items():
+        for key in owner.keys() & offsets.keys():
+            other = owner[key]
+            if _written_at(partitions, other, last[other][key]) > _written_at(
+                partitions, number, offsets[key]
+            ):
+                del offsets[key]
+            else:
+                del last[other][key]
+        owner.update(dict.fromkeys(offsets, number))
+    return last
+
+
+def _written_at(partitions: Partitions, number: int, offset: int) -> int:
+    message = partitions.log(number).view.message(offset)
+    return message.written_at if message is not None else 0
+
 
 #: No tombstone is as young as that: none is kept.
 _NEVER = 2**63 - 1
@@ -169,10 +245,10 @@ class _OnSpark:
         self._spark, self._store, self._source, self._ranges, self._name = spark, store, source, ranges, name
 
     def run(self, plan: TopicPlan, keyless: Keyless, keep_since: int) -> _Staged:
-        from penstock.spark.jobs import spread
-        from penstock.spark.pipelines.staging import Job, gathered, stage
-        from penstock.spark.planning import divided
-        from penstock.spark.runner import failed
+        from penstock.spark.executors import spread
+        from penstock.spark.pipelines.compact_tasks import Job, gathered, stage
+        from penstock.spark.source.plan import divided
+        from penstock.spark.stream_run import failed
 
         try:
             marks = self._latest(keyless)
@@ -203,8 +279,8 @@ class _OnSpark:
         }
 
     def _slices(self) -> Sequence[Any]:
-        from penstock.spark.options import parse
-        from penstock.spark.survey import survey
+        from penstock.spark.source.options import parse
+        from penstock.spark.source.survey import survey
 
         return survey(parse({**self._options(), "path": self._store}))
 

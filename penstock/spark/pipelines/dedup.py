@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import InvalidOption
 from penstock.options import Duration, one_of
 from penstock.spark.pipelines.engine import started
-from penstock.spark.pipelines.streams import (
+from penstock.spark.pipelines.expressions import (
     TEXT,
     TIMES,
     Late,
@@ -36,6 +36,7 @@ from penstock.store.replay import identity_of, two_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
 
 #: Names for what is not an expression: a value is compared by a hash that no two values share in practice.
 _NAMED = {"key": "key", "value": "sha2(value, 256)"}
@@ -81,7 +82,7 @@ def dedup(
     with claim(
         store, called, kind="dedup", identity=identity, consumer=called, options={"once": once}
     ) as run, watch(run):  # fmt: skip
-        from penstock.spark.runner import run_stream
+        from penstock.spark.stream_run import run_stream
 
         messages = topic_stream(running, store, source, columns, called)
         same = len(origin._partitions) == len(target._partitions)

@@ -12,6 +12,7 @@ from penstock.options import one_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
 Engine = Literal["auto", "python", "spark"]
 ENGINES = ("auto", "python", "spark")
 #: Up to here this process is done before Java is up, and its table of keys stays small.

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from penstock.consume import dead
-from penstock.consume.deadletters import DeadLetters
+from penstock.consume import dead_letter_topic as dead
+from penstock.consume.dead_letters import DeadLetters
 from penstock.errors import InvalidOption
 from penstock.options import one_of
 from penstock.spark.pipelines.engine import ENGINES, Choice, Engine, chosen, started
@@ -24,6 +24,7 @@ from penstock.store.pipelines import PipelineRun, Watch, claim, unwatched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
 
 #: Numbers replayed between two reports, and between two looks whether it is asked to stop.
 _AT_A_TIME = 10_000

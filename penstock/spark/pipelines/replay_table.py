@@ -25,20 +25,20 @@ from penstock.lake.layout import LakeFile
 from penstock.lake.storage import storage
 from penstock.lake.table import Archive, open_archive
 from penstock.options import MIB, TIME_MAX_NS, TIME_MIN_NS, Place, spot
-from penstock.spark.commit import gathered
-from penstock.spark.jobs import Failed, spread
+from penstock.spark.executors import Failed, spread
 from penstock.spark.pipelines.engine import started
-from penstock.spark.pipelines.table_tasks import TableJob, stage_table
-from penstock.spark.target import Target
-from penstock.spark.task import Share, discard
+from penstock.spark.pipelines.replay_tasks import TableJob, stage_table
+from penstock.spark.sink.commit import gathered
+from penstock.spark.sink.task import Share, Target, discard
 from penstock.store import PipelineRun, Store, Topic
+from penstock.store.pipeline_position import keep_durably
 from penstock.store.pipelines import Watch, claim, unwatched
 from penstock.store.replay import PartitionRange, Replayed, ReplayPlan
-from penstock.store.standing import keep_durably
-from penstock.topic.plan import plan_of
+from penstock.topic.write_plan import plan_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 #: A task gets files of about this size in all.
 _JOB_BYTES = 64 * MIB
@@ -162,7 +162,7 @@ class _TableReplay:
             yield TableJob(self._archive.storage, tuple(waiting), *wanted, target, partitions)
 
     def _step(self, number: int, jobs: Sequence[TableJob]) -> None:
-        from penstock.spark.runner import failed
+        from penstock.spark.stream_run import failed
 
         plan = jobs[0].target.topics[self._sink.name]
         try:

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidOption
 from penstock.options import Duration, one_of, seconds, whole
-from penstock.spark.pipelines import tables
+from penstock.spark.pipelines import rollup_output as tables
 from penstock.spark.pipelines.engine import started
-from penstock.spark.pipelines.plotting import check_plot, draw
-from penstock.spark.pipelines.streams import (
+from penstock.spark.pipelines.expressions import (
     TIMES,
     Late,
     Time,
@@ -28,13 +27,14 @@ from penstock.spark.pipelines.streams import (
     topic_stream,
     with_text,
 )
-from penstock.spark.pipelines.tables import Mode
+from penstock.spark.pipelines.rollup_output import Mode, check_plot, draw
 from penstock.store import PipelineRun, Store
 from penstock.store.pipelines import Watch, claim, unwatched
 from penstock.store.replay import identity_of, two_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
 
 PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _GROUP = "group"
@@ -125,7 +125,7 @@ class _Rollup:
 
     def into_topic(self, sink: str, delay: str, *, once: bool, trigger: str | None) -> int:
         """Stream windows that are over into a topic; return how many rows came too late."""
-        from penstock.spark.runner import run_stream
+        from penstock.spark.stream_run import run_stream
 
         measures = self._measures
         messages = topic_stream(self._spark, self._store, self._source, measures.columns, self._run.name)
@@ -138,7 +138,7 @@ class _Rollup:
 
     def into_files(self, table: str | None, mode: Mode, plot: str | None, top: int) -> int:
         """Measure all there is, into a table and a picture; return how many rows the table got."""
-        from penstock.spark.runner import failed
+        from penstock.spark.stream_run import failed
 
         measures = self._measures
         reader = self._spark.read.format("penstock").option("topic", self._source)

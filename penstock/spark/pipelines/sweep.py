@@ -22,18 +22,17 @@ from typing import TYPE_CHECKING
 from penstock.clock import NANOSECONDS
 from penstock.errors import InvalidOption, PenstockError
 from penstock.options import Duration, one_of, seconds, whole
-from penstock.payloads.stores import BodyStore, Found
-from penstock.payloads.sweeping import GRACE_NS
+from penstock.payloads.store import GRACE_NS, BodyStore, Found
 from penstock.references import place_id
 from penstock.spark.pipelines.engine import ENGINES, Choice, Engine, chosen, started
-from penstock.spark.pipelines.sweep_findings import Counts, Evidence, Finding, Orphan
-from penstock.spark.pipelines.sweep_here import look_here
+from penstock.spark.pipelines.sweep_engines import Counts, Evidence, Finding, Orphan, look_here
 from penstock.store import Store
 from penstock.store.pipelines import PipelineRun, Watch, claim, unwatched
-from penstock.topic.partitions import Partitions
+from penstock.topic.open_topic import Partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 #: Bodies deleted between two reports, and between two looks whether it is asked to stop.
 _AT_A_TIME = 1000
@@ -111,8 +110,8 @@ class _Sweep:
 
     @contextmanager
     def on_spark(self, spark: SparkSession) -> Iterator[Evidence]:
-        from penstock.spark.pipelines.sweep_frames import SweepFrames
-        from penstock.spark.runner import failed
+        from penstock.spark.pipelines.sweep_engines import SweepFrames
+        from penstock.spark.stream_run import failed
 
         frames = SweepFrames(spark, self._store.path, self._partitions.name, list(self._addresses().values()))
         try:

@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 import penstock.aio
-from penstock.faces.question import Question
+from penstock.events.event_query import Question
 
 COUNT = 300
 

@@ -7,12 +7,12 @@ import pytest
 
 import penstock
 import penstock.aio
-from penstock.consume.deadletters import DeadLetters
+from penstock.consume.dead_letters import DeadLetters
 from penstock.consume.reader import Reader
-from penstock.faces.events import Events
-from penstock.faces.sessions import Session, Sessions
-from penstock.faces.stream import Stream
+from penstock.events.events import Events
+from penstock.sessions.sessions import Session, Sessions
 from penstock.store import Store, Topic, Transaction
+from penstock.streams.stream import Stream
 from penstock.topic.scan import Scan
 from penstock.topic.writer import Writer
 

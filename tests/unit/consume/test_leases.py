@@ -5,7 +5,7 @@ import os
 import pytest
 
 from penstock.consume.leases import MEMBERS_MOST, LeaseFile
-from penstock.consume.members import _seen
+from penstock.consume.membership import _seen
 from penstock.errors import Closed, Unavailable
 from penstock.files import Files
 from penstock.locks import ByteLock

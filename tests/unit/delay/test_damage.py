@@ -4,7 +4,9 @@ import os
 
 import pytest
 
-from penstock.delay import statefiles, sums, view
+from penstock.delay import checksums as sums
+from penstock.delay import file_reader as view
+from penstock.delay import states as statefiles
 from penstock.delay.records import Entry
 from penstock.delay.waiting import Waiting
 from penstock.errors import Corrupt, NotDurable, UnknownFormat

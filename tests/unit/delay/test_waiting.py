@@ -6,7 +6,8 @@ from itertools import count
 
 import pytest
 
-from penstock.delay import names, view
+from penstock.delay import file_names as names
+from penstock.delay import file_reader as view
 from penstock.delay.records import Entry
 from penstock.delay.waiting import Waiting
 from penstock.delay.window import Window

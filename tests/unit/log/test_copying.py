@@ -4,10 +4,10 @@ import pytest
 
 import penstock
 from penstock.log import frame
-from penstock.log.copying import FrameRun, LooseRun
-from penstock.log.encode import Draft, encode
+from penstock.log.copy import FrameRun, LooseRun
 from penstock.log.frame import RAW, Frame, Producer
-from penstock.log.head import COMPRESSED, PRODUCER, PRODUCERS, SEQNOS, WRITTEN, read_head
+from penstock.log.frame_encode import Draft, encode
+from penstock.log.frame_header import COMPRESSED, PRODUCER, PRODUCERS, SEQNOS, WRITTEN, read_head
 
 N = 40
 VALUES = [None if n % 7 == 3 else b"value %d" % n * (n % 5) for n in range(N)]

@@ -7,9 +7,9 @@ import pytest
 from penstock.clock import Clock
 from penstock.files import Files
 from penstock.keys import Match
-from penstock.log import keyindex
+from penstock.log import key_index as keyindex
 from penstock.log.folder import KEY_INDEX, Folder
-from penstock.log.keyindex import StoredKeys, pack
+from penstock.log.key_index import StoredKeys, pack
 from penstock.log.segment import SegmentHead
 
 HEAD = SegmentHead(salt=7, generation=1, base=1000, topic_id=5, partition=0, created=0)

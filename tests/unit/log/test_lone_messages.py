@@ -3,9 +3,11 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.log import encode, frame, lone
-from penstock.log.columns import padded
-from penstock.log.head import read_head
+from penstock.log import frame
+from penstock.log import frame_encode as encode
+from penstock.log import single_frame as lone
+from penstock.log.frame_columns import padded
+from penstock.log.frame_header import read_head
 
 NAMES = st.text(max_size=12).filter(lambda name: name.isprintable() or not name)
 VALUES = st.text(max_size=30) | st.binary(max_size=30)

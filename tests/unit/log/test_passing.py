@@ -7,10 +7,10 @@ import pytest
 from penstock.clock import Clock
 from penstock.files import Files
 from penstock.keys import Match
-from penstock.log import passing
+from penstock.log import key_search as passing
 from penstock.log.folder import KEY_INDEX, Folder
-from penstock.log.keyindex import StoredKeys, pack
-from penstock.log.passing import Passed
+from penstock.log.key_index import StoredKeys, pack
+from penstock.log.key_search import Passed
 from penstock.log.segment import SegmentHead
 
 KEYS = [b"a", b"ab", b"b", b"rare", b"never"]

@@ -9,12 +9,14 @@ import pytest
 from penstock.clock import Clock
 from penstock.errors import Corrupt, ProducerFenced, UnknownFormat
 from penstock.files import Files
-from penstock.log import encode, facts, fold
-from penstock.log.facts import Facts, Known, Pair
-from penstock.log.findings import Checked
+from penstock.findings import Checked
+from penstock.log import frame_encode as encode
+from penstock.log import producer_table as facts
+from penstock.log import producer_table as fold
 from penstock.log.folder import PRODUCERS, Folder
 from penstock.log.frame import Producer
 from penstock.log.log import Log
+from penstock.log.producer_table import Facts, Known, Pair
 from penstock.log.producers import Claim, Outdated
 from penstock.log.verify import PartitionVerifier
 from penstock.options import TopicOptions

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 pytest.importorskip("httptools")
 
 from penstock.serve import limits
-from penstock.serve.http import Connection
-from penstock.serve.replies import Refusal, Request
-from penstock.serve.wheel import Wheel
+from penstock.serve.http_connection import Connection
+from penstock.serve.http_messages import Refusal, Request
+from penstock.serve.timer_wheel import Wheel
 
 
 class Transport:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("httptools")
 
-from penstock.serve import heads
+from penstock.serve import http_messages as heads
 from tests.unit.serve.test_connections import Host, connected, statuses
 
 PUSH = b"POST /v1/events?topic=a HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"

@@ -5,9 +5,9 @@ import threading
 import pytest
 
 import penstock
+from penstock.serve.http_messages import Refusal
 from penstock.serve.idempotency import push_once
-from penstock.serve.pushing import Push
-from penstock.serve.replies import Refusal
+from penstock.serve.push import Push
 from penstock.store import Topic
 
 PUSH = Push([b"k", b"other"], [b"1", b"2"], [None, {"audience": b'"ann"'}])

@@ -11,11 +11,9 @@ import pytest
 
 import penstock
 from penstock.errors import MessageTooLarge, NotDurable
-from penstock.faces.answers import Pushed
+from penstock.events.event import Pushed
 from penstock.serve import limits
-from penstock.serve.groups import Groups
-from penstock.serve.pushing import Push
-from penstock.serve.storing import Disk, store_at_once
+from penstock.serve.push import Disk, Groups, Push, store_at_once
 from tests.crash.hostile import HostileFiles
 
 

@@ -12,11 +12,11 @@ pytest.importorskip("httptools")
 
 from penstock.serve import limits
 from penstock.serve.access import OPEN
-from penstock.serve.hub import Feed, Start
+from penstock.serve.feed import Feed, Start
 from penstock.serve.sse import SseStream
+from penstock.serve.timer_wheel import Wheel
 from penstock.serve.websocket import WebSocketStream
-from penstock.serve.wheel import Wheel
-from penstock.wsframes import TEXT, Frames
+from penstock.websocket_frames import TEXT, Frames
 
 
 class Connection:

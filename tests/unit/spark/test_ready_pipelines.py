@@ -5,9 +5,9 @@ import pytest
 import penstock
 from penstock.spark.pipelines.dedup import dedup
 from penstock.spark.pipelines.engine import PYTHON_MESSAGES_MOST, chosen
-from penstock.spark.pipelines.plotting import check_plot, largest
+from penstock.spark.pipelines.expressions import columns_for, interval
 from penstock.spark.pipelines.rollup import rollup
-from penstock.spark.pipelines.streams import columns_for, interval
+from penstock.spark.pipelines.rollup_output import check_plot, largest
 
 
 @pytest.fixture

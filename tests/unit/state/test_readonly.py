@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 
 import penstock
-from penstock.state.readonly import ReadOnlyConnection
+from penstock.state.read_only import ReadOnlyConnection
 
 
 def names(path):

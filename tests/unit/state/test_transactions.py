@@ -4,7 +4,7 @@ import pytest
 
 import penstock
 from penstock.errors import AlreadyCommitted
-from penstock.log.staged import Piece
+from penstock.log.staging import Piece
 from penstock.state.transactions import Part
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 import penstock
-from penstock.store.pacing import Rate, Speed, Unhurried, parse_rate, parse_speed, shared
+from penstock.store.replay import Rate, Speed, Unhurried, parse_rate, parse_speed, shared
 
 SECOND = 1_000_000_000
 

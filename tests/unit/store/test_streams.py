@@ -5,7 +5,7 @@ import threading
 import pytest
 
 import penstock
-from penstock.payloads.opening import open_bodies
+from penstock.payloads.open import open_bodies
 from penstock.testing import Clock
 from tests.unit.store.older import make_older
 

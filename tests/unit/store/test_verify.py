@@ -11,7 +11,7 @@ import pytest
 
 import penstock
 from penstock.log.records import DURABLE_AT
-from penstock.log.staged import Piece
+from penstock.log.staging import Piece
 from penstock.state.transactions import Part
 from penstock.store.verify import StoreVerifier
 

@@ -8,7 +8,7 @@ import pytest
 import penstock
 from penstock import Retry
 from penstock.checksum import crc32
-from penstock.delay import sums
+from penstock.delay import checksums as sums
 from penstock.store.verify import StoreVerifier
 from penstock.testing import Clock
 

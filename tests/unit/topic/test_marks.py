@@ -2,7 +2,7 @@
 
 import random
 
-from penstock.topic.marks import Marks
+from penstock.topic.copy import Marks
 
 
 def test_marked_offsets_are_found_again_in_any_part():

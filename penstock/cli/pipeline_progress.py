@@ -1,0 +1,145 @@
+"""What all commands that run a pipeline share: its progress, how it is stopped, and its summary.
+
+SIGTERM and the first Ctrl-C end a run behind its present batch; a second Ctrl-C ends it at once. Nothing is
+lost either way: it goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli import output
+from penstock.cli import output as units
+from penstock.cli.arguments import flag
+from penstock.clock import NANOSECONDS
+from penstock.spark.pipelines.engine import Choice
+from penstock.state.pipelines import RunFacts
+from penstock.store import PipelineRun
+
+SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help="The topic to read.")]
+SinkArgument = Annotated[str, typer.Argument(metavar="SINK", help="The topic to write; it must be there.")]
+EngineOption = Annotated[
+    str, typer.Option("--engine", metavar="auto|python|spark", help="What does the work.")
+]
+OnceOption = Annotated[bool, flag("--once", help="End when all that is there now is done.")]
+TriggerOption = Annotated[
+    str | None, typer.Option("--every", metavar="TIME", help="How often a batch begins; else at once.")
+]
+TimeOption = Annotated[
+    str,
+    typer.Option(
+        "--time", metavar="written_at|timestamp", help="Which time counts: the log's, or the producer's."
+    ),
+]
+
+
+def say_engine(choice: Choice) -> None:
+    """Which engine was chosen, and why, on stderr."""
+    output.say(str(choice))
+
+
+NameOption = Annotated[
+    str | None,
+    typer.Option("--name", metavar="NAME", help="What the pipeline is called; a restart goes on by it."),
+]
+MasterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--master", metavar="URL", help="Spark's master: local[2], spark://host:7077; else local[*]."
+    ),
+]
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """How a run of a pipeline went; `result` is what its kind has to say besides."""
+
+    pipeline: str
+    kind: str
+    batches: int
+    rows: int
+    seconds: float
+    rows_per_second: float
+    stopped: bool
+    result: Any = None
+
+
+@contextmanager
+def followed(run: PipelineRun) -> Iterator[None]:
+    """Show how a run goes, and let it be stopped by signals."""
+    with _stopped_by_signals(run), _shown(run):
+        yield
+
+
+class Watched:
+    """A `Watch` that shows how a run goes, and keeps it for the summary."""
+
+    run: PipelineRun
+
+    def __call__(self, run: PipelineRun) -> AbstractContextManager[None]:
+        self.run = run
+        return followed(run)
+
+
+def put_summary(run: PipelineRun, kind: str, result: Any, *, as_json: bool) -> None:
+    """Tell how a run went, when it has ended."""
+    facts = run.facts
+    seconds = ((facts.ended or facts.updated) - facts.started) / NANOSECONDS
+    summary = RunSummary(
+        run.name, kind, facts.batches, facts.rows, round(seconds, 3),
+        round(facts.rows / seconds, 1) if seconds > 0 else 0.0, run.was_asked_to_stop, result,
+    )  # fmt: skip
+    if as_json:
+        output.put_json(summary)
+        return
+    how = "stopped" if summary.stopped else "done"
+    output.put_text(f"{run.name}: {how}, {_amount(facts)}, {seconds:.1f} s")
+
+
+@contextmanager
+def _stopped_by_signals(run: PipelineRun) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and run.was_asked_to_stop:
+            raise KeyboardInterrupt
+        run.stop()
+        output.say("stopping behind the present batch")
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _shown(run: PipelineRun) -> Iterator[None]:
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"{run.name}: starting") as status:
+        run.on_report = lambda facts: status.update(_line(run.name, facts))
+        yield
+
+
+def _line(name: str, facts: RunFacts) -> str:
+    return f"{name}: {_amount(facts)}, {units.count(round(facts.rows_per_second))} rows/s"
+
+
+def _amount(facts: RunFacts) -> str:
+    return f"{units.counted(facts.rows, 'row')} in {units.counted(facts.batches, 'batch', 'es')}"

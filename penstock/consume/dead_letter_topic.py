@@ -1,0 +1,181 @@
+"""Dead letters: messages that a consumer could not handle, in the topic `<topic>.dead`, made at first use.
+
+A dead letter has the key, the value as it was packed, the time and the headers of the message it was, and in
+headers of its own why it is there. What became of it later is a message behind it, without key and value:
+
+    penstock-reason        why it is a dead letter
+    penstock-attempts      how often it was tried
+    penstock-first-error   what went wrong the first time, and the last
+    penstock-last-error
+    penstock-origin        JSON: where it was, whose consumer it was, who wrote it (`Origin`)
+    penstock-session       of a session, instead of the origin: its id in hex
+    penstock-chunks        of a session: the lengths of its chunks
+
+A message that has such headers already (it was a dead letter before) keeps them as `penstock-before-…`.
+
+    penstock-settled       numbers (offsets) of dead letters that are none any more: "3", "5-9", "3,5-9"
+    penstock-how           "replayed" or "dropped"
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock import references
+from penstock.consume.retries import Envelope
+from penstock.errors import DataError, InvalidOption
+from penstock.headers import Headers
+from penstock.options import topic_name
+from penstock.topic.open_topic import Partitions
+from penstock.topic.write_batch import Outgoing
+
+logger = logging.getLogger("penstock.dead")
+
+SUFFIX = ".dead"
+#: The reason of dead letters that were tried as often as they may.
+EXHAUSTED = "attempts exhausted"
+#: Long enough to be noticed and mended, short enough that nobody's data stays for ever.
+RETENTION = "30d"
+REASON, ATTEMPTS = "penstock-reason", "penstock-attempts"
+FIRST_ERROR, LAST_ERROR = "penstock-first-error", "penstock-last-error"
+ORIGIN = "penstock-origin"
+SESSION, CHUNKS = "penstock-session", "penstock-chunks"
+SETTLED, HOW = "penstock-settled", "penstock-how"
+OWN_HEADERS = frozenset({REASON, ATTEMPTS, FIRST_ERROR, LAST_ERROR, ORIGIN, SESSION, CHUNKS, SETTLED, HOW})
+_OURS, _BEFORE = "penstock-", "penstock-before-"
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a dead letter came from."""
+
+    topic: str
+    topic_id: int
+    partition: int
+    offset: int
+    consumer: str
+    written_at: int
+    producer_id: str | None = None
+    group: str | None = None
+    seqno: int | None = None
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Origin)
+
+
+def dead_name(topic: str) -> str:
+    """The topic in which the dead letters of a topic are."""
+    name = f"{topic}{SUFFIX}"
+    try:
+        return topic_name(name)
+    except InvalidOption:
+        raise InvalidOption(
+            f"topic {topic!r} can have no dead letters: its name is too long",
+            hint=f"195 characters leave room for {SUFFIX!r}",
+        ) from None
+
+
+def bury(topic: Partitions, consumer: str, enclosed: Envelope, *, attempts: int, reason: str) -> None:
+    """Store a dead letter; it is as safe as its topic's messages when this returns."""
+    origin = Origin(
+        topic.name, enclosed.topic_id, enclosed.partition, enclosed.offset, consumer, enclosed.written_at,
+        enclosed.producer_id, enclosed.group, enclosed.seqno,
+    )  # fmt: skip
+    headers = {
+        **put_below(enclosed.headers),
+        REASON: reason,
+        ATTEMPTS: str(attempts),
+        FIRST_ERROR: enclosed.first_error,
+        LAST_ERROR: enclosed.last_error,
+        ORIGIN: _encoder.encode(origin).decode(),
+    }
+    there = cemetery(topic)
+    value, codec = _brought(there, enclosed)
+    letter = Outgoing(
+        (value,), None if enclosed.key is None else (enclosed.key,), (headers,), (enclosed.timestamp,),
+        codec=codec,
+    )  # fmt: skip
+    append(there, letter)
+
+
+def _brought(there: Partitions, enclosed: Envelope) -> tuple[bytes | None, int]:
+    """The value of a letter and its codec: a body outside the log gets a copy that lives as long.
+
+    One that is gone, or for which the topic of letters has no place, stays a reference to where it was.
+    """
+    if enclosed.codec != references.CODEC or enclosed.value is None:
+        return enclosed.value, enclosed.codec
+    kept = references.Referenced(enclosed.value)
+    reference, where = references.unpack(kept), f"offset {enclosed.offset} of partition {enclosed.partition}"
+    try:
+        if there.bodies.takes_bodies:
+            with references.open_body(reference, where) as body:
+                return there.bodies.put(body, codec=reference.codec).packed(), references.CODEC
+        if reference.size <= there.options.max_message_bytes:
+            return references.fetch(reference, where), reference.codec
+    except DataError as error:
+        logger.warning("a dead letter comes without its body: %s", error)
+    return kept, references.CODEC
+
+
+def put_below(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """A message's headers as its dead letter has them: none of them passes for one of the letter's own."""
+    return {
+        _BEFORE + name.removeprefix(_OURS) if name in OWN_HEADERS or name.startswith(_BEFORE) else name: value
+        for name, value in headers.items()
+    }
+
+
+def taken_out(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """The headers of the message that became a dead letter, from the letter's."""
+    return {
+        _OURS + name.removeprefix(_BEFORE) if name.startswith(_BEFORE) else name: value
+        for name, value in headers.items()
+        if name not in OWN_HEADERS
+    }
+
+
+def session_letter(
+    identity: bytes, chunks: Sequence[bytes], errors: tuple[str, str], attempts: int
+) -> Outgoing:
+    """A session that was tried as often as it may be."""
+    headers = {
+        REASON: EXHAUSTED, ATTEMPTS: str(attempts), FIRST_ERROR: errors[0], LAST_ERROR: errors[1],
+        SESSION: identity.hex(), CHUNKS: ",".join(str(len(chunk)) for chunk in chunks),
+    }  # fmt: skip
+    return Outgoing((b"".join(chunks),), headers=(headers,))
+
+
+def settle(dead: Partitions, numbers: str, how: str) -> None:
+    """Note that dead letters are none any more."""
+    append(dead, Outgoing((None,), headers=({SETTLED: numbers, HOW: how},)))
+
+
+def cemetery(topic: Partitions) -> Partitions:
+    """The topic of dead letters, made if need be."""
+    options: dict[str, Any] = {"retention": RETENTION, "sync": topic.options.sync}
+    if topic.bodies.takes_bodies:
+        options["payloads"] = topic.options.payloads and topic.options.payloads.after(None)
+    return topic.neighbour(dead_name(topic.name), options)
+
+
+def origin_of(headers: Headers) -> Origin | None:
+    """None when the message is no dead letter: it is a note, or somebody else wrote it."""
+    text: Any = headers.get(ORIGIN)
+    if text is None:
+        return None
+    try:
+        return _decoder.decode(text)
+    except msgspec.DecodeError:
+        return None
+
+
+def append(dead: Partitions, message: Outgoing) -> None:
+    """Append to a topic of dead letters; it is as safe as that topic promises when this returns."""
+    landed = list(dead.append(message))
+    if dead.options.sync == "disk":
+        dead.sync(landed)

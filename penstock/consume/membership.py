@@ -1,0 +1,330 @@
+"""Which readers of queues live: each holds the lock on a byte of its own, which the kernel frees with it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+from penstock.clock import NANOSECONDS
+from penstock.consume.leases import LeaseFile, MemberRecord, Table
+from penstock.errors import PartitionLost, UnknownConsumer
+from penstock.files import Files
+from penstock.locks import ByteLock, process
+from penstock.state.consumers import Position
+from penstock.topic.open_topic import Partitions
+from penstock.wake import Hearer, watch
+
+#: A lease that nobody took for so long may be taken over quota: whoever it belongs to does not come.
+FREE_TOO_LONG_S = 5.0
+
+
+class Moves(NamedTuple):
+    """What a member does next."""
+
+    take: list[int]
+    give: list[int]
+
+
+def quota(partitions: int, members: int, rank: int) -> int:
+    """How many partitions the member of that rank may hold; the first few have one more."""
+    return partitions // members + (1 if rank < partitions % members else 0)
+
+
+def moves(
+    allowed: int, held: Mapping[int, bool], free: Mapping[int, float], leaving: Collection[int] = ()
+) -> Moves:
+    """What to take and what to give up, given a quota.
+
+    `held` says of each partition held whether it is idle (all that was delivered is committed), `free`
+    for how many seconds each of the others has been free, `leaving` which are already on their way out.
+    """
+    surplus = len(held) - allowed
+    if surplus > 0:
+        return Moves([], _to_give(held, leaving, surplus))
+    wanted = sorted(free)[:-surplus] if surplus else []
+    late = [number for number, since in sorted(free.items()) if since >= FREE_TOO_LONG_S]
+    return Moves(sorted({*wanted, *late}), [])
+
+
+def _to_give(held: Mapping[int, bool], leaving: Collection[int], surplus: int) -> list[int]:
+    """Those already leaving, then idle ones, which move at once; the highest numbers first."""
+    order: Sequence[int] = sorted(held, key=lambda number: (number not in leaving, not held[number], -number))
+    return sorted(order[:surplus])
+
+
+#: Who looks for its share looks each second; who did not for so long is busy, and nothing is given to it.
+_WANTED_S = 3.0
+
+
+class MemberStats(NamedTuple):
+    """A member of a consumer, as others see it."""
+
+    #: None when the process that joined is not there under that number any more (it forked, or the
+    #: member lives in a container of its own).
+    pid: int | None
+    host: str
+    #: The partitions it holds.
+    partitions: tuple[int, ...]
+    #: When it joined, in nanoseconds.
+    joined: int
+    #: Its process is stopped (SIGSTOP, a debugger): it keeps what it holds until it goes on or is kicked.
+    stopped: bool
+    kicked: bool
+    #: It chose its partitions itself.
+    fixed: bool
+
+
+class Member:
+    """A reader's membership in one topic."""
+
+    def __init__(
+        self, topic: Partitions, consumer: str, chosen: Collection[int] | None, hear: Hearer
+    ) -> None:
+        self.topic = topic
+        self.consumer = consumer
+        self._chosen = chosen
+        self._hear = hear
+        #: Partitions whose leases it has.
+        self.held: set[int] = set()
+        #: It holds fewer than it should, so others are about to let go of some.
+        self.is_short = False
+        self._free_since: dict[int, float] = {}
+        self._wanted = -_WANTED_S
+        self._join()
+
+    @property
+    def is_alone(self) -> bool:
+        return self._others == 0
+
+    def _join(self) -> None:
+        path = lease_path(self.topic, self.consumer)
+        while True:
+            self._file = LeaseFile(path, self.topic.files)
+            try:
+                self._file.join(self.topic.clock.now_ns(), fixed=self._chosen is not None)
+                if not self._file.is_removed():
+                    break
+            except BaseException:
+                self._file.close()
+                raise
+            self._file.close()
+        self._watch = watch(path, self._hear, closes=True)
+        self._others = len(self._file.look(0).members) - 1
+        if self._others:
+            self._file.announce()
+
+    def was_kicked(self) -> bool:
+        return self._file.is_kicked()
+
+    def was_removed(self) -> bool:
+        return self._file.is_removed()
+
+    def join_again(self) -> None:
+        """After a kick or a drop: begin anew, with nothing."""
+        self.close()
+        self.held.clear()
+        self._join()
+
+    def look(self) -> Table:
+        return self._file.look(len(self.topic))
+
+    def allowed(self, table: Table) -> int:
+        """How many partitions this member may hold now."""
+        self._others = len(table.members) - 1
+        if self._chosen is not None:
+            return len(self._chosen)
+        ranks = table.sharing()
+        if self._file.number not in ranks:
+            return len(self.held)  # kicked at this moment: the next look says so
+        fixed = {number for number, member in table.members.items() if member.fixed}
+        shared = len(self.topic) - sum(holder in fixed for holder in table.held.values())
+        return quota(shared, len(ranks), ranks.index(self._file.number))
+
+    def want(self) -> None:
+        """Tell the others, who have too much, that this member is there to take it."""
+        now, before = time.monotonic(), self._wanted
+        self._wanted = now
+        self._file.want(time.monotonic_ns())
+        if now - before >= _WANTED_S:  # they do not know yet
+            self._file.announce()
+
+    def is_wanted(self, table: Table) -> bool:
+        """Whether another member waits for its share now."""
+        since = time.monotonic_ns() - round(_WANTED_S * NANOSECONDS)
+        return any(m.wanted > since for n, m in table.members.items() if n != self._file.number)
+
+    def moves(self, table: Table, allowed: int, idle: Mapping[int, bool], leaving: Collection[int]) -> Moves:
+        """What to take and to give up."""
+        now = time.monotonic()
+        numbers = range(len(self.topic)) if self._chosen is None else self._chosen
+        free = [n for n in numbers if n not in table.held and n not in self.held]
+        self._free_since = {number: self._free_since.get(number, now) for number in free}
+        self.is_short = len(self.held) < allowed
+        since = {number: now - at for number, at in self._free_since.items()}
+        if len(idle) > allowed and not self.is_wanted(table):
+            allowed = len(idle)  # whoever could have it is busy: it would only lie idle
+        return moves(allowed, idle, since, leaving)
+
+    def take(self, numbers: Collection[int]) -> list[Position]:
+        """Take leases as far as they are free, and with them the partitions: where they stand, and epochs."""
+        got = [number for number in numbers if self._file.try_take(number)]
+        self.held.update(got)
+        if not got:
+            return []
+        try:
+            positions = self._take_over(got)
+        except BaseException:
+            self.give(got)
+            raise
+        return [positions[number] for number in got]
+
+    def give(self, numbers: Collection[int]) -> None:
+        """Let leases go, and tell the others."""
+        for number in numbers:
+            self._file.release(number)
+        self.held.difference_update(numbers)
+        if numbers and self._others:
+            self._file.announce()
+
+    def holder(self, number: int) -> int | None:
+        """The pid of who holds a partition, as far as it is known."""
+        table = self.look()
+        member = table.members.get(table.held.get(number, -1))
+        return None if member is None else _seen(member)[0]
+
+    def close(self) -> None:
+        self._watch.close()
+        self._file.close()
+
+    def _take_over(self, numbers: list[int]) -> dict[int, Position]:
+        topic, consumers = self.topic, self.topic.consumers
+        found = consumers.take(self.consumer, topic.record.id, numbers)
+        missing = [number for number in numbers if number not in found]
+        for number in missing:  # they appeared after the consumer began
+            first = topic.log(number).bounds().start
+            consumers.begin(self.consumer, topic.record.id, number, first, topic.clock.now_ns())
+        if missing:
+            found |= consumers.take(self.consumer, topic.record.id, missing)
+        if len(found) < len(numbers):
+            raise UnknownConsumer(
+                f"consumer {self.consumer!r} of {topic.name!r} was dropped",
+                hint="open a new reader to make it anew",
+            )
+        return found
+
+
+def lease_path(topic: Partitions, consumer: str) -> str:
+    return os.path.join(topic.folder, "consumers", consumer)
+
+
+def members(topic: Partitions, consumer: str) -> list[MemberStats]:
+    """Who reads for a consumer now; takes nothing and changes nothing."""
+    try:
+        file = LeaseFile(lease_path(topic, consumer), topic.files, create=False, write=False)
+    except FileNotFoundError:
+        return []
+    with closing(file):
+        table = file.look(len(topic))
+    found = []
+    for number, member in table.members.items():
+        partitions = tuple(sorted(p for p, holder in table.held.items() if holder == number))
+        pid, stopped = _seen(member)
+        found.append(
+            MemberStats(pid, member.host, partitions, member.joined, stopped, member.kicked, member.fixed)
+        )
+    return found
+
+
+def kick(topic: Partitions, consumer: str, pid: int | None) -> list[int]:
+    """Take their partitions from members, all of them or those of one process; returns the pids.
+
+    First nobody of them can commit any more, then others may take the partitions.
+    """
+    try:
+        file = LeaseFile(lease_path(topic, consumer), topic.files, create=False)
+    except FileNotFoundError:
+        return []
+    with closing(file):
+        table = file.look(len(topic))
+        chosen = [n for n, member in table.members.items() if pid is None or member.pid == pid]
+        held: dict[int, list[int]] = {number: [] for number in chosen}
+        for partition, holder in table.held.items():
+            # Whoever died between taking it and saying so is not among the members: it may be one of these.
+            owner = holder if holder in table.members else next(iter(chosen), None)
+            if owner in held:
+                held[owner].append(partition)
+        topic.consumers.kick(consumer, topic.record.id, [p for each in held.values() for p in each])
+        for number, partitions in held.items():
+            file.kick(number, partitions)
+    return [table.members[number].pid for number in chosen]
+
+
+def tell(topic: Partitions, consumer: str) -> None:
+    """Have the members of a consumer look: something was changed in `state.db`."""
+    try:
+        topic.files.close(topic.files.open(lease_path(topic, consumer)))
+    except FileNotFoundError:
+        pass
+
+
+def remove(topic: Partitions, consumer: str) -> None:
+    """The consumer is gone: so is its file, which its members notice."""
+    tell(topic, consumer)
+    try:
+        topic.files.unlink(lease_path(topic, consumer))
+    except FileNotFoundError:
+        pass
+
+
+def refuse_held(member: Member, number: int) -> PartitionLost:
+    """Why a partition that was asked for by number cannot be had."""
+    pid = member.holder(number)
+    return PartitionLost(
+        f"partition {number} of {member.topic.name!r} is read by another member of {member.consumer!r}"
+        + (f" (process {pid})" if pid else ""),
+        hint="leave partitions out to share them, or close the other reader",
+    )
+
+
+def _seen(member: MemberRecord) -> tuple[int | None, bool]:
+    """The member's pid, if that process is the one that joined, and whether it is stopped."""
+    if member.pid == os.getpid():
+        return member.pid, False
+    state, started = process(member.pid)
+    if member.started and started != member.started:
+        return None, False
+    return member.pid, state in ("T", "t")
+
+
+_NAME = "queue-readers"
+
+
+class Presence:
+    """One reader, as others see it in each topic that it reads."""
+
+    def __init__(self, folders: list[str], files: Files) -> None:
+        #: Tells it from any other reader, ever.
+        self.member = secrets.randbits(62) | 1
+        self._files = files
+        self._fds: dict[str, int] = {}
+        try:
+            for folder in folders:
+                fd = self._fds[folder] = files.open(os.path.join(folder, _NAME), create=True)
+                ByteLock(fd).try_lock(self.member)
+        except BaseException:
+            self.close()
+            raise
+
+    def is_alive(self, folder: str, member: int) -> bool:
+        """Whether another reader of a topic lives."""
+        return ByteLock(self._fds[folder]).is_held_elsewhere(member)
+
+    def close(self) -> None:
+        """Also in a forked child, where closing leaves the parent its locks."""
+        fds, self._fds = self._fds, {}
+        for fd in fds.values():
+            self._files.close(fd)

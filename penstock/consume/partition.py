@@ -1,0 +1,313 @@
+"""One partition as a reader reads it: a cursor, what was committed, and what to do about gaps."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left, insort
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from penstock.clock import NANOSECONDS
+from penstock.consume.retries import Retries
+from penstock.errors import Closed, Corrupt, OffsetTrimmed
+from penstock.log.cursor import Cursor
+from penstock.log.log import Log
+from penstock.log.rows import FrameRows
+from penstock.message import Rows
+from penstock.topic.open_topic import Partitions
+from penstock.wake import Hearer, watch
+
+
+class Commits:
+    """What of a partition was delivered and what of that is done."""
+
+    def __init__(self, position: int) -> None:
+        #: Everything below is done; this is what gets stored.
+        self.position = position
+        #: Everything below was delivered.
+        self.delivered = position
+        self._done: list[tuple[int, int]] = []
+        self._holes: dict[int, int] = {}
+        #: Up to here nothing can be delivered behind the last message that was.
+        self._skipped = position
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was delivered is done."""
+        return self.position == self.delivered
+
+    def is_done(self, offset: int) -> bool:
+        """Whether the message at an offset is done."""
+        return offset < self.position or any(first <= offset < stop for first, stop in self._done)
+
+    def copy(self) -> Commits:
+        """The same bookkeeping for a trial: what the position would be if more were committed."""
+        other = Commits(self.position)
+        other.delivered, other._skipped = self.delivered, self._skipped
+        other._done, other._holes = list(self._done), dict(self._holes)
+        return other
+
+    def deliver(self, first: int, stop: int) -> None:
+        """Messages `first` to `stop` went out."""
+        if first > self.delivered:
+            self._holes[first] = self.delivered
+        self.delivered = max(self.delivered, stop)
+
+    def skip(self, stop: int) -> None:
+        """Nothing can be delivered before `stop`: it is passed over together with what came before it."""
+        self._skipped = max(self._skipped, stop)
+        self._pass_over()
+
+    def rewind(self, offset: int) -> None:
+        """Messages from `offset` on did not go out after all; none of them may be done."""
+        if offset < self.delivered:
+            self.delivered = self._holes.get(offset, offset)
+            self._holes = {first: since for first, since in self._holes.items() if first < offset}
+            self._skipped = self.position
+
+    def commit(self, first: int, stop: int) -> bool:
+        """Messages `first` to `stop` are done; returns whether the position moved.
+
+        Raises `ValueError` for messages that were not delivered.
+        """
+        if stop > self.delivered:
+            raise ValueError(f"offset {stop - 1} was not delivered by this reader")
+        first = self._holes.pop(first, first)
+        if stop <= self.position:
+            return False
+        if first > self.position:
+            self._add(first, stop)
+            return False
+        self.position = stop
+        self._join()
+        self._pass_over()
+        return True
+
+    def _pass_over(self) -> None:
+        if self.is_idle and self._skipped > self.position:
+            self.position = self.delivered = self._skipped
+
+    def _add(self, first: int, stop: int) -> None:
+        at = bisect_left(self._done, (first, stop))
+        if at == len(self._done) or self._done[at] != (first, stop):
+            insort(self._done, (first, stop))
+
+    def _join(self) -> None:
+        """Take up ranges that now touch the position."""
+        used = 0
+        for first, stop in self._done:
+            if first > self.position and self._holes.get(first, first) > self.position:
+                break
+            self._holes.pop(first, None)
+            self.position = max(self.position, stop)
+            used += 1
+        del self._done[:used]
+
+
+logger = logging.getLogger("penstock.reader")
+
+#: (topic, partition)
+Key = tuple[str, int]
+
+
+class Gap(NamedTuple):
+    """Offsets from `first` up to `stop` that were not delivered, and why."""
+
+    topic: str
+    partition: int
+    first: int
+    stop: int
+    reason: str
+
+
+class Floor(NamedTuple):
+    """Messages that are too old for this reader, by the time they were written."""
+
+    #: Nothing before this moment, in nanoseconds (B001-04).
+    read_from_ns: int | None = None
+    #: Nothing older than so many seconds (B001-12).
+    max_lag_s: float | None = None
+
+    def at(self, now_ns: int) -> tuple[int, str] | None:
+        """The moment before which messages are passed over now, and why."""
+        found = [] if self.read_from_ns is None else [(self.read_from_ns, "written before read_from")]
+        if self.max_lag_s is not None:
+            found.append(
+                (now_ns - round(self.max_lag_s * NANOSECONDS), f"older than max_lag {self.max_lag_s:g} s")
+            )
+        return max(found, default=None)
+
+
+class Source:
+    """A partition under a reader."""
+
+    def __init__(
+        self, topic: Partitions, partition: int, position: int, *, epoch: int = 0,
+        gates: Mapping[int, int] | None = None, floor: Floor | None = None, hear: Hearer,
+        retries: Retries | None = None,
+    ) -> None:  # fmt: skip
+        self.topic = topic
+        self.partition = partition
+        self.commits = Commits(position)
+        #: The position that is stored.
+        self.stored = position
+        #: Of the lease under which it is read; who commits with an older one lost it.
+        self.epoch = epoch
+        #: Since when it is on its way to another member, by the monotonic clock: nothing more is fetched.
+        self.leaving_since: float | None = None
+        #: It is not this reader's any more.
+        self.is_gone = False
+        #: Up to here it was delivered before a transaction was rolled back.
+        self._in_hands = 0
+        #: Something was passed over since this was last looked at.
+        self.passed_over = False
+        self.cursor: Cursor = topic.log(partition).cursor(position)
+        self._gates = gates or {}
+        self._open = not gates
+        self._floor = floor if floor is not None and floor != Floor() else None
+        #: What of it waits for another attempt; None without a consumer.
+        self.retries = retries
+        self.watch = watch(self.log.folder.name("tail"), hear)
+
+    @property
+    def key(self) -> Key:
+        return self.topic.name, self.partition
+
+    @property
+    def log(self) -> Log:
+        return self.topic.log(self.partition)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was delivered is committed and stored."""
+        if self.retries is not None and not self.retries.is_idle:
+            return False
+        return self.commits.is_idle and self.stored >= self.commits.position
+
+    def move(self, offset: int) -> None:
+        """Go on from `offset`, and forget what was delivered before."""
+        self._in_hands = 0
+        self.commits = Commits(offset)
+        self.stored = offset
+        self.cursor = self.log.cursor(offset)
+
+    def move_back(self, offset: int) -> None:
+        """What was fetched from `offset` on was not delivered after all."""
+        self.commits.rewind(max(offset, self._in_hands))
+        self.cursor = self.log.cursor(offset)
+
+    def deliver_again(self, offset: int) -> None:
+        """Deliver from `offset` on once more; what was delivered may still be committed by who has it."""
+        self._in_hands = self.commits.delivered
+        self.cursor = self.log.cursor(offset)
+
+    def close(self) -> None:
+        self.watch.close()
+        if self.retries is not None:
+            self.retries.close()
+
+    # Reading.
+
+    def read(
+        self, max_messages: int, max_bytes: int, *, skip_gaps: bool, gaps: list[Gap], skipped: list[Gap]
+    ) -> list[Rows]:
+        """What comes next; where something is missing, raise, or note the gap and go on behind it."""
+        while True:
+            try:
+                rows = self.cursor.read(max_messages, max_bytes)
+            except (OffsetTrimmed, Corrupt) as error:
+                if not skip_gaps:
+                    raise
+                gaps.append(self._step_over(error))
+                continue
+            except (Closed, OSError):
+                self.topic.require_open()  # closed or dropped under us: this says which
+                raise
+            if rows and self._floor is not None and (gap := self._too_old(rows[0], self._floor)) is not None:
+                note(skipped, gap)
+                continue
+            for each in rows:
+                self.commits.deliver(each.first, each.stop)
+            return rows
+
+    def _step_over(self, error: OffsetTrimmed | Corrupt) -> Gap:
+        first = self.cursor.offset
+        stop = error.first if isinstance(error, OffsetTrimmed) else error.stop
+        if stop is None:
+            stop = self.log.bounds().end  # nothing sound lies behind it yet
+        if stop <= first:
+            raise error
+        self._go_on_behind(stop)
+        logger.warning("skipped offsets %d to %d: %s", first, stop - 1, error)
+        return Gap(self.topic.name, self.partition, first, stop, str(error))
+
+    def _too_old(self, rows: Rows, floor: Floor) -> Gap | None:
+        """Go on behind what is too old, if the first message read is."""
+        found = floor.at(self.topic.clock.now_ns())
+        if found is None or _written_at(rows) >= found[0]:
+            return None
+        stop = max(self.log.offset_at(found[0]), rows.first + 1)
+        self._go_on_behind(stop)
+        return Gap(self.topic.name, self.partition, rows.first, stop, found[1])
+
+    def _go_on_behind(self, stop: int) -> None:
+        self.cursor = self.log.cursor(stop)
+        self.commits.skip(stop)
+        self.passed_over = True
+
+    # Partitions that open later.
+
+    def is_open(self, sources: Mapping[Key, Source], stored: Mapping[int, int] | None) -> bool:
+        """A partition added later opens once what came before it is committed: keys keep their order.
+
+        `stored` are the consumer's positions, for earlier partitions that other members read; None when
+        there are no others.
+        """
+        if not self._open:
+            self._open = all(
+                self._passed(sources.get((self.topic.name, parent)), parent, gate, stored)
+                for parent, gate in self._gates.items()
+            )
+        return self._open
+
+    def _passed(
+        self, parent: Source | None, number: int, gate: int, stored: Mapping[int, int] | None
+    ) -> bool:
+        if parent is None:
+            return stored is None or self._passed_elsewhere(number, gate, stored.get(number, 0))
+        if parent.commits.position >= gate:
+            return True
+        return parent.commits.is_idle and _nothing_between(parent.log, parent.cursor.offset, gate)
+
+    def _passed_elsewhere(self, number: int, gate: int, position: int) -> bool:
+        if position >= gate:
+            return True
+        log = self.topic.log(number)
+        return _nothing_between(log, max(position, log.bounds().start), gate)
+
+
+def note(skipped: list[Gap], gap: Gap) -> None:
+    """Add to the list; what lies side by side for the same reason is one gap."""
+    last = skipped[-1] if skipped else None
+    if last is not None and (*last[:2], last.stop, last.reason) == (*gap[:2], gap.first, gap.reason):
+        skipped[-1] = last._replace(stop=gap.stop)
+    else:
+        skipped.append(gap)
+
+
+def _nothing_between(log: Log, offset: int, stop: int) -> bool:
+    """Whether nothing can come between: it was never given out, or was passed over."""
+    if offset >= stop:
+        return True
+    if log.bounds().end < stop:
+        return False
+    try:
+        return not log.cursor(offset).read(1, 1, stop)
+    except (OffsetTrimmed, Corrupt):
+        return False  # the next read of that partition meets it
+
+
+def _written_at(rows: Rows) -> int:
+    if isinstance(rows, FrameRows):
+        return rows.frame.message(rows.topic, rows.partition, rows.begin).written_at
+    return rows.messages()[0].written_at

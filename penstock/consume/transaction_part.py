@@ -1,0 +1,138 @@
+"""What a reader delivered in a transaction: its position moves with the commit, or it is delivered again."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from penstock.consume.assignment import Holdings, lost
+from penstock.consume.partition import Source
+from penstock.errors import UsageError, WrongType
+from penstock.state.transactions import Move, Transactions
+
+Range = tuple[int, int]
+
+
+class Transactional(Protocol):
+    """A transaction, of either face."""
+
+    @property
+    def name(self) -> str | None: ...
+
+
+class Taking:
+    """The messages of one reader that one transaction commits."""
+
+    def __init__(self) -> None:
+        self._ranges: dict[Source, list[Range]] = {}
+        #: Offsets that had waited for another attempt.
+        self._due: dict[Source, list[int]] = {}
+
+    def add(self, source: Source, first: int, stop: int) -> None:
+        """Messages `first` to `stop`, which were delivered, are done when the transaction commits."""
+        self._ranges.setdefault(source, []).append((first, stop))
+
+    def add_due(self, source: Source, offsets: range) -> None:
+        """The same for messages that had waited: they are finished behind the commit, not with it."""
+        self._due.setdefault(source, []).extend(offsets)
+
+    @property
+    def sources(self) -> list[Source]:
+        return list(self._ranges | self._due)
+
+    def deliver_again(self, source: Source) -> None:
+        if source in self._ranges:
+            source.deliver_again(min(first for first, _ in self._ranges[source]))
+        if source in self._due and source.retries is not None:
+            source.retries.put_back(self._due[source])
+
+    def moves(self, consumer: str) -> Iterator[Move]:
+        """How positions change with the commit.
+
+        Raises `UsageError` when something delivered before is not committed: the position could not move.
+        """
+        for source, ranges in self._ranges.items():
+            trial = source.commits.copy()
+            for first, stop in ranges:
+                trial.commit(first, stop)
+            if trial.position < max(stop for _, stop in ranges):
+                raise UsageError(
+                    f"{source.key[0]!r} partition {source.partition}: offset {trial.position} was delivered "
+                    "before, and is not committed",
+                    hint="commit it first, in the transaction or before it",
+                )
+            topic_id = source.topic.record.id
+            yield Move(consumer, topic_id, source.partition, source.epoch, source.stored, trial.position)
+
+    def committed(self) -> None:
+        """The positions are stored."""
+        for source, ranges in self._ranges.items():
+            for first, stop in ranges:
+                source.commits.commit(first, stop)
+            source.stored = max(source.stored, source.commits.position)
+        for source, offsets in self._due.items():
+            for offset in offsets:
+                if source.retries is not None:
+                    source.retries.finish(offset, offset + 1)
+
+
+class Takings:
+    """A reader's part in transactions (`penstock.store.transaction.Enlisted`); mostly in one at a time."""
+
+    def __init__(
+        self, held: Holdings, mutex: threading.RLock, forget: weakref.WeakMethod[Callable[[Source], None]]
+    ) -> None:
+        self._held = held
+        self._mutex = mutex
+        self._forget = forget  # weak, or a reader that nobody holds would live until the next collection
+        self._takings: dict[Any, Taking] = {}
+
+    @property
+    def transactions(self) -> Transactions:
+        """Of the store whose topics are read."""
+        return self._held.topics[0].transactions
+
+    def joined(self, tx: Transactional) -> Taking:
+        """What the transaction commits of this reader; the reader takes part in it from now on."""
+        blocking = getattr(tx, "blocking", tx)
+        if not hasattr(blocking, "enlist"):
+            raise WrongType(
+                f"tx is a transaction, not {type(tx).__name__}", hint="with store.transaction() as tx: …"
+            )
+        blocking.enlist(self)
+        return self._takings.setdefault(blocking, Taking())
+
+    # Called by the transaction.
+
+    def moves(self, tx: Transactional) -> list[Move]:
+        """How positions change when it commits."""
+        assert self._held.sharing is not None
+        with self._mutex:
+            taking = self._takings[tx]
+            self._held.require_open()
+            for source in taking.sources:
+                if source.is_gone:
+                    raise lost(*source.key)
+            return list(taking.moves(self._held.sharing.consumer))
+
+    def committed(self, tx: Transactional) -> None:
+        """It is true: go on from there."""
+        with self._mutex:
+            taking = self._takings.pop(tx)
+            taking.committed()
+            for source in taking.sources:
+                self._held.let_go_if_leaving(source)
+
+    def rolled_back(self, tx: Transactional) -> None:
+        """Nothing happened: what was received in it comes again, if it is still this reader's."""
+        with self._mutex:
+            taking = self._takings.pop(tx)
+            for source in taking.sources:
+                if not source.is_gone:
+                    taking.deliver_again(source)
+                    if (forget := self._forget()) is not None:
+                        forget(source)
+            if self._held.sharing is not None:
+                self._held.sharing.look_soon()

@@ -1,0 +1,140 @@
+"""What a power cut left of the file that was written: a sound part, then perhaps a torn tail.
+
+A block that fails its checksum is torn if nothing says that it was ever durable: it and all behind it go.
+If a later sound entry says that it was durable, it is damage: nothing is cut there, and reading reports it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Container
+from contextlib import suppress
+from typing import NamedTuple
+
+from penstock.checksum import crc32
+from penstock.delay import checksums as sums
+from penstock.delay import file_names as names
+from penstock.delay.checksums import ENTRY_BYTES, Sum
+from penstock.files import Files
+
+
+class Adopted(NamedTuple):
+    """A file to be taken over."""
+
+    name: str
+    #: The byte behind its last sound block.
+    end: int
+    #: No record in it is due earlier.
+    first_due: int
+
+
+class Remains(NamedTuple):
+    """What is to be done about files without a state."""
+
+    adopt: list[Adopted]
+    remove: list[str]
+
+
+def found(folder: str, files: Files) -> list[tuple[str, names.Made]]:
+    """All files of records, in the order in which they were made."""
+    every: list[tuple[str, names.Made]] = []
+    for delay in files.listdir(folder):
+        with suppress(NotADirectoryError):
+            each = ((name, names.parse(name)) for name in files.listdir(os.path.join(folder, delay)))
+            every += [
+                (name, made) for name, made in each if made and names.delay_name(made.delay_ms) == delay
+            ]
+    return sorted(every, key=lambda pair: pair[1].number)
+
+
+def look(folder: str, files: Files, known: Container[str], last_number: int) -> Remains:
+    adopt: list[Adopted] = []
+    remove: list[str] = []
+    for name, made in found(folder, files):
+        if name in known:
+            continue
+        adopted = _sound(folder, files, name) if made.number > last_number else None
+        if adopted is not None:
+            adopt.append(adopted)
+        else:
+            remove.append(name)
+    return Remains(adopt, remove)
+
+
+def remove(folder: str, files: Files, name: str) -> None:
+    """Remove a file and its checksums; some of it may be gone already."""
+    for path in (names.sums_path(folder, name), names.data_path(folder, name)):
+        with suppress(FileNotFoundError):
+            files.unlink(path)
+
+
+def _sound(folder: str, files: Files, name: str) -> Adopted | None:
+    """What there is in a file without a state; None when it holds nothing."""
+    try:
+        fd = files.open(names.sums_path(folder, name), write=False)
+    except FileNotFoundError:
+        return None
+    try:
+        data = files.pread(fd, files.size(fd), 0)
+    finally:
+        files.close(fd)
+    sound = [entry for entry in sums.entries(data) if entry is not None]
+    if not sound:
+        return None
+    # `due` is of a block's last record, so the delay of the whole first block may lie before it.
+    return Adopted(name, sound[-1].end, 0 if sound[0].records > 1 else sound[0].due)
+
+
+logger = logging.getLogger("penstock.delay")
+
+
+def mend(folder: str, name: str, files: Files) -> int:
+    """Cut off the torn tail of a file and make the cut durable; the byte at which its records end."""
+    try:
+        fd = files.open(names.data_path(folder, name))
+    except FileNotFoundError:
+        return 0  # reading reports it
+    sums_fd = -1
+    try:
+        with suppress(FileNotFoundError):
+            sums_fd = files.open(names.sums_path(folder, name))
+        if sums_fd < 0:
+            return files.size(fd)  # reading takes what parses
+        found = list(sums.entries(files.pread(sums_fd, files.size(sums_fd), 0)))
+        keep = sound_entries(found, files, fd)
+        end = next((entry.end for entry in reversed(found[:keep]) if entry is not None), 0)
+        _cut(files, fd, end, name)
+        _cut(files, sums_fd, keep * ENTRY_BYTES, name)
+        return end
+    finally:
+        files.close(fd)
+        if sums_fd >= 0:
+            files.close(sums_fd)
+
+
+def sound_entries(found: list[Sum | None], files: Files, fd: int) -> int:
+    """How many entries stay: up to the first that is torn."""
+    durable = max(
+        (entry.synced for entry in found if entry is not None and _fits(entry, files, fd)), default=0
+    )
+    for number, entry in enumerate(found):
+        if entry is None:
+            if not any(later is not None and later.begin < durable for later in found[number + 1 :]):
+                return number
+        elif entry.begin >= durable and not _fits(entry, files, fd):
+            return number
+    return len(found)
+
+
+def _fits(entry: Sum, files: Files, fd: int) -> bool:
+    data = files.pread(fd, entry.length, entry.begin)
+    return len(data) == entry.length and crc32(data) == entry.crc
+
+
+def _cut(files: Files, fd: int, size: int, name: str) -> None:
+    torn = files.size(fd) - size
+    if torn:
+        logger.info("cut %d torn bytes off %s", torn, name)
+        files.truncate(fd, size)
+    files.sync(fd)

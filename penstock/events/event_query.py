@@ -1,0 +1,292 @@
+"""A subscriber's question: looked at again and again until there is an answer, by whoever waits for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from datetime import datetime
+from typing import Generic, Literal, NamedTuple, TypeVar
+
+from penstock.errors import Closed, Corrupt, InvalidOption, OffsetTrimmed
+from penstock.events.event import Answer, EventGap, cursor_text, heard, next_id
+from penstock.keys import Match
+from penstock.log.log import Log
+from penstock.message import Message
+from penstock.options import spot, whole
+from penstock.topic.open_topic import Partitions
+from penstock.wake import LOOK_AGAIN_S, Watch, watch
+
+T = TypeVar("T")
+#: Most keys have few who wait, and a set for each would be most of what a connection takes.
+_TUPLE_MOST = 16
+
+
+class Interest(Generic[T]):
+    """Those who wait, by key and by the beginning of a key."""
+
+    def __init__(self) -> None:
+        self._keys: dict[bytes, tuple[T, ...] | set[T]] = {}
+        self._prefixes: dict[bytes, set[T]] = {}
+        self._lengths: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self._keys or self._prefixes)
+
+    def add(self, one: T, asked: Match) -> None:
+        for key in asked.keys:
+            self._keys[key] = _with(self._keys.get(key, ()), one)
+        for prefix in asked.prefixes:
+            self._prefixes.setdefault(prefix, set()).add(one)
+            self._lengths = tuple({*self._lengths, len(prefix)})
+
+    def remove(self, one: T, asked: Match) -> None:
+        for key in asked.keys:
+            left = _without(self._keys.get(key, ()), one)
+            if left:
+                self._keys[key] = left
+            else:
+                self._keys.pop(key, None)
+        for prefix in asked.prefixes:
+            those = self._prefixes.get(prefix, set())
+            those.discard(one)
+            if not those:
+                self._prefixes.pop(prefix, None)
+                self._lengths = tuple({len(each) for each in self._prefixes})
+
+    def of(self, key: bytes) -> Collection[T]:
+        """Who waits for that key; nobody twice."""
+        named = self._keys.get(key, ())
+        if not self._lengths:
+            return named
+        heard = list(named)
+        for length in self._lengths:
+            those = self._prefixes.get(key[:length])
+            if those is not None and len(key) >= length:
+                heard.extend(those)
+        return heard
+
+    def all(self) -> list[T]:
+        """Everybody, once."""
+        return list({id(each): each for each in self._each()}.values())
+
+    def clear(self) -> None:
+        self._keys.clear()
+        self._prefixes.clear()
+        self._lengths = ()
+
+    def _each(self) -> Iterator[T]:
+        for found in self._keys.values():
+            yield from found
+        for those in self._prefixes.values():
+            yield from those
+
+
+def _with(those: tuple[T, ...] | set[T], one: T) -> tuple[T, ...] | set[T]:
+    if isinstance(those, set):
+        those.add(one)
+        return those
+    if one in those:
+        return those
+    return (*those, one) if len(those) < _TUPLE_MOST else {*those, one}
+
+
+def _without(those: tuple[T, ...] | set[T], one: T) -> tuple[T, ...] | set[T]:
+    if isinstance(those, set):
+        those.discard(one)
+        return those
+    return tuple(each for each in those if each is not one)
+
+
+class Found(NamedTuple):
+    """What a look found: messages up to the offset `behind`, or a gap that ends there."""
+
+    messages: list[Message]
+    behind: int
+    gap: EventGap | None = None
+
+
+class Question:
+    """What is new for some keys. It remembers how far it has looked, so each look costs only what is new."""
+
+    def __init__(self, partitions: Partitions, epoch: str, asked: Match, limit: int) -> None:
+        self._partitions = partitions
+        self._epoch = epoch
+        self._asked = asked
+        self._limit = limit
+        #: The first offset that was not looked at.
+        self._next = 0
+        #: Known before anything was read: the cursor does not fit.
+        self._gap: EventGap | None = None
+        self._waits = True
+
+    def begin(self, cursor: str | None, rewind: int | None, since: str | datetime | None) -> Question:
+        """Say where to look from; without a cursor the first look is the last."""
+        with self._partitions.named_if_closed():
+            return self._begin(self._partitions.log(0), cursor, rewind, since)
+
+    def _begin(
+        self, log: Log, cursor: str | None, rewind: int | None, since: str | datetime | None
+    ) -> Question:
+        bounds = log.view.readable_from(log.bounds().start)
+        self._next = bounds.end
+        self._waits = cursor is not None
+        if cursor is not None:
+            self._resume(next_id(cursor, self._epoch), bounds.start, bounds.end)
+        elif rewind is not None:
+            self._rewind(log, whole("rewind", rewind, 1, 1_000_000), bounds.start, bounds.end)
+        elif since is not None:
+            place = spot(since, 0, self._partitions.clock.now_ns())
+            if place.kind != "time":
+                raise InvalidOption(f"since={since!r} is not a time", hint='an age ("10m") or a moment')
+            self._next = max(log.resolve(place), bounds.start)
+        return self
+
+    @property
+    def next(self) -> int:
+        """The first offset that was not looked at."""
+        return self._next
+
+    @property
+    def asked(self) -> Match:
+        return self._asked
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether it is known without reading that the cursor does not fit."""
+        return self._gap is not None
+
+    def at(self, offset: int) -> Question:
+        """Look from an offset that was reached before."""
+        self._next = offset
+        return self
+
+    def look(self) -> Answer | None:
+        """The answer, if there is one now."""
+        found = self.search()
+        return None if found is None else self._answer(*found)
+
+    def search(self, stop: int | None = None) -> Found | None:
+        """What there is to say now, of offsets before `stop`; None when one has to wait."""
+        while self._gap is None:
+            log = self._partitions.log(0)
+            try:
+                end = log.view.readable_from(self._next).end
+                end = end if stop is None else min(end, max(stop, self._next))
+                messages, damage = self._up_to_damage(log, end)
+            except OffsetTrimmed as trimmed:
+                self._miss("retention", self._next, trimmed.first)
+                continue
+            except (Closed, OSError):  # its files may be closed while one looks
+                self._partitions.require_open()  # knows why: store closed, or topic dropped
+                raise
+            if messages:
+                is_all = damage is None and len(messages) < self._limit
+                self._next = end if is_all else messages[-1].offset + 1
+                return Found(messages, self._next)
+            if damage is None:
+                self._next = max(self._next, end)
+                return None if self._waits else Found([], self._next)
+            self._miss_damaged(damage)
+        return Found([], self._next, self._gap)
+
+    def give_up(self) -> Answer:
+        """The empty answer; its cursor stands behind all that was looked at (B002-05)."""
+        return self._answer([], self._next)
+
+    def _resume(self, wanted: int | None, start: int, end: int) -> None:
+        if wanted is None:
+            self._next, self._gap = start, EventGap("epoch")
+        elif wanted - 1 > end:
+            self._next, self._gap = end, EventGap("ahead", end + 1, wanted)
+        else:
+            self._next = wanted - 1
+
+    def _rewind(self, log: Log, count: int, start: int, end: int) -> None:
+        try:
+            offsets = log.keyed.newest(self._asked, start, end, count)
+        except Corrupt as damage:
+            self._next = start
+            self._miss_damaged(damage)
+        else:
+            self._next = offsets[0] if offsets else end
+
+    def _up_to_damage(self, log: Log, stop: int) -> tuple[list[Message], Corrupt | None]:
+        """What is wanted before `stop`, or before the first damage, which is said with the next answer."""
+        first, damage = self._next, None
+        while first < stop:
+            try:
+                offsets = log.keyed.oldest(self._asked, first, stop, self._limit)
+                return [each for rows in log.keyed.rows(offsets) for each in rows.messages()], damage
+            except Corrupt as error:
+                damage, stop = error, min(error.first or 0, stop - 1)
+        return [], damage
+
+    def _miss_damaged(self, damage: Corrupt) -> None:
+        if damage.stop is None:
+            raise damage
+        self._miss("damage", max(self._next, damage.first or 0), damage.stop)
+
+    def _miss(self, reason: Literal["retention", "damage"], first: int, stop: int) -> None:
+        """Note that offsets from `first` up to `stop` cannot be had; that is where to go on."""
+        self._gap = EventGap(reason, first + 1, stop + 1)
+        self._next = stop
+
+    def _answer(self, messages: list[Message], behind: int, gap: EventGap | None = None) -> Answer:
+        with self._partitions.named_if_closed():
+            start = self._partitions.log(0).bounds().start
+        return Answer(list(map(heard, messages)), cursor_text(self._epoch, behind + 1), start + 1, gap)
+
+
+class Waiting:
+    """Has a bell rung when somebody writes to the topic, and when the store is closed."""
+
+    def __init__(self, partitions: Partitions, ring: Callable[[], None]) -> None:
+        self._partitions = partitions
+        self._ring = ring
+        self._watch: Watch = self._watched()
+
+    @property
+    def pause_s(self) -> float:
+        """How long to wait before looking again, rung or not."""
+        return self._watch.pause_s
+
+    def let_go(self) -> None:
+        self._ring()
+
+    def pause(self) -> None:
+        """Have nothing rung for writes until `go_on`; who waits looks often enough by itself."""
+        self._watch.close()
+
+    def go_on(self) -> None:
+        """Have the bell rung again. What was written meanwhile was not rung: look afterwards."""
+        self._watch = self._watched()
+
+    def _watched(self) -> Watch:
+        return watch(self._partitions.log(0).folder.name("tail"), self._ring)
+
+    def __enter__(self) -> Waiting:
+        self._partitions.readers.add(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._partitions.readers.discard(self)
+        self._watch.close()
+
+
+class Help:
+    """Lets readers see what a process that died left behind: once a second, however many wait."""
+
+    def __init__(self, partitions: Partitions) -> None:
+        self._partitions = partitions
+        self._last = time.monotonic()
+
+    def is_due(self) -> bool:
+        """Whether a second has passed; true once for each."""
+        now = time.monotonic()
+        if now - self._last < LOOK_AGAIN_S:
+            return False
+        self._last = now
+        return True
+
+    def __call__(self) -> None:
+        self._partitions.help(0)

@@ -1,0 +1,185 @@
+"""Opening the live events of a topic, which is made at first use."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from penstock.errors import InvalidOption, UnknownTopic, WrongType
+from penstock.events.event import Answer, Pushed, epoch_text, stored_pairs
+from penstock.events.event_query import Help, Question, Waiting
+from penstock.keys import Key, Prefix, match
+from penstock.options import KIB, Duration, seconds, whole
+from penstock.store.topic import Topic
+from penstock.store.transaction import Transaction
+from penstock.topic import input as outgoing
+from penstock.topic.open_topic import Partitions
+from penstock.topic.write_batch import FRAME_BYTES, FRAME_MESSAGES
+from penstock.wake import Bell
+
+#: How long a subscriber waits unless it says otherwise: mobile networks bear that (S002-24).
+WAIT_S = 25.0
+#: Stores values under keys, with headers if there are any, side by side, all or none; the first offset.
+Append = Callable[[Sequence[bytes], Sequence[bytes], Sequence[Mapping[str, bytes] | None] | None], int]
+
+#: The same if nothing but the disk has to be waited for; None when nothing was stored.
+AppendAtOnce = Callable[
+    [Sequence[bytes], Sequence[bytes], Sequence[Mapping[str, bytes] | None] | None], int | None
+]
+
+
+class Events:
+    """The live events of a topic; made by `Store.events`."""
+
+    def __init__(self, partitions: Partitions, append: Append, append_at_once: AppendAtOnce) -> None:
+        self._partitions = partitions
+        self._append = append
+        self._append_at_once = append_at_once
+        self._help = Help(partitions)
+
+    @property
+    def topic(self) -> str:
+        """The name of the topic they are in."""
+        return self._partitions.name
+
+    @property
+    def epoch(self) -> str:
+        """Differs when the topic was dropped and made anew: ids of another epoch mean nothing."""
+        return epoch_text(self._partitions.record.id)
+
+    def push(self, key: Key, data: Any) -> Pushed:
+        """Store an event and wake who subscribed to its key; it is on disk when this returns.
+
+        `data` is any JSON value, None included.
+        """
+        return self.push_many([(key, data)])
+
+    def push_many(self, events: Iterable[tuple[Key, Any]]) -> Pushed:
+        """Store several events, all or none, with ids one after the other."""
+        pairs = stored_pairs(events)
+        return self._push([key for key, _ in pairs], [data for _, data in pairs])
+
+    def subscribe(
+        self, keys: str | Sequence[Key] = (), cursor: str | None = None, timeout: Duration = WAIT_S, *,
+        prefixes: Sequence[Prefix] = (), rewind: int | None = None, since: str | datetime | None = None,
+        limit: int = 1000,
+    ) -> Answer:  # fmt: skip
+        """What is new for these keys since `cursor`; if there is nothing, wait for it up to `timeout`.
+
+        `keys` is a list of keys, or one text; `prefixes` takes all keys that begin so. Without a cursor
+        the answer comes at once: empty, or with the last `rewind` events, or those `since` a time or an
+        age ("10m"). An answer has at most `limit` events; the next call gets what is left.
+        """
+        deadline = time.monotonic() + seconds("timeout", timeout)
+        question = self._question(keys, cursor, prefixes, rewind, since, limit)
+        answer = question.look()
+        if answer is not None:
+            return answer
+        bell = Bell()
+        with Waiting(self._partitions, bell.ring) as waiting:
+            while (answer := question.look()) is None:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return question.give_up()
+                bell.wait(min(left, waiting.pause_s))
+                if self._help.is_due():
+                    self._help()
+        return answer
+
+    def __repr__(self) -> str:
+        return f"<Events {self.topic}>"
+
+    def _push(
+        self, keys: Sequence[bytes], values: Sequence[bytes],
+        headers: Sequence[Mapping[str, bytes] | None] | None = None,
+    ) -> Pushed:  # fmt: skip
+        """Store events whose keys and data are as they are stored."""
+        first = self._append(values, keys, headers) + 1
+        return Pushed(self.epoch, first, first + len(values) - 1)
+
+    def _push_at_once(
+        self, keys: Sequence[bytes], values: Sequence[bytes],
+        headers: Sequence[Mapping[str, bytes] | None] | None = None,
+    ) -> Pushed | None:  # fmt: skip
+        """The same if nothing but the disk has to be waited for; None when nothing was stored."""
+        first = self._append_at_once(values, keys, headers)
+        return None if first is None else Pushed(self.epoch, first + 1, first + len(values))
+
+    def _question(
+        self, keys: str | Sequence[Key], cursor: str | None, prefixes: Sequence[Prefix], rewind: int | None,
+        since: str | datetime | None, limit: int,
+    ) -> Question:  # fmt: skip
+        asked = match(_listed("keys", keys), _listed("prefixes", prefixes))
+        if not asked.keys and not asked.prefixes:
+            raise InvalidOption("nothing to subscribe to", hint="name a key or a prefix")
+        if sum(given is not None for given in (cursor, rewind, since)) > 1:
+            raise InvalidOption("cursor, rewind and since each say where to begin", hint="give one of them")
+        whole("limit", limit, 1, 1_000_000)
+        return Question(self._partitions, self.epoch, asked, limit).begin(cursor, rewind, since)
+
+
+def _listed(name: str, given: Any) -> Sequence[Any]:
+    """A list of keys; one text is a list of itself."""
+    if isinstance(given, (str, bytes)):
+        return (given,)
+    if not isinstance(given, (list, tuple, set, frozenset)):
+        raise WrongType(f"{name} is a list of keys, not {type(given).__name__}")
+    return tuple(given)
+
+
+#: What events are kept in: a total order, found by key, for an hour.
+OPTIONS = {"index": "key", "retention": "1h", "sync": "disk"}
+#: What a message takes in a frame besides its key and value.
+_BESIDES_BYTES = 16
+
+
+def open_events(
+    name: str, find: Callable[[str], Topic], create: Callable[[str], Topic], begin: Callable[[], Transaction]
+) -> Events:
+    """The events in a topic, which `create` makes when there is none."""
+    try:
+        topic = find(name)
+    except UnknownTopic:
+        topic = create(name)
+    if topic.options.partitions != 1 or topic.options.index != "key":
+        raise InvalidOption(
+            f"topic {name!r} cannot hold events: it needs one partition and an index of its keys",
+            hint='alter(index="key") gives it one; partitions cannot be taken away',
+        )
+
+    def append(
+        values: Sequence[bytes], keys: Sequence[bytes], headers: Sequence[Mapping[str, bytes] | None] | None
+    ) -> int:
+        """One frame is there or not; more of them need a transaction."""
+        size = sum(map(len, values)) + sum(map(len, keys)) + _BESIDES_BYTES * len(values)
+        size += sum(8 + len(n) + len(v) for each in headers or () for n, v in (each or {}).items())
+        if len(values) <= FRAME_MESSAGES and (size <= FRAME_BYTES - 64 * KIB or len(values) == 1):
+            return topic.write_many(values, keys=keys, headers=headers)[0].offset
+        with begin() as tx:
+            tx.write_many(topic, values, keys=keys, headers=headers)
+        return tx.stored[topic.name][0].first
+
+    return Events(topic._partitions, append, partial(_append_at_once, topic))
+
+
+def _append_at_once(
+    topic: Topic, values: Sequence[bytes], keys: Sequence[bytes],
+    headers: Sequence[Mapping[str, bytes] | None] | None,
+) -> int | None:  # fmt: skip
+    """The first offset of events that are on disk; None where that takes more than one frame and its sync."""
+    partitions = topic._partitions
+    options, tree = partitions.options, partitions.record.tree
+    is_plain = options.sync == "disk" and options.payloads is None and not options.codecs
+    if not is_plain or len(partitions) != 1 or partitions.read_only:
+        return None
+    drafts = partitions.encode(outgoing.many(values, keys, headers, None, None, options.value_bytes))
+    if len(drafts) != 1:
+        return None
+    try:
+        appended = partitions.log(0).write_at_once(drafts, tree=tree)
+    except FileNotFoundError:
+        return None  # the topic was dropped at this moment, and what was stored is gone with it
+    return None if appended is None else appended.first

@@ -1,1 +1,0 @@
-"""Other ways to look at a topic, each thin and without files of its own."""

@@ -1,0 +1,242 @@
+"""Messages of one partition made ready for another: the same frames, at new offsets.
+
+What is the messages' own stays to the byte: keys, values as they are packed, headers, the producers' times.
+What belongs to the place they had goes: written times, and who wrote them under which seqno, which is for
+the source's own duplicates. Where a frame says nothing of these, its body and checksum are taken as they
+are; else the columns are cut out of the body. Messages are looked at one by one only where some of a frame
+are wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby, pairwise
+from typing import NamedTuple, Protocol, TypeVar
+
+from penstock.headers import Headers
+from penstock.log import frame_columns as columns
+from penstock.log.frame import PRODUCER_HEAD, RAW, CompressedFrame, Frame
+from penstock.log.frame_columns import padded
+from penstock.log.frame_encode import Draft, encode
+from penstock.log.frame_header import (
+    CODECS,
+    COMPRESSED,
+    HEADER_BYTES,
+    HEADERS,
+    KEYS,
+    PRODUCER,
+    PRODUCERS,
+    SEQNOS,
+    TIMES,
+    TRANSACTION,
+    VALUE_NULLS,
+    WRITTEN,
+)
+
+T = TypeVar("T")
+#: Columns of the body that stay behind; they lie side by side in it.
+_LEFT_BEHIND = WRITTEN | SEQNOS | PRODUCERS
+
+
+class Run(Protocol):
+    """Neighbouring messages of one partition."""
+
+    def __len__(self) -> int: ...
+
+    def keys(self) -> Sequence[bytes | None]: ...
+
+    def tombstones(self) -> Sequence[int]:
+        """Places of messages without a value."""
+
+    def written_times(self) -> Sequence[int]: ...
+
+    def codecs(self) -> set[int]:
+        """Numbers of the codecs of its values."""
+
+    def longest(self, limit: int) -> int:
+        """Bytes of its longest value; if that is not over `limit`, any number up to it."""
+
+    def drafts(self) -> list[Draft]:
+        """All of it as frames."""
+
+    def some(self, places: Sequence[int]) -> list[Draft]:
+        """Messages at these places of the run, ascending, as frames."""
+
+
+class FrameRun:
+    """Messages `first` to `stop` of a frame."""
+
+    def __init__(self, frame: Frame, first: int, stop: int) -> None:
+        self._frame = frame
+        self._first = first
+        self._stop = stop
+
+    def __len__(self) -> int:
+        return self._stop - self._first
+
+    def keys(self) -> Sequence[bytes | None]:
+        return self._frame.keys(self._first, self._stop)
+
+    def tombstones(self) -> Sequence[int]:
+        found = self._frame
+        if not found.head.flags & VALUE_NULLS:
+            return ()
+        there = columns.unpack_bits(found.body, found.layout.value_nulls, self._first, self._stop)
+        return [place for place, is_there in enumerate(there) if not is_there]
+
+    def written_times(self) -> Sequence[int]:
+        return self._frame.written_times(self._first, self._stop)
+
+    def codecs(self) -> set[int]:
+        return set(self._frame.codec_numbers(self._first, self._stop))
+
+    def longest(self, limit: int) -> int:
+        found = self._frame
+        if found.weight <= limit:
+            return found.weight
+        offsets = columns.unpack_offsets(found.body, found.layout.value_offsets, found.head.count)
+        return max(b - a for a, b in pairwise(offsets[self._first : self._stop + 1]))
+
+    def drafts(self) -> list[Draft]:
+        found = self._frame
+        flags = found.head.flags
+        if len(self) < found.head.count or flags & (CODECS | TRANSACTION):
+            return self.some(range(len(self)))
+        return [_cut_out(found) if flags & _LEFT_BEHIND else _Kept(found)]
+
+    def columns(self, places: Sequence[int]) -> Columns:
+        """Messages at these places of the run, ascending."""
+        found, head = self._frame, self._frame.head
+        first, stop = self._first + places[0], self._first + places[-1] + 1
+        chosen = None if len(places) == stop - first else [self._first + place - first for place in places]
+        return Columns(
+            _picked(found.values(first, stop), chosen),
+            _picked(found.keys(first, stop), chosen) if head.flags & KEYS else None,
+            _picked(found.headers(first, stop), chosen) if head.flags & HEADERS else None,
+            _picked(found.timestamps(first, stop), chosen) if head.flags & TIMES else None,
+            head.created,
+            _picked(found.codec_numbers(first, stop), chosen),
+        )
+
+    def some(self, places: Sequence[int]) -> list[Draft]:
+        wanted, head = self.columns(places), self._frame.head
+        compress = bool(head.flags & COMPRESSED)
+        if not head.flags & CODECS:
+            return [wanted.encoded(compress=compress)]
+        # A frame of one codec each: that is all that writers, and transactions, know.
+        at, made = 0, []
+        for _, alike in groupby(wanted.codecs):
+            behind = at + sum(1 for _ in alike)
+            made.append(wanted.part(at, behind).encoded(compress=compress))
+            at = behind
+        return made
+
+
+class LooseRun:
+    """Plain messages that lay in frames of their own: no headers, raw."""
+
+    def __init__(
+        self, keys: Sequence[bytes | None], values: Sequence[bytes | None], timestamps: Sequence[int],
+        written: Sequence[int],
+    ) -> None:  # fmt: skip
+        self._keys, self._values, self._timestamps, self._written = keys, values, timestamps, written
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def keys(self) -> Sequence[bytes | None]:
+        return self._keys
+
+    def tombstones(self) -> Sequence[int]:
+        return [place for place, value in enumerate(self._values) if value is None]
+
+    def written_times(self) -> Sequence[int]:
+        return self._written
+
+    def codecs(self) -> set[int]:
+        return {RAW}
+
+    def longest(self, limit: int) -> int:
+        return max(len(value or b"") for value in self._values)
+
+    def drafts(self) -> list[Draft]:
+        return self.some(range(len(self)))
+
+    def some(self, places: Sequence[int]) -> list[Draft]:
+        chosen = None if len(places) == len(self) else places
+        keys, values = _picked(self._keys, chosen), _picked(self._values, chosen)
+        times = _picked(self._timestamps, chosen)
+        known = keys if any(key is not None for key in keys) else None
+        return [Columns(values, known, None, times, times[0], (RAW,)).encoded(compress=False)]
+
+
+class Columns(NamedTuple):
+    """Messages as columns, on their way into a frame."""
+
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None] | None
+    headers: Sequence[Headers] | None
+    timestamps: Sequence[int] | None
+    #: The timestamp of all, where they have none of their own.
+    created: int
+    #: How each value is packed.
+    codecs: Sequence[int]
+
+    def part(self, first: int, stop: int) -> Columns:
+        return Columns(
+            self.values[first:stop],
+            self.keys and self.keys[first:stop],
+            self.headers and self.headers[first:stop],
+            self.timestamps and self.timestamps[first:stop],
+            self.created,
+            self.codecs[first:stop],
+        )
+
+    def encoded(self, *, compress: bool) -> Draft:
+        """As one frame; all values are of the codec of the first."""
+        return encode(
+            self.values, self.keys, created=self.created, headers=self.headers, timestamps=self.timestamps,
+            codec=self.codecs[0], compress=compress,
+        )  # fmt: skip
+
+
+class _Kept(Draft):
+    """A stored frame, less its producer: body and checksum are those of the source, not made anew."""
+
+    __slots__ = ()
+
+    def __init__(self, found: Frame) -> None:
+        head, extension = found.head, bytes(found.extension)
+        if head.flags & PRODUCER:
+            extension = extension[_producer_bytes(extension) :]
+        stored = found.stored if isinstance(found, CompressedFrame) else found.body
+        header_length = HEADER_BYTES + len(extension)
+        self.body = padded(bytes(stored))
+        self.body_crc = head.body_crc
+        self.count = head.count
+        self.size = self.weight = header_length + len(self.body)
+        self._extension = extension
+        self._fields = (
+            head.body_length, header_length, head.flags & ~PRODUCER, head.may_ignore, head.codec, head.count,
+            head.created,
+        )  # fmt: skip
+
+
+def _cut_out(found: Frame) -> Draft:
+    """A stored frame without the columns that stay behind."""
+    head, at, body = found.head, found.layout, memoryview(found.body)
+    return Draft(
+        (body[: at.written], body[at.codecs : at.dictionary]),  # type: ignore[arg-type]  # any buffer will do
+        count=head.count, flags=head.flags & ~(_LEFT_BEHIND | PRODUCER | COMPRESSED), created=head.created,
+        codec=head.codec, compress=bool(head.flags & COMPRESSED),
+    )  # fmt: skip
+
+
+def _producer_bytes(extension: bytes) -> int:
+    """How long the producer's part of a header's extensions is."""
+    _, _, id_length, group_length = PRODUCER_HEAD.unpack_from(extension)
+    return columns.round_up(PRODUCER_HEAD.size + id_length + group_length)
+
+
+def _picked(column: Sequence[T], places: Sequence[int] | None) -> Sequence[T]:
+    return column if places is None else [column[place] for place in places]

@@ -1,0 +1,240 @@
+"""What of a partition is over, by the lifetimes of its keys, and a cursor that passes over it.
+
+For each lifetime there is a floor: the first offset that was written within it. A message below the floor of
+its key is over, at once and for every reader; it goes from the disk when all before it goes. An offset that
+is over is as one that was left out: it holds no message, and nothing is lost by passing over it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import chain
+from typing import Any, NamedTuple
+
+from penstock.clock import NANOSECONDS
+from penstock.errors import Corrupt, InvalidOption, WrongType
+from penstock.keys import Element, canonical, checked_key, match, spoken_prefix
+from penstock.log.cursor import Cursor
+from penstock.log.rows import FrameRows, MessageRows
+from penstock.log.segments import View
+from penstock.message import Message, Rows
+from penstock.options import MIB, Duration, TopicOptions, seconds
+
+#: All of them are read whenever one looks whether they changed.
+RULES_MOST = 1000
+_ANY = "*"
+
+#: A pattern as text, and seconds.
+Rule = tuple[str, float]
+
+
+def rules_of(given: object) -> tuple[Rule, ...]:
+    """What a user gave as `key_retention`, checked, in the order of its patterns; None is no rules."""
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping):
+        raise WrongType(
+            f"key_retention takes a dict, not {type(given).__name__}", hint='such as {"progress.*": "10m"}'
+        )
+    if len(given) > RULES_MOST:
+        raise InvalidOption(
+            f"{len(given)} patterns in key_retention: {RULES_MOST} are allowed",
+            hint='name the beginning that keys share: "progress.*"',
+        )
+    return tuple(sorted(dict(_rule(pattern, lifetime) for pattern, lifetime in given.items()).items()))
+
+
+def _rule(pattern: str | Sequence[Element], lifetime: Duration) -> Rule:
+    if isinstance(pattern, str):
+        pattern = spoken_prefix(pattern)
+    elif not isinstance(pattern, (list, tuple)):
+        raise WrongType(
+            f"a pattern of key_retention is text or a tuple, not {type(pattern).__name__}",
+            hint='"progress.*", or ("chat", 345)',
+        )
+    text = pattern if isinstance(pattern, str) else canonical(pattern).decode()
+    checked_key(text)
+    lasting = seconds(f"key_retention[{text[:60]!r}]", lifetime)
+    if lasting == 0:
+        raise InvalidOption(f"key_retention[{text[:60]!r}] is 0", hint="such messages could never be read")
+    return text, lasting
+
+
+class Lifetimes:
+    """Rules, ready to be asked."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._keys: dict[bytes, int] = {}
+        self._prefixes: dict[bytes, int] = {}
+        for text, lasting in rules:
+            pattern: Any = spoken_prefix(text)
+            lasting_ns = round(lasting * NANOSECONDS)
+            if pattern[-1:] == _ANY or pattern[-1:] == [_ANY]:
+                for beginning in match(prefixes=[pattern[:-1]]).prefixes:
+                    self._prefixes[beginning] = lasting_ns
+            else:
+                self._keys[checked_key(pattern) or b""] = lasting_ns
+        #: Longest first.
+        self._lengths = sorted({len(beginning) for beginning in self._prefixes}, reverse=True)
+        #: What is younger than this is alive, whatever its key; None without rules.
+        self.shortest_ns = min((*self._keys.values(), *self._prefixes.values()), default=None)
+
+    def of(self, key: bytes | None) -> int | None:
+        """How many nanoseconds messages of a key live; None: as long as the topic keeps them."""
+        if key is None:
+            return None
+        found = self._keys.get(key)
+        if found is None:
+            for length in self._lengths:
+                if len(key) >= length and (found := self._prefixes.get(key[:length])) is not None:
+                    break
+        return found
+
+
+_AT_ONCE_MESSAGES, _AT_ONCE_BYTES = 4096, MIB
+#: So often one looks whether another process changed the lifetimes.
+LOOK_AGAIN_S = 1.0
+
+
+class _Reached(NamedTuple):
+    """A floor, and when the message there was written; None when there is none yet."""
+
+    offset: int
+    written_at: int | None
+
+
+class Floors:
+    """Below which offset the messages of a key are over, at one moment."""
+
+    def __init__(self, lifetimes: Lifetimes, floor: Callable[[int], int]) -> None:
+        self._lifetimes = lifetimes
+        self._floor = cache(floor)
+        shortest = lifetimes.shortest_ns
+        #: From here on everything is alive, whatever its key.
+        self.highest = 0 if shortest is None else self._floor(shortest)
+
+    def of(self, key: bytes | None) -> int:
+        """The first offset that a living message of this key may have."""
+        lasting = self._lifetimes.of(key) if self.highest else None
+        return 0 if lasting is None else self._floor(lasting)
+
+    def is_over(self, message: Message) -> bool:
+        return message.offset < self.highest and message.offset < self.of(message.key)
+
+
+_ALL_ALIVE = Floors(Lifetimes(()), lambda lasting: 0)
+
+
+class Living:
+    """One process's knowledge of what is over in a partition; shared by threads."""
+
+    def __init__(
+        self, view: View, options: Callable[[], TopicOptions], offset_at: Callable[[int, int], int]
+    ) -> None:
+        self._view = view
+        self._options = options
+        self._offset_at = offset_at
+        self._rules: tuple[tuple[str, float], ...] = ()
+        self._lifetimes = Lifetimes(())
+        self._looked = -LOOK_AGAIN_S
+        #: By lifetime; floors only rise.
+        self._reached: dict[int, _Reached] = {}
+
+    def use(self, options: TopicOptions) -> None:
+        """Go by these options from now on."""
+        if options.key_retention != self._rules:
+            self._lifetimes, self._rules = Lifetimes(options.key_retention), options.key_retention
+            self._reached = {}
+
+    def floors(self, now_ns: int | None = None) -> Floors:
+        """What is over now, or was at another moment."""
+        moment = time.monotonic()
+        if moment - self._looked >= LOOK_AGAIN_S:
+            self._looked = moment
+            self.use(self._options())
+        if not self._rules:
+            return _ALL_ALIVE
+        if now_ns is not None:
+            return Floors(self._lifetimes, lambda lasting: self._offset_at(now_ns - lasting, 0))
+        now = self._view.folder.clock.now_ns()
+        return Floors(self._lifetimes, lambda lasting: self._risen(now - lasting, lasting))
+
+    def message(self, offset: int) -> Message | None:
+        """As `View.message`; None also when it is over."""
+        found = self._view.message(offset)
+        return None if found is None or self.floors().is_over(found) else found
+
+    def _risen(self, since_ns: int, lasting: int) -> int:
+        """The floor of a lifetime; looked for only when the message there is over."""
+        known = self._reached.get(lasting)
+        if known is None or known.written_at is None or known.written_at < since_ns:
+            known = self._reached[lasting] = self._find(since_ns, 0 if known is None else known.offset)
+        return known.offset
+
+    def _find(self, since_ns: int, above: int) -> _Reached:
+        try:
+            offset = self._offset_at(since_ns, above)
+            there = self._view.message(offset)
+        except Corrupt:  # whoever reads there learns of it; others need not
+            return _Reached(above, None)
+        return _Reached(offset, None if there is None else there.written_at)
+
+
+class LivingCursor(Cursor):
+    """A cursor that passes over what is over."""
+
+    def __init__(self, view: View, offset: int, living: Living, *, far: bool = False) -> None:
+        super().__init__(view, offset, far=far)
+        self._living = living
+
+    def read(self, max_messages: int, max_bytes: int, stop: int | None = None) -> list[Rows]:
+        while rows := super().read(max_messages, max_bytes, stop):
+            floors = self._living.floors()
+            if rows[0].first >= floors.highest:
+                return rows
+            alive = [run for each in rows for run in alive_runs(each, floors)]
+            if alive:
+                return alive
+            self._pass_over(floors, stop)
+        return []
+
+    def _pass_over(self, floors: Floors, stop: int | None) -> None:
+        """Go to the next message that is alive, in larger steps than may be read at once."""
+        while rows := super().read(_AT_ONCE_MESSAGES, _AT_ONCE_BYTES, stop):
+            alive = next(chain.from_iterable(alive_runs(each, floors) for each in rows), None)
+            if alive is not None:
+                self.offset = alive.first
+                return
+
+
+def alive_runs(rows: Rows, floors: Floors) -> Iterator[Rows]:
+    """What is left of neighbours: runs of those that still lie side by side."""
+    if rows.first >= floors.highest:
+        yield rows
+        return
+    if isinstance(rows, FrameRows):
+        keys = rows.frame.keys(rows.begin, rows.end)
+    else:
+        keys = [message.key for message in rows.messages()]
+    known: dict[bytes | None, int] = {}
+    begin = None
+    for place, key in enumerate(keys):
+        floor = known.get(key)
+        if floor is None:
+            floor = known[key] = floors.of(key)
+        if rows.first + place < floor:
+            if begin is not None:
+                yield _part(rows, begin, place)
+            begin = None
+        elif begin is None:
+            begin = place
+    if begin is not None:
+        yield _part(rows, begin, len(keys))
+
+
+def _part(rows: Rows, begin: int, end: int) -> Rows:
+    if isinstance(rows, FrameRows):
+        return FrameRows(rows.topic, rows.partition, rows.frame, rows.begin + begin, rows.begin + end)
+    return MessageRows(rows.messages()[begin:end])

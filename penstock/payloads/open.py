@@ -1,0 +1,47 @@
+"""Opening a place for bodies by its address."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from penstock.errors import InvalidOption, WrongType
+from penstock.files import Files
+from penstock.options import FILES, split_s3
+from penstock.options import BodyLocation as Place
+from penstock.payloads.files import FileBodies
+from penstock.payloads.s3 import S3Bodies
+from penstock.payloads.store import BodyStore
+
+
+def open_bodies(
+    place: str | os.PathLike[str], prefix: str = "", *, options: Mapping[str, str] | None = None,
+    files: Files | None = None,
+) -> BodyStore:  # fmt: skip
+    """The bodies at a place: a folder, or `s3://bucket/prefix`. Nothing is asked of it yet.
+
+    `prefix` leads to a part of it, of which alone the store sees something. `options` are for S3: endpoint,
+    region, allow_http; never credentials.
+    """
+    if not isinstance(place, (str, os.PathLike)):
+        raise WrongType(f"a place for bodies is a folder or an s3:// address, not {type(place).__name__}")
+    address = os.fspath(place)
+    if address.startswith("s3://"):
+        bucket, inside = split_s3(address)
+        return S3Bodies(bucket, "/".join(part for part in (inside, prefix.strip("/")) if part), options)
+    if "://" in address or not address:
+        raise InvalidOption(f"bodies cannot lie at {address!r}", hint="use a folder, or s3://bucket/prefix")
+    if options:
+        raise InvalidOption("options are for s3:// only", hint="a folder needs none")
+    return FileBodies(
+        os.path.join(os.path.abspath(address), prefix) if prefix else os.path.abspath(address), files
+    )
+
+
+def open_topic_bodies(
+    place: Place, root: str, store_id: str, topic_id: int, files: Files | None = None
+) -> BodyStore:
+    """What one topic has at a place, and nothing else that lies there; `root` is the store's own folder."""
+    if place.address == FILES:
+        return open_bodies(os.path.join(root, str(topic_id)), files=files)
+    return open_bodies(place.address, f"{store_id}/{topic_id}", options=dict(place.options))

@@ -1,0 +1,285 @@
+"""Delivery: one tail of the log for each topic, and who waits for which key.
+
+A feed reads its topic by position; a wake-up is only a hint. An event is encoded once and goes to those who
+wait for its key. A subscriber is either
+
+    live      it has everything up to the feed's position, and hears what the feed reads next
+    behind    it stands at an offset of its own; when it has room it is read from the log by its keys, up to
+              the feed's position, and is live again
+
+Nobody has a queue. Everything happens in the loop's thread, so between a look at the log and the registration
+of a subscriber nothing can slip through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from datetime import datetime
+from time import monotonic
+from typing import NamedTuple, Protocol
+
+from penstock import wake
+from penstock.errors import Closed, ConflictError, Corrupt, OffsetTrimmed, PenstockError
+from penstock.events.event import cursor_text
+from penstock.events.event_query import Help, Interest, Question, Waiting
+from penstock.events.events import Events
+from penstock.keys import Match
+from penstock.message import Message
+from penstock.options import KIB
+from penstock.serve import limits
+from penstock.serve.catch_up import Behind, Behindhand, StartInThread
+from penstock.serve.encoded_event import Piece
+
+logger = logging.getLogger("penstock.serve")
+
+_READ_MESSAGES = 1000
+_READ_BYTES = 256 * KIB
+#: When we store so many groups, each so soon after the last, each look finds what others wrote too.
+_BUSY_STORES, _BUSY_S = 4, 0.01
+
+
+class Start(NamedTuple):
+    """Where a subscriber wants to begin; from now, if nothing is said."""
+
+    cursor: str | None = None
+    rewind: int | None = None
+    since: str | datetime | None = None
+
+
+class Subscriber(Behindhand, Protocol):
+    """Who waits for keys. A feed looks at these fields and sets them."""
+
+    match: Match
+    #: Where it stands while it is behind; -1 while it is live.
+    next: int
+
+    def deliver(self, pieces: list[Piece], position: int) -> None:
+        """These are new, and now everything before `position` was delivered."""
+
+
+class Feed:
+    """The tail of one topic, and its subscribers."""
+
+    def __init__(self, events: Events, on_end: Callable[[Feed], None], start: StartInThread) -> None:
+        self.events = events
+        self.topic = events.topic
+        self.epoch = events.epoch
+        self._partitions = events._partitions
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._interest: Interest[Subscriber] = Interest()
+        self._behind = Behind(events, start)
+        self._is_rung = False
+        self.is_ended = False
+        self._cursor = self._partitions.log(0).cursor(self._partitions.log(0).bounds().end)
+        self._help = Help(self._partitions)
+        bell = wake.Bell()
+        bell.hearer = self.ring
+        self._waiting = Waiting(self._partitions, bell.ring)
+        self._waiting.__enter__()
+        self._stored_at = 0.0
+        self._stored_often = 0
+        self._hears = True
+
+    # Where it stands.
+
+    @property
+    def position(self) -> int:
+        """The first offset that was not read: everything before it was delivered to all who are live."""
+        return self._cursor.offset
+
+    @property
+    def cursor(self) -> str:
+        return self.cursor_at(self.position)
+
+    def cursor_at(self, offset: int) -> str:
+        return cursor_text(self.epoch, offset + 1)
+
+    @property
+    def least(self) -> int:
+        """The oldest id that is still stored."""
+        return self._partitions.log(0).bounds().start + 1
+
+    # Who subscribes.
+
+    def begin(self, asked: Match, start: Start, limit: int = limits.CATCH_UP_EVENTS) -> Question:
+        """Where a subscriber begins; the feed stands there or behind it. Raises for a cursor that is none."""
+        question = self.question(asked, start, limit)
+        self.reach(question.next)
+        return question
+
+    def question(self, asked: Match, start: Start, limit: int = limits.CATCH_UP_EVENTS) -> Question:
+        """The same in any thread, and without the feed: `reach` follows."""
+        return Question(self._partitions, self.epoch, asked, limit).begin(*start)
+
+    def reach(self, offset: int) -> None:
+        """Read up to an offset, at least."""
+        while self.position < offset and not self.is_ended and self._read():
+            pass
+
+    def is_near(self, question: Question) -> bool:
+        """Whether a question is answered from memory: it asks for the segment that is being written."""
+        return question.has_gap or self._behind.is_near(question.next)
+
+    def register(self, subscriber: Subscriber, asked: Match) -> None:
+        self._interest.add(subscriber, asked)
+
+    def unregister(self, subscriber: Subscriber, asked: Match) -> None:
+        self._interest.remove(subscriber, asked)
+
+    def listeners(self, key: bytes) -> Collection[Subscriber]:
+        """Who hears an event with that key; nobody twice."""
+        return self._interest.of(key)
+
+    def fall_behind(self, subscriber: Subscriber, offset: int) -> None:
+        """It has no room; `wake` it when it has."""
+        subscriber.next = offset
+
+    def wake(self, subscriber: Subscriber) -> None:
+        """Read on for a subscriber that is behind and has room, in its turn."""
+        self._behind.add(subscriber)
+
+    # Reading.
+
+    def ring(self) -> None:
+        """Something was written, perhaps. From any thread."""
+        if self._is_rung:
+            return
+        self._is_rung = True
+        with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            self._loop.call_soon_threadsafe(self.look)
+
+    def stored(self) -> None:
+        """Deliver what we stored ourselves. While we do so all the time, hints of the file are not heard:
+        each costs a change of threads, and says what we know."""
+        self.look()
+        now, before = self._loop.time(), self._stored_at
+        self._stored_at = now
+        self._stored_often = self._stored_often + 1 if now - before < _BUSY_S else 0
+        if self._hears and self._stored_often >= _BUSY_STORES and not self.is_ended:
+            self._hears = False
+            self._waiting.pause()
+            self._loop.call_later(_BUSY_S, self._hear_again)
+
+    def _hear_again(self) -> None:
+        if self.is_ended:
+            return
+        if self._loop.time() - self._stored_at < _BUSY_S:
+            self._loop.call_later(_BUSY_S, self._hear_again)
+            return
+        self._hears = True
+        self._waiting.go_on()
+        self.look()
+
+    def look(self) -> None:
+        """Read what is new and deliver it."""
+        self._is_rung = False
+        until = monotonic() + limits.TURN_S
+        while not self.is_ended and self._read():
+            if monotonic() > until:
+                self.ring()  # others have their turn
+                return
+
+    def tick(self) -> Callable[[], None] | None:
+        """Once a second: look, rung or not; returns what has to be done in a thread, if anything."""
+        self.look()
+        return self._help if not self.is_ended and self._help.is_due() else None
+
+    def close(self, error: PenstockError | None = None) -> None:
+        """Tell all subscribers that there is no more."""
+        if self.is_ended:
+            return
+        self.is_ended = True
+        self._behind.end()
+        self._waiting.__exit__()
+        self._on_end(self)
+        for subscriber in self._interest.all():
+            subscriber.ended(error or Closed("the server ends", hint="connect again"))
+        self._interest.clear()
+
+    def _read(self) -> bool:
+        """Read some and deliver it; False at the end."""
+        try:
+            rows = self._cursor.read(_READ_MESSAGES, _READ_BYTES)
+        except OffsetTrimmed as trimmed:
+            return self._skip_to(trimmed.first)
+        except Corrupt as damage:
+            if damage.stop is None:
+                logger.error("%s", damage)
+                return False
+            return self._skip_to(damage.stop)
+        except (Closed, ConflictError) as error:
+            self.close(error)
+            return False
+        if not rows:
+            return False
+        # All at once: who subscribes anew because of one event must not hear the others twice.
+        self._deliver([message for each in rows for message in each.messages()])
+        return True
+
+    def _deliver(self, messages: Sequence[Message]) -> None:
+        touched: dict[Subscriber, list[Piece]] = {}
+        for message in messages:
+            if message.key is None:
+                continue
+            heard = self._interest.of(message.key)
+            if not heard:
+                continue
+            alone = [Piece(message)]  # shared by all who hear nothing else
+            for subscriber in heard:
+                if subscriber.next < 0:
+                    pieces = touched.setdefault(subscriber, alone)
+                    if pieces is alone:
+                        continue
+                    if len(pieces) == 1:
+                        touched[subscriber] = pieces + alone
+                    else:
+                        pieces += alone
+        position = self.position
+        for subscriber, pieces in touched.items():
+            subscriber.deliver(pieces, position)
+
+    def _skip_to(self, offset: int) -> bool:
+        """What lies between cannot be read: each subscriber is told, by reading on from where it stands."""
+        missed, self._cursor.offset = self.position, offset
+        for subscriber in self._interest.all():
+            if subscriber.next < 0:
+                self.fall_behind(subscriber, missed)
+                self.wake(subscriber)
+        return True
+
+
+class Hub:
+    """The feeds of one process."""
+
+    def __init__(self, find: Callable[[str], Events], start: StartInThread) -> None:
+        self._find = find
+        self._start_in_thread = start
+        self._feeds: dict[str, Feed] = {}
+
+    def feed(self, topic: str) -> Feed:
+        """The feed of a topic; raises when there is none, or it cannot hold events."""
+        feed = self._feeds.get(topic)
+        if feed is None:
+            feed = self._feeds[topic] = Feed(self._find(topic), self._forget, self._start_in_thread)
+        return feed
+
+    def stored(self, topic: str) -> None:
+        """Deliver what we stored in a topic ourselves."""
+        feed = self._feeds.get(topic)
+        if feed is not None:
+            feed.stored()
+
+    def feeds(self) -> list[Feed]:
+        return list(self._feeds.values())
+
+    def close(self) -> None:
+        for feed in self.feeds():
+            feed.close()
+
+    def _forget(self, feed: Feed) -> None:
+        if self._feeds.get(feed.topic) is feed:
+            del self._feeds[feed.topic]

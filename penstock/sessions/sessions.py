@@ -1,0 +1,393 @@
+"""Sessions: work that can be changed while it is done, and comes again later when it was not finished.
+
+    open ──append, replace──> finish        nothing of it ever touches a file
+      └──────────────────────> store        it waits in the files of its topic
+    due  ──append, replace──> finish        its record is done
+      └──────────────────────> store        it waits again, one attempt more; after the last a dead letter
+
+A session that is due stays in its file until it is finished or stored again, so a process that dies leaves it
+to the next one. One that was opened lives in memory and dies with its process, unless it was opened
+`durable`: then each change is on disk before the call returns.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from penstock.clock import Clock
+from penstock.consume.dead_letter_topic import session_letter
+from penstock.consume.dead_letters import DeadLetter
+from penstock.consume.options import Retry, checked_policy
+from penstock.consume.retries import error_text
+from penstock.delay.journal import Journal, SessionData, abandoned
+from penstock.delay.records import DATA_BYTES_MAX, Entry
+from penstock.delay.waiting import Waiting
+from penstock.delay.window import Taken
+from penstock.errors import Closed, Corrupt, MessageTooLarge, UsageError, WrongType
+from penstock.files import Files
+from penstock.options import KIB, Duration, seconds, topic_name, wait_seconds, whole
+from penstock.topic.write_batch import Outgoing
+
+_NAME = "policy.json"
+
+
+class _Stored(msgspec.Struct):
+    first_s: float
+    factor: float
+    limit_s: float
+    attempts: int
+    jitter: float
+
+
+def read_policy(folder: str, files: Files) -> Retry:
+    """The policy that was declared; the default when none was."""
+    path = os.path.join(folder, _NAME)
+    if not files.exists(path):
+        return Retry()
+    fd = files.open(path, write=False)
+    try:
+        data = files.pread(fd, files.size(fd), 0)
+    finally:
+        files.close(fd)
+    try:
+        found = msgspec.json.decode(data, type=_Stored)
+    except msgspec.DecodeError as error:
+        raise Corrupt(path, 0, f"not a policy: {error}") from None
+    return Retry(
+        first=found.first_s, factor=found.factor, limit=found.limit_s, attempts=found.attempts,
+        jitter=found.jitter,
+    )  # fmt: skip
+
+
+def write_policy(folder: str, files: Files, policy: Retry) -> None:
+    """Replace it: whoever reads meanwhile gets the one before or the one after."""
+    stored = _Stored(
+        seconds("first", policy.first), policy.factor, seconds("limit", policy.limit), policy.attempts,
+        policy.jitter,
+    )  # fmt: skip
+    draft = os.path.join(folder, f"{_NAME}.{os.getpid()}.tmp")
+    fd = files.open(draft, create=True)
+    try:
+        files.pwrite(fd, msgspec.json.encode(stored), 0)
+        files.sync(fd)
+    finally:
+        files.close(fd)
+    files.rename(draft, os.path.join(folder, _NAME))
+    files.sync_dir(folder)
+
+
+#: Stores a dead letter of a topic.
+Bury = Callable[[str, Outgoing], None]
+_BYTES_MAX = DATA_BYTES_MAX - 64 * KIB
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(SessionData)
+
+
+class Session:
+    """One piece of work: a list of chunks. Made by `Sessions.open` and `Sessions.due`.
+
+    With `with` it is finished at the end, and stored when an exception leaves it.
+    """
+
+    def __init__(
+        self, desk: Desk, identity: bytes, data: SessionData, attempt: int, taken: Taken | None,
+        journal: Journal | None,
+    ) -> None:  # fmt: skip
+        self._desk = desk
+        self._identity = identity
+        self._data = data
+        self._taken = taken
+        self._journal = journal
+        self._mutex = threading.Lock()
+        self._ended = ""
+        self._attempt = attempt
+
+    @property
+    def id(self) -> str:
+        """Tells it from any other session, for all its attempts."""
+        return self._identity.hex()
+
+    @property
+    def topic(self) -> str:
+        return self._desk.topic
+
+    @property
+    def attempt(self) -> int:
+        """1 when it was opened; each time it comes again it is one more."""
+        return self._attempt
+
+    @property
+    def chunks(self) -> list[bytes]:
+        """What was appended, in order."""
+        return list(self._data.chunks)
+
+    @property
+    def data(self) -> bytes:
+        """All chunks, joined."""
+        return b"".join(self._data.chunks)
+
+    @property
+    def last_error(self) -> str:
+        """What went wrong the last time."""
+        return self._data.last_error
+
+    def append(self, data: bytes) -> None:
+        """Add a chunk."""
+        with self._mutex:
+            self._change([*self._data.chunks, _checked(data)])
+
+    def replace(self, data: bytes) -> None:
+        """Have this chunk in the place of all there are."""
+        with self._mutex:
+            self._change([_checked(data)])
+
+    def finish(self) -> None:
+        """It is done, and never comes again. Raises `TakenElsewhere` when another process has it now."""
+        with self._mutex:
+            self._require_open()
+            if self._taken is not None:
+                self._taken.done()
+            self._end("was finished")
+
+    def store(self, delay: Duration | None = None, *, error: BaseException | str | None = None) -> bool:
+        """Put it away until later: after `delay`, but not sooner than its topic's policy says.
+
+        Without a delay the policy's back-off decides. When it allows no further attempt the session becomes
+        a dead letter in `<topic>.dead` instead, and False is returned.
+        """
+        asked_s = None if delay is None else wait_seconds("delay", delay)
+        with self._mutex:
+            self._require_open()
+            failed = self._data.failed(error_text(error))
+            wait_s = self._desk.wait_s(self._attempt, asked_s)
+            if wait_s is None:
+                self._desk.bury(self._identity, failed, self._attempt)
+                if self._taken is not None:
+                    self._taken.done()
+            elif self._taken is not None:
+                self._taken.again(wait_s, attempts=self._attempt, data=_encoder.encode(failed))
+            else:
+                self._desk.store([self._entry(failed, wait_s)])
+            self._end("was stored" if wait_s is not None else "is a dead letter")
+            return wait_s is not None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._ended:
+            return
+        if error is None:
+            self.finish()
+        else:
+            self.store(error=error)
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id} of {self.topic}: attempt {self._attempt} {self._ended}".rstrip() + ">"
+
+    # Inside.
+
+    def _change(self, chunks: list[bytes]) -> None:
+        self._require_open()
+        if sum(map(len, chunks)) + 8 * len(chunks) > _BYTES_MAX:
+            raise MessageTooLarge(
+                f"a session of more than {_BYTES_MAX} bytes", hint="store the body elsewhere"
+            )
+        changed = msgspec.structs.replace(self._data, chunks=chunks)
+        if self._journal is not None:
+            self._journal.put(self._identity, changed)
+        self._data = changed
+
+    def _end(self, how: str) -> None:
+        self._ended = how
+        if self._journal is not None:
+            self._journal.remove(self._identity)
+
+    def _require_open(self) -> None:
+        if self._ended:
+            raise UsageError(
+                f"session {self.id} {self._ended} before", hint="each is finished or stored once"
+            )
+
+    def _entry(self, data: SessionData, wait_s: float) -> Entry:
+        return Entry(round(wait_s * 1000), self._identity, self.topic, self._attempt, _encoder.encode(data))
+
+
+class Desk:
+    """The sessions of one topic: its files, its policy, and what dead letters become."""
+
+    def __init__(self, topic: str, folder: str, files: Files, clock: Clock, bury: Bury) -> None:
+        self.topic = topic
+        self._folder = folder
+        self._files = files
+        self._bury = bury
+        self._clock = clock
+        self._waiting: Waiting | None = None
+        self._journal: Journal | None = None
+        self._mutex = threading.RLock()
+        self._taking = threading.Lock()
+        self.policy = read_policy(folder, files)
+
+    def declare(self, policy: Retry) -> None:
+        self._opened()
+        write_policy(self._folder, self._files, policy)
+        self.policy = policy
+
+    def journal(self) -> Journal:
+        with self._mutex:
+            if self._journal is None:
+                self._opened()
+                self._journal = Journal(self._folder, self._files)
+            return self._journal
+
+    def wait_s(self, attempt: int, asked_s: float | None) -> float | None:
+        """How long a session waits now; None when it may not."""
+        wait_s = self.policy.wait_s(attempt, random.random())
+        if wait_s is None or asked_s is None:
+            return wait_s
+        return max(asked_s, seconds("first", self.policy.first))
+
+    def store(self, entries: list[Entry]) -> None:
+        self._opened().store_many(entries)
+
+    def take(self, limit: int, timeout: float) -> list[Session]:
+        waiting = self._opened()
+        with self._taking:
+            self._recover()
+            taken = waiting.take(limit)
+            if not taken and timeout and waiting.wait(timeout):
+                taken = waiting.take(limit)
+        return [
+            Session(self, each.id, _decoder.decode(each.data), each.attempts + 1, each, None)
+            for each in taken
+        ]
+
+    def count(self) -> int:
+        return self._opened().count()
+
+    def bury(self, identity: bytes, data: SessionData, attempts: int) -> None:
+        errors = data.first_error, data.last_error
+        self._bury(self.topic, session_letter(identity, data.chunks, errors, attempts))
+
+    def close(self) -> None:
+        if self._journal is not None:
+            self._journal.close()
+        if self._waiting is not None:
+            self._waiting.close()
+
+    def _opened(self) -> Waiting:
+        """The files, opened with the first session that is stored: one that is finished needs none."""
+        with self._mutex:
+            if self._waiting is None:
+                self._waiting = Waiting(os.path.join(self._folder, "waiting"), self._files, self._clock)
+            return self._waiting
+
+    def _recover(self) -> None:
+        """Store what processes that died had open, then forget their journals."""
+        for journal in abandoned(self._folder, self._files):
+            with journal:
+                found = journal.sessions()
+                self.store([Entry(0, each, self.topic, 1, _encoder.encode(found[each])) for each in found])
+                journal.forget()
+
+
+class Sessions:
+    """The sessions of a store, by topic; it is `Store.sessions`. Threads may share it.
+
+    Their topics are names of their own, not those of logs. One process at a time hands out what is due of a
+    topic; when it ends or closes the store, the next one that asks goes on.
+    """
+
+    def __init__(self, folder: str, files: Files, clock: Clock, bury: Bury) -> None:
+        self._folder = folder
+        self._files = files
+        self._clock = clock
+        self._bury = bury
+        self._mutex = threading.Lock()
+        self._desks: dict[str, Desk] = {}
+        self._closed = False
+
+    def declare(self, topic: str, retry: Retry) -> None:
+        """Choose when sessions of a topic come again, and how often; it is kept in the store.
+
+        `retry.first` is the least that any of them waits.
+        """
+        self._desk(topic).declare(checked_policy(retry))
+
+    def policy(self, topic: str) -> Retry:
+        """What was declared for a topic, or else the default."""
+        return self._desk(topic).policy
+
+    def open(self, topic: str, *, data: bytes | None = None, durable: bool = False) -> Session:
+        """Begin a session. If this process dies it is lost, unless it is `durable`: then it comes again."""
+        desk = self._desk(topic)
+        journal = desk.journal() if durable else None
+        session = Session(desk, secrets.token_bytes(16), SessionData([]), 1, None, journal)
+        if journal is not None:
+            journal.put(session._identity, session._data)
+        if data is not None:
+            session.append(data)
+        return session
+
+    def due(self, topic: str, *, limit: int = 100, timeout: Duration = 0) -> list[Session]:
+        """Sessions whose time has come, the earliest first; waits up to `timeout` when there are none.
+
+        Each must be finished or stored again; those that were not when this process ends come again.
+        """
+        return self._desk(topic).take(whole("limit", limit, 1, 100_000), seconds("timeout", timeout))
+
+    def revive(self, topic: str, letter: DeadLetter) -> None:
+        """Have a session that is a dead letter come again at once, as attempt 2: `DeadLetters.replay`."""
+        assert letter.session is not None
+        data, at, chunks = letter.message.value or b"", 0, []
+        for length in letter.chunks or (len(data),):
+            chunks.append(data[at : at + length])
+            at += length
+        again = SessionData(chunks, letter.first_error, letter.last_error)
+        identity = bytes.fromhex(letter.session)
+        self._desk(topic).store([Entry(0, identity, topic, 1, _encoder.encode(again))])
+
+    def count(self, topic: str) -> int:
+        """How many wait or were handed out."""
+        return self._desk(topic).count()
+
+    def topics(self) -> list[str]:
+        """Names of topics that ever had a session stored or declared."""
+        return sorted(self._files.listdir(self._folder)) if self._files.exists(self._folder) else []
+
+    def close(self) -> None:
+        """Let go of the files; with the store."""
+        with self._mutex:
+            self._closed = True
+            desks, self._desks = self._desks, {}
+        for desk in desks.values():
+            desk.close()
+
+    def __repr__(self) -> str:
+        return f"<Sessions in {self._folder}>"
+
+    def _desk(self, topic: str) -> Desk:
+        topic_name(topic)
+        with self._mutex:
+            if self._closed:
+                raise Closed("the store is closed", hint="open it again")
+            if topic not in self._desks:
+                folder = os.path.join(self._folder, topic)
+                self._desks[topic] = Desk(topic, folder, self._files, self._clock, self._bury)
+            return self._desks[topic]
+
+
+def _checked(data: Any) -> bytes:
+    if not isinstance(data, bytes):
+        raise WrongType(f"a chunk is bytes, not {type(data).__name__}", hint="encode it first")
+    return data

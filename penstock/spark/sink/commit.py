@@ -1,0 +1,192 @@
+"""The driver's part of a write: it looks topics up before, and commits what tasks staged after.
+
+Only here does the sink open a store, and closes it again at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+from urllib.parse import quote
+
+from penstock.errors import AlreadyCommitted, ConflictError, NotAStore, PenstockError, TopicReplaced
+from penstock.log.staging import Staged
+from penstock.spark.sink.task import Share, Target, discard
+from penstock.store import Store, Topic, Transaction, open_store
+from penstock.topic.write_plan import TopicPlan, plan_of
+
+#: In the place of a query, for writes that belong to none.
+_NO_QUERY = "-"
+
+
+class Commit(NamedTuple):
+    """One commit among those of a writer."""
+
+    #: The query's id, the same for all runs from one checkpoint; None for a batch write.
+    query: str | None
+    #: The batch id of a stream, or the txnVersion.
+    number: int
+    rows: int
+    app: str | None = None
+
+    @property
+    def series(self) -> str:
+        """What the names of all commits of this writer begin with."""
+        return f"spark/{self.query}/" if self.app is None else f"app/{quote(self.app, safe='')}/"
+
+    @property
+    def name(self) -> str:
+        own = "" if self.app is None else f"{self.query or _NO_QUERY}/"
+        return f"{self.series}{own}{self.number}/{self.rows}"
+
+
+def commits(names: Iterable[str], like: Commit) -> list[Commit]:
+    """The commits of the same writer that have these names."""
+    found = []
+    for name in names:
+        *query, number, rows = name.removeprefix(like.series).split("/")
+        whose = (None if query[0] == _NO_QUERY else query[0]) if query else like.query
+        found.append(Commit(whose, int(number), int(rows), like.app))
+    return found
+
+
+def is_repeated(commit: Commit, before: Sequence[Commit]) -> bool:
+    """Whether it was committed before and is to be skipped; raises `ConflictError` when that is in doubt."""
+    others = [each for each in before if each.query != commit.query]
+    if others:
+        raise ConflictError(
+            f"txnAppId {commit.app!r} belongs to {_whom(others[0])}, and this is {_whom(commit)}: "
+            "nothing was written",
+            hint="go on from its own checkpoint; with a new txnAppId the rows may be written a second time",
+        )
+    same = [each for each in before if each.number == commit.number]
+    if not same:
+        _refuse_step_back(commit, before)
+        return False
+    if commit.query is not None:
+        _refuse_step_back(commit, before)
+    if same[0].rows != commit.rows:
+        raise ConflictError(
+            f"{_what(commit)} was committed with {same[0].rows} rows and comes again with {commit.rows}",
+            hint="its checkpoint was put back, or it gives other rows each time: look before going on",
+        )
+    return True
+
+
+def superseded(commit: Commit, before: Sequence[Commit]) -> list[Commit]:
+    """Commits that need not be remembered once this one is made: only a query's last can come again."""
+    return [each for each in before if commit.query is not None and each.number < commit.number]
+
+
+def _refuse_step_back(commit: Commit, before: Sequence[Commit]) -> None:
+    latest = max((each.number for each in before), default=-1)
+    if commit.query is not None and commit.number < latest:
+        raise ConflictError(
+            f"{_what(commit)} comes after {latest} was committed: nothing was written",
+            hint="another driver runs from the same checkpoint, or the checkpoint was put back",
+        )
+
+
+def _what(commit: Commit) -> str:
+    if commit.query is None:
+        return f"txnVersion {commit.number} of {commit.app!r}"
+    return f"batch {commit.number} of query {commit.query}"
+
+
+def _whom(commit: Commit) -> str:
+    return "batch writes" if commit.query is None else f"the checkpoint of query {commit.query}"
+
+
+logger = logging.getLogger("penstock.spark")
+
+
+def target(store: str, topic: str | None) -> Target:
+    """Look the topics up; raises `NotAStore` or `UnknownTopic` before any task runs."""
+    with _opened(store) as opened:
+        topics = opened.topics() if topic is None else [opened.topic(topic)]
+        plans = {each.name: plan_of(each._partitions) for each in topics}
+    return Target(store, plans, topic, secrets.randbelow(2**16))
+
+
+def commit(store: str, shares: Iterable[Share], once: Commit | None) -> bool:
+    """Make all of it true, or nothing; False when it was committed before and is skipped now."""
+    in_order = sorted(shares, key=lambda share: share.task)
+    with _opened(store) as opened:
+        tx = opened.transaction(name=once and once.name)
+        try:
+            for name, plan in _plans(in_order).items():
+                _adopt(tx, opened.topic(name), plan, in_order)
+            before = _guarded(tx, opened, once) if once is not None else []
+        except BaseException:
+            tx.rollback()
+            _discard(opened, in_order)
+            raise
+        try:
+            tx.commit()
+        except AlreadyCommitted:
+            logger.info("%s was committed before and is skipped", tx.name)
+            return False
+        if before:
+            opened._transactions.forget(each.name for each in before)
+    return True
+
+
+def abort(store: str, shares: Iterable[Share]) -> None:
+    """Remove what was staged, unless it was committed after all; what stays behind goes after a day."""
+    try:
+        with _opened(store) as opened:
+            _discard(opened, shares)
+    except (PenstockError, OSError) as error:
+        logger.warning("staged files stay for a day: %s", error)
+
+
+def gathered(shares: Sequence[Share], topic: str) -> dict[int, list[Staged]]:
+    """What all tasks staged for a topic, by partition: task after task, each in its own order."""
+    found: dict[int, list[Staged]] = {}
+    for share in shares:
+        for number, pieces in share.topics.get(topic, {}).items():
+            found.setdefault(number, []).extend(pieces)
+    return found
+
+
+def _opened(store: str) -> Store:
+    try:
+        return open_store(store, create=False)
+    except NotAStore as error:
+        error.hint = "save(…) and start(…) take the folder of a store; topics are made beforehand"
+        raise
+
+
+def _plans(shares: Sequence[Share]) -> dict[str, TopicPlan]:
+    return {name: plan for share in shares for name, plan in share.plans.items()}
+
+
+def _adopt(tx: Transaction, topic: Topic, plan: TopicPlan, shares: Sequence[Share]) -> None:
+    if topic.id != plan.id:
+        raise TopicReplaced(f"topic {topic.name!r} was dropped and created anew while it was written to")
+    tx.adopt(topic, gathered(shares, topic.name), tree=plan.tree, partitions=plan.partitions)
+
+
+def _guarded(tx: Transaction, store: Store, once: Commit) -> list[Commit]:
+    """Have the rules asked at the commit; return which earlier commits need not be remembered after it."""
+    transactions = store._transactions
+
+    def ask() -> None:
+        if is_repeated(once, commits(transactions.names(once.series), once)):
+            raise AlreadyCommitted(f"{once.name} was committed before")
+
+    tx.guard = ask
+    return superseded(once, commits(transactions.names(once.series), once))
+
+
+def _discard(store: Store, shares: Iterable[Share]) -> None:
+    """While no transaction can commit, so that a file is either needed or never will be."""
+    transactions = store._transactions
+
+    def remove() -> None:
+        for share in shares:
+            discard(share.topics, share.plans, keep=transactions.files)
+
+    transactions.collect(remove)

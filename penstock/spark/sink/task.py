@@ -1,0 +1,249 @@
+"""What a task of a write does: it stages its rows beside the segments, where nobody sees them yet.
+
+It touches files in the folders of partitions and nothing else of the store. The names of its files are
+its own, so that an attempt that failed, or one that runs twice, is in nobody's way: only what is named
+in the message to the driver can be committed, and the rest is removed after a day.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.clock import Clock
+from penstock.errors import NotAStore, TopicReplaced
+from penstock.files import Files
+from penstock.log.folder import Folder
+from penstock.log.frame_encode import Draft
+from penstock.log.staging import Shelf, Staged
+from penstock.options import MIB
+from penstock.spark.sink.frames import FRAME_BYTES, FRAME_MESSAGES, by_topic, chosen, divided, drafts
+from penstock.spark.sink.rows import Rows, Shape, check_values, rows
+from penstock.topic.write_plan import TopicPlan
+
+if TYPE_CHECKING:
+    from penstock.topic.bodies import TopicBodies
+    from penstock.topic.write_batch import Outgoing
+
+
+class Lifting:
+    """The bodies that one task stores for one topic."""
+
+    def __init__(self, plan: TopicPlan) -> None:
+        self._compress = plan.compress
+        self._bodies: TopicBodies | None = None
+        self._inline_bytes = plan.max_message_bytes
+        self._made: list[str] = []
+        if plan.outside is not None:
+            from penstock.topic.bodies import TopicBodies
+
+            root, store_id, options = plan.outside
+            self._inline_bytes = options.inline_bytes
+            self._bodies = TopicBodies(
+                root, store_id, plan.id, lambda: options, lambda: None, Files(), Clock()
+            )
+
+    def drafts(self, messages: pa.RecordBatch, created: int) -> Iterable[Draft]:
+        """Messages of one partition, that follow each other in it, as frames."""
+        longest = pc.max(pc.binary_length(messages.column("value"))).as_py() or 0
+        if self._bodies is None or longest <= self._inline_bytes:
+            return drafts(messages, created, compress=self._compress)
+        from penstock.topic.write_batch import encode_all  # most tasks have no need of it
+
+        lifted = self._bodies.lift(_outgoing(messages, created), range(messages.num_rows))
+        self._made += lifted.made
+        return encode_all(lifted.batch, created, compress=self._compress)
+
+    def discard(self) -> None:
+        """Remove the bodies: their messages will not be."""
+        if self._bodies is not None:
+            self._bodies.discard(self._made)
+            self._made = []
+
+
+def _outgoing(messages: pa.RecordBatch, created: int) -> Outgoing:
+    from penstock.topic.write_batch import Outgoing
+
+    there = dict(zip(messages.schema.names, messages.columns, strict=True))
+    keys = there["key"].to_pylist() if "key" in there else None
+    headers: list[Any] | None = None
+    if "headers" in there:
+        headers = [dict(each) if each else None for each in there["headers"].to_pylist()]
+    times = pc.fill_null(there["time"], created).to_pylist() if "time" in there else None
+    return Outgoing(
+        there["value"].to_pylist(),
+        keys if keys and any(key is not None for key in keys) else None,
+        headers if headers and any(headers) else None,
+        times,
+    )
+
+
+class Target(NamedTuple):
+    """Where a write goes."""
+
+    store: str
+    topics: Mapping[str, TopicPlan]
+    #: The topic of all rows; None: each row names its own.
+    topic: str | None
+    #: Messages without a key or partition of their own begin here: not all writes at the first.
+    turn: int
+
+
+#: Messages wait until there are enough of them for a frame; those of all partitions together, until this.
+_GATHERED_BYTES_MOST = 32 * MIB
+
+#: What was staged for each partition, in order, by topic.
+StagedTopics = Mapping[str, Mapping[int, Sequence[Staged]]]
+
+
+class Share(NamedTuple):
+    """What a task staged, as it tells the driver."""
+
+    task: int
+    topics: StagedTopics
+    #: The topics as the task knew them.
+    plans: dict[str, TopicPlan]
+
+    @property
+    def rows(self) -> int:
+        return sum(each.count for parts in self.topics.values() for p in parts.values() for each in p)
+
+
+def stage(batches: Iterable[pa.RecordBatch], shape: Shape, target: Target, *, turn: int) -> StagedTopics:
+    """Stage all rows, durably; nothing of them stays when this raises."""
+    return stage_rows((rows(batch, shape) for batch in batches if batch.num_rows), target, turn=turn)
+
+
+def stage_rows(messages: Iterable[Rows], target: Target, *, turn: int) -> StagedTopics:
+    """The same for rows that are messages already."""
+    staging = _TaskStaging(target, turn)
+    try:
+        for each in messages:
+            staging.add(each)
+        return staging.finish()
+    except BaseException:
+        staging.discard()
+        raise
+    finally:
+        staging.close()
+
+
+class _TaskStaging:
+    """Everything a task has staged so far."""
+
+    def __init__(self, target: Target, turn: int) -> None:
+        self._target = target
+        self._turn = target.turn + turn
+        self._attempt = f"{secrets.randbits(62) | 1:016x}"
+        self._places: dict[tuple[str, int], _Place] = {}
+        self._lifting: dict[str, Lifting] = {}
+
+    def add(self, found: Rows) -> None:
+        messages, topics, partitions = found
+        if topics is None:
+            assert self._target.topic is not None, "a write without a topic is refused when it is planned"
+            self._add(self._target.topics[self._target.topic], messages, partitions)
+        else:
+            for plan, places in by_topic(topics, self._target.topics):
+                asked = None if partitions is None else partitions.take(places)
+                self._add(plan, messages.take(places), asked)
+        self._turn += 1
+        if sum(place.gathered for place in self._places.values()) >= _GATHERED_BYTES_MOST:
+            for place in self._places.values():
+                place.encode()
+
+    def _add(self, plan: TopicPlan, messages: pa.RecordBatch, asked: pa.Array | None) -> None:
+        check_values(messages.column("value"), plan.value_bytes, plan.name)
+        keys = messages.column("key") if "key" in messages.schema.names else None
+        for number, part in divided(messages, chosen(keys, asked, plan, self._turn)):
+            place = self._places.get((plan.name, number)) or self._new_place(plan, number)
+            place.add(part)
+
+    def _new_place(self, plan: TopicPlan, number: int) -> _Place:
+        name = f"{self._attempt}-{len(self._places):x}"
+        lifting = self._lifting.setdefault(plan.name, Lifting(plan))
+        place = _Place(self._target.store, plan, number, name, lifting)
+        self._places[plan.name, number] = place
+        return place
+
+    def finish(self) -> StagedTopics:
+        found: dict[str, dict[int, list[Staged]]] = {}
+        for (topic, number), place in sorted(self._places.items()):
+            found.setdefault(topic, {})[number] = place.finish()
+        return found
+
+    def discard(self) -> None:
+        for place in self._places.values():
+            place.shelf.discard()
+        for lifting in self._lifting.values():
+            lifting.discard()
+
+    def close(self) -> None:
+        for place in self._places.values():
+            place.folder.close()
+
+
+class _Place:
+    """What a task writes to one partition: messages that wait for a frame, and frames."""
+
+    def __init__(self, store: str, plan: TopicPlan, number: int, name: str, lifting: Lifting) -> None:
+        path = plan.path(number)
+        if not os.path.isdir(path):
+            raise unseen(store, plan.name)
+        self.folder = Folder(
+            path, topic_id=plan.id, partition=number, files=Files(), clock=Clock(), read_only=True
+        )
+        self.shelf = Shelf(self.folder, name, plan.segment_bytes)
+        self._lifting = lifting
+        self._waiting: list[pa.RecordBatch] = []
+        self._count = 0
+        self.gathered = 0
+
+    def add(self, messages: pa.RecordBatch) -> None:
+        self._waiting.append(messages)
+        self._count += messages.num_rows
+        self.gathered += messages.nbytes
+        if self.gathered >= FRAME_BYTES or self._count >= FRAME_MESSAGES:
+            self.encode()
+
+    def encode(self) -> None:
+        """Make frames of what waits."""
+        if self._waiting:
+            waiting, self._waiting, self._count, self.gathered = self._waiting, [], 0, 0
+            whole = waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+            for draft in self._lifting.drafts(whole, self.folder.clock.now_ns()):
+                self.shelf.add(draft)
+
+    def finish(self) -> list[Staged]:
+        self.encode()
+        return self.shelf.finish()
+
+
+def unseen(store: str, topic: str) -> NotAStore | TopicReplaced:
+    """Why the folder of a partition is not there."""
+    if os.path.isdir(store):
+        return TopicReplaced(f"topic {topic!r} was dropped while it was written to")
+    return NotAStore(
+        f"{socket.gethostname()} does not see the store {store}",
+        hint="executors write the files themselves: they must see the folder under the same path",
+    )
+
+
+def discard(
+    staged: StagedTopics, plans: Mapping[str, TopicPlan], *, keep: Callable[[int, int], Set[str]]
+) -> None:
+    """Remove staged files but those that `keep` names for a topic's id and a partition."""
+    for topic, partitions in staged.items():
+        for number, pieces in partitions.items():
+            needed = keep(plans[topic].id, number)
+            for piece in pieces:
+                if piece.file is not None and piece.file not in needed:
+                    with suppress(FileNotFoundError):
+                        os.unlink(os.path.join(plans[topic].path(number), piece.file))

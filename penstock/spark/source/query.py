@@ -1,0 +1,373 @@
+"""The driver's side of a stream, without Spark: what is new, what to read, what is done.
+
+    initial ─► latest ─► planned ─► (tasks run) ─► latest ─► …
+
+Spark asks for `latest` from a position only when everything before that position has been processed, and
+so the consumer's position is kept there, too: that is how it is right also after the last batch of
+`availableNow`, for which Spark never calls `commit`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from penstock.errors import AlreadyExists, DataError, PartitionLost, TopicReplaced
+from penstock.lake.cut import Held, Stretch
+from penstock.locks import Claimed, claim
+from penstock.spark.source import admission
+from penstock.spark.source.admission import Extent, Part, Positions, Reading
+from penstock.spark.source.options import ReadOptions
+from penstock.spark.source.plan import Piece, Slice, clipped, divided, range_bytes, reach
+from penstock.spark.source.survey import (
+    Lookback,
+    check_places,
+    chosen_topics,
+    opened,
+    place,
+    planned,
+    refuse_losses,
+    segments,
+)
+from penstock.state.consumers import ConsumerOptions
+from penstock.store import Store
+from penstock.topic.open_topic import Partitions
+
+_HINT = "give the query a new checkpointLocation to begin anew"
+
+
+def encode(positions: Positions, store_id: str, topic_ids: Mapping[str, int]) -> dict[str, Any]:
+    """Positions as Spark keeps them; equal positions give equal text, which is how Spark compares."""
+    topics = {
+        topic: {
+            "id": f"{topic_ids[topic]:x}",
+            "next": {str(number): at for (name, number), at in sorted(positions.items()) if name == topic},
+        }
+        for topic in sorted(topic_ids)
+        if any(name == topic for name, _ in positions)
+    }
+    return {"store": store_id, "topics": topics}
+
+
+def decode(kept: Any, store_id: str, topic_ids: Mapping[str, int]) -> dict[Part, int]:
+    """Positions from what Spark kept; `topic_ids` are the topics that the query reads now.
+
+    Raises `TopicReplaced` for offsets of another store or topic.
+    """
+    try:
+        store, topics = kept["store"], kept["topics"]
+        found = {
+            (topic, int(number)): int(at)
+            for topic, each in topics.items()
+            for number, at in each["next"].items()
+        }
+        ids = {topic: int(each["id"], 16) for topic, each in topics.items()}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise DataError(f"the checkpoint holds no offsets of Penstock: {kept!r:.200}", hint=_HINT) from None
+    if store != store_id:
+        raise TopicReplaced(f"the checkpoint is of store {store}, this one is {store_id}", hint=_HINT)
+    for topic, topic_id in ids.items():
+        if topic not in topic_ids:
+            there = ", ".join(sorted(topic_ids)) or "none"
+            raise TopicReplaced(
+                f"the checkpoint is of topic {topic!r}, the query reads others: {there}", hint=_HINT
+            )
+        if topic_ids[topic] != topic_id:
+            raise TopicReplaced(
+                f"topic {topic!r} was dropped and created again since the checkpoint was made", hint=_HINT
+            )
+    return found
+
+
+#: A query that was stopped a moment ago needs a moment to let go.
+_WAIT_S = 5.0
+
+
+class Progress:
+    """The consumer of one running query."""
+
+    def __init__(self, consumer: str, *, important: bool | None, wait_s: float = _WAIT_S) -> None:
+        self._consumer = consumer
+        self._important = important
+        self._wait_s = wait_s
+        #: Lock files by the topic's id; held as long as this process has them open.
+        self._held: dict[int, int] = {}
+        self._epochs: dict[tuple[int, int], int] = {}
+        self._stored: dict[tuple[int, int], int] = {}
+
+    def claim(self, topics: Mapping[str, Partitions]) -> None:
+        """Have the consumer for this query alone; raises `PartitionLost` when another one has it."""
+        for partitions in topics.values():
+            if partitions.record.id not in self._held:
+                self._held[partitions.record.id] = self._lock(partitions)
+
+    def keep(self, positions: Positions, topics: Mapping[str, Partitions]) -> None:
+        """Everything before these positions is done; raises `PartitionLost` when someone moved them."""
+        self.claim(topics)
+        for topic, partitions in topics.items():
+            numbers = {number: at for (name, number), at in positions.items() if name == topic}
+            topic_id = partitions.record.id
+            known = {number for other, number in self._epochs if other == topic_id}
+            if not known and numbers:
+                self._declare(partitions, numbers)
+            else:
+                self._store(partitions, numbers)
+
+    def close(self) -> None:
+        """Let another query have the consumer; its positions stay."""
+        for fd in self._held.values():
+            os.close(fd)
+        self._held.clear()
+
+    def _declare(self, partitions: Partitions, numbers: dict[int, int]) -> None:
+        """Make the consumer, or bring the one there is to where the query begins."""
+        consumers, topic_id = partitions.consumers, partitions.record.id
+        now = partitions.clock.now_ns()
+        try:
+            options = ConsumerOptions(important=bool(self._important))
+            consumers.add(self._consumer, topic_id, options, numbers, now)
+        except AlreadyExists:
+            there = next(r for r in consumers.of_topic(topic_id) if r.name == self._consumer)
+            if self._important not in (None, there.options.important):
+                consumers.alter(
+                    self._consumer, topic_id, replace(there.options, important=bool(self._important))
+                )
+            for number, at in numbers.items():
+                consumers.begin(self._consumer, topic_id, number, at, now)
+            consumers.seek(self._consumer, topic_id, numbers, now)
+        self._learn(partitions, numbers)
+
+    def _store(self, partitions: Partitions, numbers: dict[int, int]) -> None:
+        topic_id, now = partitions.record.id, partitions.clock.now_ns()
+        fresh = {number: at for number, at in numbers.items() if (topic_id, number) not in self._epochs}
+        for number, at in fresh.items():
+            partitions.consumers.begin(self._consumer, topic_id, number, at, now)
+        if fresh:
+            self._learn(partitions, fresh)
+        for number, at in numbers.items():
+            if at > self._stored.get((topic_id, number), -1):
+                epoch = self._epochs[topic_id, number]
+                partitions.consumers.commit(self._consumer, topic_id, number, at, epoch, now)
+                self._stored[topic_id, number] = at
+
+    def _learn(self, partitions: Partitions, numbers: dict[int, int]) -> None:
+        """Take over the epochs of these partitions: whoever counts them up later has taken them from us."""
+        topic_id = partitions.record.id
+        for stored in partitions.consumers.positions(topic_id, self._consumer):
+            if stored.partition in numbers:
+                self._epochs[topic_id, stored.partition] = stored.epoch
+                self._stored[topic_id, stored.partition] = stored.position
+
+    def _lock(self, partitions: Partitions) -> int:
+        try:
+            return claim(os.path.join(partitions.folder, "queries", self._consumer), self._wait_s)
+        except Claimed as taken:
+            raise self._taken(partitions.name, taken) from None
+
+    def _taken(self, topic: str, taken: Claimed) -> PartitionLost:
+        return PartitionLost(
+            f"consumer {self._consumer!r} of {topic!r} is used by another running query{taken}",
+            hint="stop it, or give this one a consumer of its own",
+        )
+
+
+_HELP_S = 1.0
+
+
+class StreamQuery:
+    """One running stream; its store stays open, since it is asked many times a second."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._store: Store | None = None
+        self._store_id = ""
+        self._topics: dict[str, Partitions] = {}
+        self._past: Lookback | None = None
+        self._gates: dict[str, tuple[int, dict[int, dict[int, int]]]] = {}
+        self._target: dict[Part, int] | None = None
+        self._helped_at = time.monotonic()
+        self._progress = (
+            Progress(options.consumer, important=options.important) if options.consumer is not None else None
+        )
+
+    def initial(self) -> dict[str, Any]:
+        """Where a query without a checkpoint begins; "latest" is fixed here, once."""
+        with self._looking():
+            check_places(self._options.starting, self._topics)
+            begin = {
+                (topic, log.partition): place(
+                    log, log.bounds(), self._options.starting.of(topic, log.partition), topic,
+                    self._options, self._looked_back(),
+                )
+                for topic, partitions in self._topics.items()
+                for log in partitions.logs()
+            }  # fmt: skip
+            return self._encode(begin)
+
+    def latest(self, start: Any, max_rows: int | None, max_bytes: int | None) -> dict[str, Any]:
+        """How far the batch that begins at `start` may go; `start` itself when there is nothing new."""
+        with self._looking():
+            begin = self._decode(start)
+            self._keep(begin)
+            extents = self._extents()
+            archived = self._archived(begin, extents)
+            refuse_losses(admission.losses(begin, extents, archived), self._options)
+            extents = admission.joined(extents, archived)
+            if self._target is not None:
+                extents = admission.capped(extents, self._target)
+            readings = admission.available(begin, extents, self._all_gates())
+            turn = sum(begin.values())
+            readings = admission.limited_rows(readings, max_rows, turn)
+            if max_bytes is not None:
+                readings = self._within_bytes(readings, max_bytes, turn)
+            end = admission.moved(begin, readings)
+            return self._encode(end) if end != begin else dict(start)
+
+    def newest(self) -> dict[str, Any]:
+        """The end of everything, for Spark's progress report."""
+        with self._looking():
+            return self._encode({part: extent.end for part, extent in self._extents().items()})
+
+    def freeze(self) -> None:
+        """From now on behave as if nothing came any more (`availableNow`)."""
+        with self._looking():
+            self._target = {part: extent.end for part, extent in self._extents().items()}
+
+    def planned(self, start: Any, end: Any) -> list[Slice]:
+        """The tasks of a batch. Also for one that is run again: then retention may have been at it."""
+        with self._looking():
+            readings = admission.between(self._decode(start), self._decode(end))
+            wholes = [whole for reading in readings for whole in self._wholes(reading)]
+        return divided(wholes, self._options.min_partitions)
+
+    def done(self, end: Any) -> None:
+        """Everything before `end` was processed."""
+        if self._progress is not None:
+            with self._looking():
+                self._keep(self._decode(end))
+
+    def close(self) -> None:
+        if self._progress is not None:
+            self._progress.close()
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    # Inside.
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """See what is there, and do something with it; a topic that is dropped meanwhile is told as such."""
+        self._look()
+        try:
+            yield
+        except (OSError, TopicReplaced):
+            self._refresh()
+            raise
+
+    def _look(self) -> None:
+        """Open the store at first; see which topics and partitions there are now."""
+        if self._store is None:
+            self._store = opened(self._options, read_only=self._progress is None)
+            self._store_id = self._store.id
+        if not self._topics or self._options.topics.pattern is not None:
+            self._topics |= chosen_topics(self._store, self._options)
+        self._refresh()
+        if self._progress is not None:
+            self._progress.claim(self._topics)
+            self._help()
+
+    def _refresh(self) -> None:
+        for name, partitions in self._topics.items():
+            try:
+                partitions.refresh()
+            except TopicReplaced:
+                raise TopicReplaced(
+                    f"topic {name!r} was dropped while the query was reading it",
+                    hint="give the query a new checkpointLocation to read the one created since",
+                ) from None
+
+    def _help(self) -> None:
+        """Once a second: let be seen what a writer that died had appended, as any reader does."""
+        now = time.monotonic()
+        if now - self._helped_at > _HELP_S:
+            self._helped_at = now
+            for partitions in self._topics.values():
+                for log in partitions.logs():
+                    log.help()
+
+    def _extents(self) -> dict[Part, Extent]:
+        return {
+            (topic, log.partition): Extent(*log.bounds()[:2])
+            for topic, partitions in self._topics.items()
+            for log in partitions.logs()
+        }
+
+    def _all_gates(self) -> dict[Part, Mapping[int, int]]:
+        """Gates of all partitions; read again only when a topic's partitions changed."""
+        found: dict[Part, Mapping[int, int]] = {}
+        for topic, partitions in self._topics.items():
+            tree = partitions.record.tree
+            if topic not in self._gates or self._gates[topic][0] != tree:
+                self._gates[topic] = tree, partitions.topics.gates(partitions.record.id)
+            found.update({(topic, number): each for number, each in self._gates[topic][1].items()})
+        return found
+
+    def _within_bytes(self, readings: list[Reading], limit: int, turn: int) -> list[Reading]:
+        pieces = {each.part: self._pieces(each) for each in readings}
+        return admission.limited_bytes(
+            readings, limit, turn,
+            lambda each: range_bytes(pieces[each.part], each.start, each.stop),
+            lambda each, budget: reach(pieces[each.part], each.start, each.stop, budget),
+        )  # fmt: skip
+
+    def _pieces(self, reading: Reading) -> tuple[Piece | Stretch, ...]:
+        """What a range lies in, to be weighed."""
+        topic, number = reading.part
+        bounds, pieces = segments(self._topics[topic].log(number))
+        archived = self._looked_back().known(number).stretches(reading.start, bounds.start)
+        return (*archived, *clipped(pieces, bounds.start))
+
+    def _wholes(self, reading: Reading) -> list[Slice]:
+        topic, number = reading.part
+        partitions = self._topics[topic]
+        log = partitions.log(number)
+        return planned(
+            log, segments(log), partitions, self._options, self._looked_back(), reading.start, reading.stop
+        )
+
+    def _looked_back(self) -> Lookback:
+        """What the archive has, if there is one; it is checked when it is first asked for."""
+        if self._past is None:
+            self._past = Lookback(self._options.history, self._store_id, self._topics)
+        return self._past
+
+    def _archived(self, begin: Positions, extents: Mapping[Part, Extent]) -> dict[Part, Held]:
+        """What the archive has of the partitions whose logs do not reach back to where the query stands."""
+        past = self._looked_back()
+        return {
+            part: past.held(part[1], extent.start)
+            for part, extent in extents.items()
+            if begin.get(part, 0) < extent.start
+        }
+
+    def _keep(self, positions: Positions) -> None:
+        if self._progress is None:
+            return
+        try:
+            self._progress.keep(positions, self._topics)
+        except PartitionLost as error:
+            error.hint = "the consumer is this query's alone: read by another name elsewhere, then restart"
+            raise
+
+    def _encode(self, positions: Positions) -> dict[str, Any]:
+        ids = {name: partitions.record.id for name, partitions in self._topics.items()}
+        return encode(positions, self._store_id, ids)
+
+    def _decode(self, kept: Any) -> dict[Part, int]:
+        ids = {name: partitions.record.id for name, partitions in self._topics.items()}
+        return decode(kept, self._store_id, ids)

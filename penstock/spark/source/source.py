@@ -1,0 +1,253 @@
+"""A stream over topics: Spark's questions handed on to `StreamQuery`.
+
+Spark makes one of these in a process of its own on the driver, which plans and remembers, and others on
+executors, which only read. So nothing is opened before it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from penstock.errors import InvalidOption
+from penstock.spark.session import advise
+from penstock.spark.source.filters import Wanted, wanted
+from penstock.spark.source.options import (
+    ReadOptions,
+    parse,
+    refuse_for_batch,
+    refuse_for_stream,
+    refuse_reference,
+)
+from penstock.spark.source.schema import check_types, ddl
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from penstock.spark.source.query import StreamQuery
+
+
+class DefaultSource(DataSource):
+    """Reads topics; found by Spark without being registered.
+
+        spark.read.format("penstock").option("topic", "orders").load("data")
+        spark.readStream.format("penstock").option("subscribe", "orders,payments").load("data")
+
+    `load` takes the store's folder; docs/spark.md lists the options. Columns: topic, partition, offset,
+    timestamp (the producer's), key, value; with `columns="*"` also headers, written_at, producer_id,
+    group, seqno, codec. `.schema("offset bigint, value binary")` chooses too.
+
+    A DataFrame is a snapshot: "latest" is fixed when its first query is planned. Load again to see more.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock"
+
+    def schema(self) -> str:
+        from penstock.spark.source.survey import check_topics
+        from penstock.spark.source.views import view_ddl
+
+        asked = parse(self.options)
+        check_topics(asked)
+        return ddl(asked.columns) if asked.view is None else view_ddl(asked.view)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        asked = parse(self.options)
+        refuse_for_batch(asked)
+        if asked.view is not None:
+            return BodiesReader(asked) if asked.view == "payloads" else ViewReader(asked)
+        kind = FilteringReader if asked.push_filters else TopicReader
+        return kind(asked, chosen_columns(schema, asked))
+
+    def streamReader(self, schema: StructType) -> TopicStreamReader:
+
+        asked = parse(self.options)
+        refuse_for_stream(asked)
+        return TopicStreamReader(asked, chosen_columns(schema, asked))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from penstock.spark.sink.sink import TopicWriter, planned
+
+        return TopicWriter(planned(self.options, schema, overwrite=overwrite, streaming=False))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from penstock.spark.sink.sink import TopicStreamWriter, planned
+
+        return TopicStreamWriter(planned(self.options, schema, overwrite=overwrite, streaming=True))
+
+
+class TopicReader(DataSourceReader):
+    """A batch read: planned on the driver, carried out on executors."""
+
+    def __init__(self, asked: ReadOptions, columns: Mapping[str, bool]) -> None:
+        self._asked = asked
+        #: Names, in order, and whether Spark was told that they may be null.
+        self._columns = columns
+        #: What the query's filters leave to be read.
+        self.wanted = Wanted()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        from penstock.spark.source.plan import divided
+        from penstock.spark.source.survey import survey
+
+        advise()
+        slices = divided(survey(self._asked, self.wanted), self._asked.min_partitions)
+        return [InputPartition(planned) for planned in slices]
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        return read_slice(partition, self._columns, self._asked)
+
+
+class FilteringReader(TopicReader):
+    """A batch read that plans away what the query's filters cannot let pass.
+
+    Spark refuses a reader with a `pushFilters` of its own unless its setting is on; and it remembers the
+    plan of the last filtered query with the DataFrame (see docs/spark.md). So only on request.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self.wanted = wanted(filters)
+        return filters  # Spark applies them again: what is planned is not exact
+
+
+class ViewReader(DataSourceReader):
+    """A view: all of it is collected on the driver, which alone opens `state.db`."""
+
+    def __init__(self, asked: ReadOptions) -> None:
+        self._asked = asked
+
+    def partitions(self) -> Sequence[InputPartition]:
+        from penstock.spark.source.views import view_rows
+
+        return [InputPartition(view_rows(self._asked))]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        return iter(partition.value or ())
+
+
+class BodiesReader(DataSourceReader):
+    """The view `payloads`: the driver says what is to be listed, tasks list it."""
+
+    def __init__(self, asked: ReadOptions) -> None:
+        self._asked = asked
+
+    def partitions(self) -> Sequence[InputPartition]:
+        from penstock.spark.source.views import listings
+
+        return [InputPartition(each) for each in listings(self._asked)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        from penstock.spark.source.views import listed
+
+        return iter(()) if partition.value is None else listed(partition.value)
+
+
+def read_slice(
+    partition: InputPartition, columns: Mapping[str, bool], asked: ReadOptions
+) -> Iterator[pyarrow.RecordBatch]:
+    """What a task yields; runs on an executor."""
+    from penstock.spark.executors import settle_in
+    from penstock.spark.source import batches
+
+    settle_in()
+    if partition.value is None:  # Spark's way of saying that there is nothing to read
+        return iter(())
+    return batches.read(
+        partition.value, columns, null_undecodable=asked.on_decode_error == "null",
+        fetched=asked.payload == "fetch",
+    )  # fmt: skip
+
+
+def chosen_columns(given: StructType, asked: ReadOptions) -> dict[str, bool]:
+    """The columns of a schema, which may be the user's own, and whether each may be null.
+
+    Raises `InvalidOption` for one that is not the topic's or not what the options say.
+    """
+    names = check_types(
+        [(field.name, field.dataType.simpleString(), field.nullable) for field in given.fields]
+    )
+    refuse_reference(names, is_archived=asked.history is not None)
+    if asked.columns_given and names != asked.columns:
+        raise InvalidOption(
+            f"the schema has {', '.join(names)}, but the options ask for {', '.join(asked.columns)}",
+            hint="choose columns by .schema(…) or by options, not by both",
+        )
+    return {field.name: field.nullable for field in given.fields}
+
+
+class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream: planned in one process on the driver, carried out on executors."""
+
+    def __init__(self, asked: ReadOptions, columns: Mapping[str, bool]) -> None:
+        self._asked = asked
+        self._columns = columns
+        self._query: StreamQuery | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._planner().initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._asked.max_rows is not None:
+            return ReadMaxRows(self._asked.max_rows)
+        if self._asked.max_bytes is not None:
+            return ReadMaxBytes(self._asked.max_bytes)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        rows, size = self._limits(limit)
+        return self._planner().latest(start, rows, size)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return self._planner().newest()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._planner().freeze()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return [InputPartition(planned) for planned in self._planner().planned(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        return read_slice(partition, self._columns, self._asked)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._planner().done(end)
+
+    def stop(self) -> None:
+        if self._query is not None:
+            self._query.close()
+            self._query = None
+
+    def _planner(self) -> StreamQuery:
+        if self._query is None:
+            from penstock.spark.source.query import StreamQuery
+
+            advise()
+            self._query = StreamQuery(self._asked)
+        return self._query
+
+    def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
+        """Most rows and bytes; Spark knows one limit at a time, the options may name both."""
+        if isinstance(limit, ReadAllAvailable):
+            return None, None
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self._asked.max_rows
+        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._asked.max_bytes
+        return rows, size

@@ -1,0 +1,249 @@
+"""What the driver finds out before a query runs: the topics, their bounds, and what is to be read.
+
+Only the driver opens a store, and a batch read closes it again at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.errors import InvalidOption, NotAStore, OffsetAhead, OffsetTrimmed, OutOfRange, UnknownTopic
+from penstock.lake.cut import NOTHING, Held, Stretch, first_offset, shared
+from penstock.log.folder import file_bytes
+from penstock.log.log import Log
+from penstock.log.segment import read_head
+from penstock.log.segments import Bounds
+from penstock.options import Spot
+from penstock.spark.source.admission import Loss
+from penstock.spark.source.bodies import places_of
+from penstock.spark.source.filters import Span, Wanted
+from penstock.spark.source.options import Places, ReadOptions
+from penstock.spark.source.plan import Piece, Slice
+from penstock.store import Store, open_store
+from penstock.topic.open_topic import Partitions
+
+if TYPE_CHECKING:
+    from penstock.lake.history import History
+    from penstock.lake.storage import Storage
+
+
+class Lookback:
+    """What the table has that was named by the option `history`; nothing, when none was."""
+
+    def __init__(self, table: Storage | None, store_id: str, topics: Mapping[str, Partitions]) -> None:
+        """Looks at the table at once: raises when it is not the topic's archive."""
+        self.table = table
+        self._history: History | None = None
+        if table is not None:
+            from penstock.lake.history import History
+
+            (partitions,) = topics.values()
+            self._history = History(table, store_id, partitions.record.id)
+            self._history.look()
+
+    def held(self, partition: int, log_start: int) -> Held:
+        """What the table has of a partition whose log begins there by now; looks again if that helps."""
+        return NOTHING if self._history is None else self._history.held(partition, log_start)
+
+    def known(self, partition: int) -> Held:
+        """The same as it was at the last look."""
+        return NOTHING if self._history is None else self._history.known(partition)
+
+    def written_since(self, held: Held, moment: int, stop: int) -> int | None:
+        """The first offset before `stop` that the table says was written at that time or later."""
+        return None if self._history is None else self._history.written_since(held, moment, stop)
+
+
+logger = logging.getLogger("penstock.spark")
+
+
+def check_topics(options: ReadOptions) -> None:
+    """Raise `NotAStore`, `UnknownTopic` or what is wrong with the table now, not when the query runs."""
+    with opened(options) as store:
+        Lookback(options.history, store.id, chosen_topics(store, options))
+
+
+def survey(options: ReadOptions, wanted: Wanted | None = None) -> list[Slice]:
+    """Every partition with what is to be read of it; "latest" is fixed at this moment.
+
+    A partition whose past lies in an archive is two of them: the archive's part, then the log's. Raises
+    `OutOfRange` for an offset that retention took or that is not written yet.
+    """
+    with opened(options) as store:
+        topics = chosen_topics(store, options)
+        if not topics:
+            raise UnknownTopic(str(options.topics), tuple(topic.name for topic in store.topics()))
+        for places in (options.starting, options.ending):
+            check_places(places, topics)
+        past = Lookback(options.history, store.id, topics)
+        return [
+            whole if wanted is None or wanted.is_everything else _narrowed(whole, log, wanted)
+            for partitions in topics.values()
+            for log in partitions.logs()
+            for whole in _asked_for(log, partitions, options, past)
+        ]
+
+
+def opened(options: ReadOptions, *, read_only: bool = True) -> Store:
+    """The store; only those who keep a consumer's position need to write to it."""
+    try:
+        return open_store(options.store, read_only=read_only, create=False)
+    except NotAStore as error:
+        error.hint = "load(…) takes the folder of a store"
+        raise
+
+
+def chosen_topics(store: Store, options: ReadOptions) -> dict[str, Partitions]:
+    """The topics to read, by name; raises `UnknownTopic` when one that was named is not there."""
+    names = options.topics.names
+    if options.topics.pattern is not None:
+        names = options.topics.among(topic.name for topic in store.topics())
+    return {name: store.topic(name)._partitions for name in names}
+
+
+def check_places(places: Places, topics: Mapping[str, Partitions]) -> None:
+    """Raise `InvalidOption` for a place in a topic or partition that does not exist."""
+    for topic, number in places.each:
+        if topic not in topics:
+            raise UnknownTopic(topic, tuple(topics))
+        if number >= len(topics[topic]):
+            raise InvalidOption(
+                f"topic {topic!r} has no partition {number}",
+                hint=f"they are 0 to {len(topics[topic]) - 1}",
+            )
+
+
+class Seen(NamedTuple):
+    """A partition's bounds, and all segments within them."""
+
+    bounds: Bounds
+    pieces: tuple[Piece, ...]
+
+
+def segments(log: Log) -> Seen:
+    """The partition as it is now."""
+    while True:
+        bounds = log.bounds()
+        bases = [base for base in log.view.segments() if base <= bounds.segment]
+        sizes = [bounds.byte if base == bounds.segment else file_bytes(log.folder, base) for base in bases]
+        # A vacuum moves the start before it removes a segment: an unmoved start means none is missing.
+        if log.bounds().start == bounds.start:
+            stops = [*bases[1:], bounds.end]
+            return Seen(bounds, tuple(map(Piece, bases, stops, sizes)))
+
+
+def planned(
+    log: Log, seen: Seen, partitions: Partitions, options: ReadOptions, past: Lookback, start: int, stop: int
+) -> list[Slice]:
+    """A range of a partition as executors are told: what the archive has of it, then what the log has."""
+    bounds, pieces = seen
+    held = past.held(log.partition, bounds.start) if start < bounds.start else past.known(log.partition)
+    shares = shared(start, stop, held, bounds.start)
+    lost = [Loss(partitions.name, log.partition, *each) for each in shares.lost]
+    refuse_losses(lost, options)
+    live = Slice(
+        options.store, log.folder.path, partitions.name, partitions.record.id, log.partition,
+        *shares.live, pieces, not options.fail_on_data_loss, past.table, held.stretches(*shares.live),
+        places_of(partitions),
+    )  # fmt: skip
+    start, stop = shares.archived
+    archived = live._replace(start=start, stop=stop, pieces=held.stretches(start, stop), spare=())
+    return [each for each in (archived, live) if each.start < each.stop]
+
+
+def place(log: Log, bounds: Bounds, spot: Spot, topic: str, options: ReadOptions, past: Lookback) -> int:
+    """The offset that a place means; raises `OutOfRange` for one that is gone or not there yet."""
+    held = past.held(log.partition, bounds.start)
+    first = first_offset(held, bounds.start)
+    if spot.kind == "earliest":
+        return first
+    if spot.kind == "latest":
+        return bounds.end
+    if spot.kind == "time":
+        found = past.written_since(held, spot.value, bounds.start)
+        return min(max(log.offset_at(spot.value), bounds.start), bounds.end) if found is None else found
+    if spot.value < first:
+        refuse_losses([Loss(topic, log.partition, spot.value, first)], options)
+        return first
+    if spot.value > bounds.end:
+        error: OutOfRange = OffsetAhead(
+            f"offset {spot.value} of {topic!r} partition {log.partition} is beyond the end ({bounds.end})",
+            partition=log.partition, offset=spot.value, end=bounds.end,
+        )  # fmt: skip
+        error.hint = '"latest" is what is there'
+        raise error
+    return spot.value
+
+
+def refuse_losses(losses: Sequence[Loss], options: ReadOptions) -> None:
+    """Raise `OffsetTrimmed` for what retention took before it was read, or say that it is passed over."""
+    archive = "" if options.history is None else f", and the table {options.history.uri} does not have it"
+    for loss in losses:
+        if not options.fail_on_data_loss:
+            logger.warning("passed over what retention removed%s: %s", archive, loss)
+            continue
+        error = OffsetTrimmed(
+            f"retention removed what was still to be read{archive}: {loss}; "
+            f"the first one left is {loss.stop}",
+            partition=loss.partition, offset=loss.first, first=loss.stop,
+        )  # fmt: skip
+        error.hint = 'failOnDataLoss="false" goes on with what is left; an important consumer is waited for'
+        raise error
+
+
+def _asked_for(log: Log, partitions: Partitions, options: ReadOptions, past: Lookback) -> list[Slice]:
+    """What the options ask for of a partition."""
+    seen = segments(log)
+    start, stop = (
+        place(log, seen.bounds, places.of(partitions.name, log.partition), partitions.name, options, past)
+        for places in (options.starting, options.ending)
+    )
+    if start > stop:
+        raise InvalidOption(
+            f"partition {log.partition} of {partitions.name!r} would begin at {start} and end at {stop}",
+            hint="the start must not lie behind the end",
+        )
+    return planned(log, seen, partitions, options, past, start, stop)
+
+
+def _narrowed(whole: Slice, log: Log, wanted: Wanted) -> Slice:
+    """The part of a partition in which rows may pass the filters; they are checked again by Spark."""
+    if not wanted.has(whole.topic, whole.partition):
+        return whole._replace(stop=whole.start)
+    start, stop = max(whole.start, wanted.offsets.first), min(whole.stop, wanted.offsets.stop)
+    written = wanted.written
+    archived = [piece for piece in whole.pieces if isinstance(piece, Stretch)]
+    if archived:
+        inside = tuple(piece for piece in archived if _may_hold(piece, written))
+        return whole._replace(start=start, stop=max(start, stop), pieces=inside)
+    if written.is_bounded_below and start < stop:
+        start = max(start, log.offset_at(written.first))
+    if written.is_bounded_above and start < stop:
+        stop = min(stop, _written_before(log, whole.pieces, written.stop))
+    return whole._replace(start=min(start, whole.stop), stop=max(stop, min(start, whole.stop)))
+
+
+def _may_hold(piece: Stretch, written: Span) -> bool:
+    """Whether messages of a file may have been written within that time."""
+    first, last = piece.file.written  # in microseconds, floored
+    return first * 1000 < written.stop and (last + 1) * 1000 > written.first
+
+
+def _written_before(log: Log, pieces: Sequence[Piece | Stretch], moment: int) -> int:
+    """An offset from which on everything was written at `moment` or later.
+
+    Within a segment times never decrease; between two they may, when the clock was set back. So this
+    goes from the end over whole segments, as long as they began late enough.
+    """
+    stop = pieces[-1].stop if pieces else 0
+    for piece in reversed(pieces):
+        try:
+            head = read_head(log.folder, piece.base)
+        except FileNotFoundError:  # retention was quicker
+            break
+        if head is None or head.created < moment:
+            break
+        stop = piece.base
+    return stop

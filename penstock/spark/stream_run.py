@@ -1,0 +1,102 @@
+"""A streaming query as a pipeline: started with the pipeline's checkpoint, followed, and ended in order."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import PipelineFailed
+from penstock.store import PipelineRun
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+#: How often a running query is looked at; a person at a terminal waits no longer for Ctrl-C to be heard.
+_LOOK_S = 0.2
+#: A batch under way gets this long to end; then the query is stopped amidst it, and repeats it later.
+_LAST_BATCH_S = 30.0
+#: The line of a Python traceback that says what went wrong: `penstock.errors.UnknownTopic: no topic 'x'`.
+_CAUSE = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|[A-Z]\w+)): (.+)$", re.MULTILINE)
+
+
+def run_stream(
+    run: PipelineRun, writer: DataStreamWriter, *, once: bool, trigger: str | None = None,
+    on_batch: Callable[[Any], None] | None = None,
+) -> None:  # fmt: skip
+    """Run a stream until it is stopped, or with `once` until everything that is there now was processed.
+
+    `writer` has its sink and output mode; checkpoint, trigger and name are set here. `trigger` is how often
+    a batch begins ("5 seconds"), at once if None. `on_batch` gets Spark's report of each batch, also of one
+    without rows. Raises `PipelineFailed` when the query fails.
+    """
+    writer = writer.option("checkpointLocation", run.checkpoint).queryName(run.name)
+    if once:
+        writer = writer.trigger(availableNow=True)
+    elif trigger is not None:
+        writer = writer.trigger(processingTime=trigger)
+    try:
+        query = writer.start()
+    except Exception as error:  # Spark's own, or what our planner raised inside of it
+        raise failed(run.name, error) from error
+    try:
+        _follow(run, query, on_batch)
+    except BaseException:
+        query.stop()
+        raise
+    _finish(run, query)
+
+
+def failed(name: str, error: BaseException) -> PipelineFailed:
+    """An error of Spark's told by its cause: the last line of the Python traceback in it, if there is one."""
+    text = str(error)
+    found = _CAUSE.findall(text)
+    told = f"{found[-1][0]}: {found[-1][1]}" if found else text.strip().partition("\n")[0]
+    return PipelineFailed(
+        f"pipeline {name!r} failed: {told}", hint="mend it and run it again: it goes on where it was"
+    )
+
+
+def _follow(run: PipelineRun, query: StreamingQuery, on_batch: Callable[[Any], None] | None) -> None:
+    """Until the query ends by itself, or it is asked to and its present batch is done."""
+    told = _Told(run, on_batch)
+    while query.isActive and not run.stopping:
+        time.sleep(_LOOK_S)
+        told.tell(query.recentProgress)
+    deadline = time.monotonic() + _LAST_BATCH_S
+    told.tell(query.recentProgress)  # else a batch that ended just now would pass for the present one
+    begun = told.last
+    while query.isActive and query.status["isTriggerActive"] and told.last == begun:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(_LOOK_S / 4)
+        told.tell(query.recentProgress)
+    query.stop()
+    told.tell(query.recentProgress)
+
+
+def _finish(run: PipelineRun, query: StreamingQuery) -> None:
+    error = query.exception()
+    if error is not None:
+        raise failed(run.name, error) from error
+
+
+class _Told:
+    """Spark's reports handed on to the run, each once."""
+
+    def __init__(self, run: PipelineRun, on_batch: Callable[[Any], None] | None) -> None:
+        self._run = run
+        self._on_batch = on_batch
+        #: The latest batch that was reported.
+        self.last = -1
+
+    def tell(self, reports: list[Any]) -> None:
+        for report in reports:
+            if report["batchId"] > self.last and self._on_batch is not None:
+                self._on_batch(report)
+            if report["batchId"] > self.last and report["numInputRows"]:
+                self._run.report(rows=report["numInputRows"], last_batch=report["batchId"])
+            self.last = max(self.last, report["batchId"])

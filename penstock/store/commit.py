@@ -1,0 +1,176 @@
+"""A transaction's commit, from the locks to the disk: steps 2 to 5 of `transaction`.
+
+It takes what is staged and durable, makes it true by one write to `state.db`, and brings it into the logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from types import MappingProxyType
+from typing import NamedTuple
+
+from penstock.errors import Closed, NotDurable, PenstockError
+from penstock.log.append import Appended
+from penstock.log.log import Log
+from penstock.log.staging import Piece, Staged
+from penstock.message import Stored
+from penstock.state.transactions import DelayedRow, Move, Part, Transactions
+from penstock.topic.open_topic import Partitions
+from penstock.topic.staging import TopicStaging
+
+
+class Target(NamedTuple):
+    """What goes to one partition."""
+
+    staging: TopicStaging
+    number: int
+    pieces: Sequence[Staged]
+
+    @property
+    def partitions(self) -> Partitions:
+        return self.staging.partitions
+
+    @property
+    def log(self) -> Log:
+        return self.partitions.log(self.number)
+
+    def part(self, tx: int) -> Part:
+        """Announce the transaction in the partition and give the messages their offsets."""
+        count = sum(staged.count for staged in self.pieces)
+        size = max(staged.size for staged in self.pieces)
+        offset = self.log.appender.mark(tx, self.staging.tree, count, size)
+        pieces = []
+        for number, staged in enumerate(self.pieces):
+            pieces.append(staged.piece(tx, number, offset))
+            offset += staged.count
+        return Part(self.partitions.record.id, self.number, pieces)
+
+
+class Applied(NamedTuple):
+    """The same, in its partition."""
+
+    target: Target
+    pieces: Sequence[Piece]
+    appended: Appended
+
+    def stored(self, moved: Mapping[tuple[int, int], int] = MappingProxyType({})) -> list[Stored]:
+        """Where its messages are; `moved` are (transaction, piece) that a failed sync sent elsewhere."""
+        runs: list[Stored] = []
+        for piece in self.pieces:
+            first = moved.get((piece.tx, piece.number), piece.base)
+            if runs and runs[-1].first + runs[-1].count == first:
+                runs[-1] = Stored(self.target.number, runs[-1].first, runs[-1].count + piece.count)
+            else:
+                runs.append(Stored(self.target.number, first, piece.count))
+        return runs
+
+
+class Commit:
+    """The commit of one transaction, known in `state.db` by its id and perhaps its name."""
+
+    def __init__(
+        self, transactions: Transactions, tx: int, name: str | None, now_ns: Callable[[], int]
+    ) -> None:
+        self._transactions = transactions
+        self._tx = tx
+        self._name = name
+        self._now_ns = now_ns
+
+    def make_true(
+        self, targets: Sequence[Target], moves: Sequence[Move], guard: Callable[[], None],
+        delayed: Callable[[], Sequence[DelayedRow]],
+    ) -> list[Applied]:  # fmt: skip
+        """Steps 2 to 4; raises `Rerouted` when a topic's partitions changed since it was staged."""
+        logs = [target.log for target in targets]
+        committed = False
+        with ExitStack() as locks:
+            for log in logs:
+                locks.enter_context(log.folder.append)
+            try:
+                parts = [target.part(self._tx) for target in targets]
+                check = _FilesThere(targets, guard)
+                self._transactions.commit(
+                    self._tx, self._name, parts, moves, self._now_ns(), check=check, delayed=delayed()
+                )
+                committed = True
+                return [
+                    Applied(target, part.pieces, log.appender.bring_in(part.pieces))
+                    for target, log, part in zip(targets, logs, parts, strict=True)
+                ]
+            except (PenstockError, OSError) as error:
+                if committed:
+                    raise _committed_but(error) from error
+                for log in logs:
+                    log.appender.ready()  # which forgets the announcement
+                raise
+            except KeyboardInterrupt:
+                for log in logs:
+                    log.folder.append.drop()
+                raise
+
+    def move_only(self, moves: Sequence[Move]) -> None:
+        """The same for a transaction that wrote nothing."""
+        self._transactions.commit(self._tx, None, (), moves, self._now_ns(), check=nothing)
+
+    def make_durable(self, applied: Sequence[Applied], stored: dict[str, list[Stored]]) -> None:
+        """Step 5 of what is applied; notes in `stored` where the messages of each topic are, run by run."""
+        for each in applied:
+            try:
+                each.target.log.sync(each.appended)
+                runs = each.stored()
+            except NotDurable:
+                runs = _try_again(each)
+            each.target.partitions.on_appended(each.target.number)
+            stored.setdefault(each.target.partitions.name, []).extend(runs)
+        if applied:
+            places = [(each.target.partitions.record.id, each.target.number) for each in applied]
+            self._transactions.finish(self._tx, places)
+
+
+def _try_again(applied: Applied) -> list[Stored]:
+    """A sync failed: what was cut off is brought in again, behind it; return where.
+
+    Nothing, when another process was quicker and the new offsets are not known here.
+    """
+    log = applied.target.log
+    try:
+        with log.folder.append:
+            durable = log.folder.read_durable()
+            log.appender.ready()
+            is_known = log.options.sync == "os" or (durable is not None and durable.poisoned)
+            runs = applied.stored(log.appender.moved) if is_known else []
+        log.sync_all()
+    except (PenstockError, OSError) as error:
+        raise _committed_but(error) from error
+    return runs
+
+
+class _FilesThere:
+    """Asked under `state.lock`: may it be, and are all staged files still there? They go after a day."""
+
+    def __init__(self, targets: Sequence[Target], guard: Callable[[], None]) -> None:
+        self._targets = targets
+        self._guard = guard
+
+    def __call__(self) -> None:
+        self._guard()
+        for target in self._targets:
+            folder = target.log.folder
+            for staged in target.pieces:
+                if staged.file is not None and not folder.files.exists(folder.name(staged.file)):
+                    raise Closed(
+                        f"what the transaction staged for {target.partitions.name!r} was removed",
+                        hint="it was open for more than a day: begin a new one",
+                    )
+
+
+def nothing() -> None:
+    """Asks nothing: the guard of a transaction that has none."""
+
+
+def _committed_but(error: Exception) -> NotDurable:
+    return NotDurable(
+        f"the transaction is committed, but not yet whole everywhere: {error}",
+        hint="do not repeat it: the next writer finishes it",
+    )

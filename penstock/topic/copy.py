@@ -1,0 +1,192 @@
+"""Messages on their way from one topic into another: shelved by partition until a transaction takes them.
+
+Partition i goes to partition i when both topics have as many; else keys choose, as they do for every
+writer, and messages without a key stay together with those of their partition.
+
+It touches files in the folders of partitions and nothing else of the store, so a Spark task can do it too;
+but values that lie outside the source's log are brought along only by who has the topic open (`carrying`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import compress
+from typing import TYPE_CHECKING
+
+from penstock import codecs
+from penstock.errors import InvalidOption, MessageTooLarge
+from penstock.log.copy import FrameRun, Run
+from penstock.log.folder import Folder
+from penstock.log.frame_columns import unpack_bits
+from penstock.log.frame_encode import Draft
+from penstock.log.staging import Shelf, Staged
+from penstock.topic.routing import PARTITIONERS
+from penstock.topic.write_plan import TopicPlan
+
+if TYPE_CHECKING:
+    from penstock.topic.copy_bodies import BodyCarrier
+
+
+class Marks:
+    """Offsets from `first` up to `stop`, of which some are marked."""
+
+    def __init__(self, first: int, stop: int) -> None:
+        #: A multiple of 8, so that neighbours share no byte.
+        self._base = first & ~7
+        self._bits = bytearray((max(stop - self._base, 0) + 7) // 8)
+
+    def __len__(self) -> int:
+        """How many are marked."""
+        return int.from_bytes(self._bits, "little").bit_count()
+
+    def add(self, offsets: Iterable[int]) -> None:
+        base, bits = self._base, self._bits
+        for offset in offsets:
+            place = offset - base
+            bits[place >> 3] |= 1 << (place & 7)
+
+    def add_bits(self, first: int, bits: bytes) -> None:
+        """Mark what is set in `bits`, of which the first stands for offset `first`, a multiple of 8."""
+        skipped = (self._base - first) // 8
+        at = max(-skipped, 0)
+        taken = bits[max(skipped, 0) :][: len(self._bits) - at]
+        whole = int.from_bytes(self._bits[at : at + len(taken)], "little") | int.from_bytes(taken, "little")
+        self._bits[at : at + len(taken)] = whole.to_bytes(len(taken), "little")
+
+    def between(self, first: int, stop: int) -> Marks:
+        """The same marks for a part of the range."""
+        part = Marks(first, stop)
+        at = (part._base - self._base) // 8
+        part._bits[:] = self._bits[at : at + len(part._bits)]
+        return part
+
+    def places(self, first: int, stop: int) -> Sequence[int]:
+        """Which of the offsets `first` to `stop` are marked, counted from `first`."""
+        at = first - self._base
+        flags = unpack_bits(self._bits, at >> 3, at & 7, (at & 7) + stop - first)
+        return range(stop - first) if all(flags) else list(compress(range(stop - first), flags))
+
+
+class Copying:
+    """What is copied into one topic before a commit makes it true.
+
+    `empty` are partitions without a message: into those the first piece is copied once more by the commit,
+    where others become segments as they are. So it is kept small.
+    """
+
+    def __init__(
+        self, plan: TopicPlan, folder_of: Callable[[int], Folder], *, source_partitions: int,
+        empty: Container[int] = (), carrier: BodyCarrier | None = None,
+    ) -> None:  # fmt: skip
+        self._plan = plan
+        self._folder_of = folder_of
+        self._same = source_partitions == plan.partitions
+        self._choose = PARTITIONERS[plan.partitioner]
+        self._name = f"{secrets.randbits(62) | 1:016x}"
+        self._shelves: dict[int, Shelf] = {}
+        self._empty = empty
+        self._carrier = carrier
+        self.count = 0
+        #: Bytes that it takes in the log, and those of bodies beside it.
+        self.bytes = 0
+
+    @property
+    def bodies(self) -> Sequence[str]:
+        """Objects that were made for it."""
+        return () if self._carrier is None else self._carrier.made
+
+    def add(self, partition: int, run: Run, places: Sequence[int] | None = None) -> None:
+        """Copy a run of a source's partition, or the messages at some places of it.
+
+        Raises `MessageTooLarge` or `InvalidOption` for what the topic does not take.
+        """
+        if places is not None and len(places) == len(run):
+            places = None
+        if places is not None and not places:
+            return
+        self._check(run.codecs(), run.longest(self._plan.max_message_bytes))
+        if self._same:
+            self._shelve(partition, run, places)
+            return
+        for number, chosen in self._routed(partition, run.keys(), places).items():
+            self._shelve(number, run, None if len(chosen) == len(run) else chosen)
+
+    def add_marked(self, partition: int, first: int, run: Run, marks: Marks, *, keep_since: int) -> None:
+        """Copy what is marked of a run that begins at `first`, less tombstones written before a time."""
+        places = marks.places(first, first + len(run))
+        if places and (tombstones := run.tombstones()):
+            written = run.written_times()
+            gone = {place for place in tombstones if written[place] < keep_since}
+            places = [place for place in places if place not in gone]
+        self.add(partition, run, places)
+
+    def finish(self) -> dict[int, list[Staged]]:
+        """All of it by partition, durable."""
+        return {number: shelf.finish() for number, shelf in sorted(self._shelves.items())}
+
+    def discard(self) -> None:
+        for shelf in self._shelves.values():
+            shelf.discard()
+        if self._carrier is not None:
+            self._carrier.discard()
+
+    def _routed(
+        self, partition: int, keys: Sequence[bytes | None], places: Sequence[int] | None
+    ) -> dict[int, list[int]]:
+        count = self._plan.partitions
+        chosen: dict[int, list[int]] = {}
+        for place in range(len(keys)) if places is None else places:
+            key = keys[place]
+            number = partition % count if key is None else self._choose(key, count)
+            chosen.setdefault(number, []).append(place)
+        return chosen
+
+    def _shelve(self, number: int, run: Run, places: Sequence[int] | None) -> None:
+        shelf = self._shelves.get(number)
+        is_first = shelf is None and number in self._empty
+        shelf = shelf or self._new_shelf(number)
+        for draft in self._drafts(run, places):
+            shelf.add(draft)
+            self.count += draft.count
+            self.bytes += draft.size
+        if is_first:
+            shelf.cut()
+
+    def _drafts(self, run: Run, places: Sequence[int] | None) -> Iterable[Draft]:
+        carrier = self._carrier
+        if carrier is None or not isinstance(run, FrameRun) or codecs.REFERENCE not in run.codecs():
+            return run.drafts() if places is None else run.some(places)
+        return self._with_bodies(carrier, run, places)
+
+    def _with_bodies(
+        self, carrier: BodyCarrier, run: FrameRun, places: Sequence[int] | None
+    ) -> Iterator[Draft]:
+        before = carrier.bytes
+        yield from carrier.drafts(run, places)
+        self.bytes += carrier.bytes - before
+
+    def _new_shelf(self, number: int) -> Shelf:
+        name = f"{self._name}-{len(self._shelves):x}"
+        shelf = self._shelves[number] = Shelf(self._folder_of(number), name, self._plan.segment_bytes)
+        return shelf
+
+    def _check(self, numbers: set[int], longest: int) -> None:
+        plan = self._plan
+        if codecs.REFERENCE in numbers and self._carrier is None:
+            raise InvalidOption(
+                "values of the source lie outside its log, and a Spark task does not bring them along",
+                hint='engine="python" does',
+            )
+        if longest > plan.max_message_bytes:
+            raise MessageTooLarge(
+                f"a value of {longest} bytes is over the limit of {plan.max_message_bytes} of {plan.name!r}",
+                hint=f"penstock topic alter {plan.name} --max-message-bytes …",
+            )
+        if plan.codecs:
+            for number in numbers - {codecs.REFERENCE}:
+                if codecs.lasting_name(number) not in plan.codecs:
+                    raise InvalidOption(
+                        f"topic {plan.name!r} does not allow codec {codecs.name_of(number)}",
+                        hint=f"it allows {', '.join(plan.codecs)}; values are copied as they are packed",
+                    )

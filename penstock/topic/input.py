@@ -1,0 +1,216 @@
+"""What a caller gives to write, checked and turned into columns before anything is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from operator import countOf, gt
+from typing import Any
+
+from penstock.errors import InvalidOption, WrongType
+from penstock.keys import Key, checked_key
+from penstock.log.frame import RAW
+from penstock.log.frame_columns import Lengths, measure
+from penstock.message import Batch, Headers, value_bytes
+from penstock.options import KEY_BYTES_MAX, nanoseconds
+from penstock.topic.value_codec import Packing, checked_headers, checked_seqno, checked_times, checked_value
+from penstock.topic.write_batch import Outgoing
+
+Value = bytes | str | None
+
+
+def one(
+    value: Value,
+    key: Key,
+    headers: Mapping[str, str | bytes] | None,
+    timestamp: int | datetime | None,
+    partition: int | None,
+    limit: int,
+) -> Outgoing:
+    """A single message."""
+    checked = checked_headers(headers)
+    stored_key = checked_key(key)
+    return Outgoing(
+        (checked_value(value, limit),),
+        None if stored_key is None else (stored_key,),
+        None if checked is None else (checked,),
+        None if timestamp is None else (nanoseconds("timestamp", timestamp),),
+        None if partition is None else (partition,),
+    )
+
+
+def many(
+    values: Any,
+    keys: Any,
+    headers: Any,
+    timestamps: Any,
+    partition: int | None,
+    limit: int,
+    packing: Packing | None = None,
+) -> Outgoing:
+    """Many messages: lists, Arrow arrays, an Arrow table or record batch, a `Batch`, or any Arrow stream.
+
+    What a table or a `Batch` brings are bytes, also for a typed topic.
+    """
+    is_whole = isinstance(values, Batch) or _is_table(values)
+    if is_whole and not (keys is None and headers is None and timestamps is None):
+        raise InvalidOption("a table or a Batch brings its own keys, headers and timestamps")
+    if isinstance(values, Batch):
+        return _of_batch(values, partition, limit, packing)
+    if isinstance(values, (str, bytes, bytearray, memoryview)):
+        raise WrongType("write_many takes a list of values; for one value there is write()")
+    if is_whole:
+        values, keys, headers, timestamps = _table_columns(values)
+    stored, value_lengths = _values(_as_list("values", values), limit, packing, are_bodies=is_whole)
+    count = len(stored)
+    stored_keys, key_lengths = _keys(_of_length("keys", keys, count))
+    return Outgoing(
+        stored,
+        stored_keys,
+        _headers(_of_length("headers", headers, count)),
+        _times(_of_length("timestamps", timestamps, count)),
+        None if partition is None else [partition] * count,
+        (value_lengths, key_lengths),
+        RAW if packing is None else packing.codec,
+    )
+
+
+def _values(
+    values: Sequence[Any], limit: int, packing: Packing | None, *, are_bodies: bool
+) -> tuple[Sequence[bytes | None], Lengths | None]:
+    """Values as they are stored, and their lengths if all of them are bytes."""
+    if packing is not None:
+        return packing.many(values, are_bodies=are_bodies), None
+    if countOf(map(type, values), bytes) == len(values) > 0:
+        lengths = measure(values)
+        if _longest(lengths) <= limit:
+            return values, lengths
+    return [checked_value(value, limit) for value in values], None
+
+
+def _keys(keys: Sequence[Any] | None) -> tuple[Sequence[bytes | None] | None, Lengths | None]:
+    if keys is None:
+        return None, None
+    if countOf(map(type, keys), bytes) == len(keys) > 0:
+        lengths = measure(keys)
+        if _longest(lengths) <= KEY_BYTES_MAX:
+            return keys, lengths
+    if all(key is None for key in keys):
+        return None, None
+    return [checked_key(key) for key in keys], None
+
+
+def _longest(lengths: Lengths) -> int:
+    return lengths if isinstance(lengths, int) else max(lengths)
+
+
+def _headers(headers: Sequence[Any] | None) -> Sequence[Headers | None] | None:
+    if headers is None:
+        return None
+    checked = [checked_headers(each) for each in headers]
+    return checked if any(checked) else None
+
+
+def _times(timestamps: Sequence[Any] | None) -> Sequence[int] | None:
+    if timestamps is None:
+        return None
+    if set(map(type, timestamps)) == {int}:
+        return checked_times(timestamps)
+    return [nanoseconds("timestamp", each) for each in timestamps]
+
+
+def seqnos_of(column: Any, count: int) -> Sequence[int]:
+    """Seqnos that belong to `count` values: whole numbers that do not go back."""
+    numbers = column if isinstance(column, range) else _as_list("seqnos", column)
+    if len(numbers) != count:
+        raise InvalidOption(f"{len(numbers)} seqnos for {count} values")
+    if not numbers:
+        return numbers
+    checked_seqno(numbers[0])
+    checked_seqno(numbers[-1])
+    numbers = consecutive(numbers)
+    if isinstance(numbers, range) and numbers.step == 1:
+        return numbers
+    for number in numbers:
+        checked_seqno(number)
+    if any(map(gt, numbers, numbers[1:])):
+        raise InvalidOption("seqnos go back", hint="they grow from message to message; gaps are fine")
+    return numbers
+
+
+def consecutive(numbers: Sequence[int]) -> Sequence[int]:
+    """As a range, if that is what they are."""
+    first, last = numbers[0], numbers[-1]
+    if isinstance(numbers, range) or last - first != len(numbers) - 1:
+        return numbers
+    counted = range(first, last + 1)
+    return counted if (numbers if isinstance(numbers, list) else list(numbers)) == list(counted) else numbers
+
+
+def _as_list(name: str, column: Any) -> Sequence[Any]:
+    if isinstance(column, (list, tuple)):
+        return column
+    if hasattr(column, "to_pylist"):
+        return list(column.to_pylist())
+    if isinstance(column, Iterable) and not isinstance(column, (str, bytes, Mapping)):
+        return list(column)
+    raise WrongType(f"{name} takes a list or an Arrow array, not {type(column).__name__}")
+
+
+def _of_length(name: str, column: Any, count: int) -> Sequence[Any] | None:
+    if column is None:
+        return None
+    if name == "headers" and isinstance(column, Mapping):
+        return [column] * count
+    listed = _as_list(name, column)
+    if len(listed) != count:
+        raise InvalidOption(f"{len(listed)} {name} for {count} values")
+    return listed
+
+
+def _of_batch(batch: Batch[Any], partition: int | None, limit: int, packing: Packing | None) -> Outgoing:
+    messages = batch.messages()
+    keys = [m.key for m in messages]
+    headers = [m.headers or None for m in messages]
+    return Outgoing(
+        _values([value_bytes(m) for m in messages], limit, packing, are_bodies=True)[0],
+        keys if any(key is not None for key in keys) else None,
+        headers if any(headers) else None,
+        [m.timestamp for m in messages],
+        None if partition is None else [partition] * len(messages),
+        codec=RAW if packing is None else packing.codec,
+    )
+
+
+def _is_table(values: object) -> bool:
+    return (hasattr(values, "__arrow_c_stream__") and not hasattr(values, "to_pylist")) or hasattr(
+        values, "column_names"
+    )
+
+
+def _table_columns(table: Any) -> tuple[Any, Any, Any, Any]:
+    """The columns of an Arrow table that messages are made of; others are an error, not lost."""
+    from penstock.arrow import require_pyarrow
+
+    pa = require_pyarrow()
+    if not hasattr(table, "column_names"):
+        table = pa.table(table)
+    names = set(table.column_names)
+    if "value" not in names:
+        raise InvalidOption(f"the table has no column 'value', only {', '.join(sorted(names))}")
+    place = {"topic", "partition", "offset", "written_at", "producer_id", "group", "seqno", "codec"}
+    unknown = names - place - {"value", "key", "headers", "timestamp"}
+    if unknown:
+        raise InvalidOption(
+            f"columns that a message does not have: {', '.join(sorted(unknown))}",
+            hint="value, key, headers and timestamp are written",
+        )
+    headers = table["headers"].to_pylist() if "headers" in names else None
+    if headers is not None:
+        headers = [dict(each) if each else None for each in headers]
+    timestamps = (
+        table["timestamp"].cast(pa.timestamp("ns", tz="UTC")).cast(pa.int64())
+        if "timestamp" in names
+        else None
+    )
+    return table["value"], table["key"] if "key" in names else None, headers, timestamps

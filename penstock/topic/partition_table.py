@@ -1,0 +1,73 @@
+"""What partitions held when others were added beside them.
+
+A key may go to another partition then. A message that was stored before and is sent again must be
+found where it was: it is a duplicate if its seqno is not above the highest that the key's earlier
+partition held *at that moment*. What that partition got later, of other keys, does not count.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.log.producer_table import NOTHING, Facts
+from penstock.log.producers import Pair, gate_facts
+from penstock.topic.routing import PARTITIONERS, Partitioner
+
+if TYPE_CHECKING:
+    from penstock.topic.open_topic import Partitions
+    from penstock.topic.write_batch import Outgoing
+
+
+class Gates:
+    """The times partitions were added to a topic, oldest first, and what was known of producers then."""
+
+    def __init__(self, partitions: Partitions) -> None:
+        self._partitions = partitions
+        self._tree = 0
+        #: (number of partitions before, where each of them ended)
+        self._times: list[tuple[int, dict[int, int]]] = []
+        self._facts: dict[tuple[int, int], Facts | None] = {}
+
+    def only_partition(self, pair: Pair) -> int | None:
+        """0 when the topic once had that one partition only and the pair wrote to it, else None."""
+        for count, ends in self._looked_up():
+            if count == 1 and self._known(0, ends[0], pair) >= 0:
+                return 0
+        return None
+
+    def stored_elsewhere(
+        self, batch: Outgoing, partition: int, pair: Pair, choose: Partitioner | None
+    ) -> list[int]:
+        """Which messages of a batch, routed to `partition` by their keys, an earlier partition holds."""
+        assert batch.keys is not None
+        assert batch.seqnos is not None
+        choose = choose or PARTITIONERS[self._partitions.options.partitioner]
+        found: set[int] = set()
+        for count, ends in self._looked_up():
+            highest = {
+                number: self._known(number, end, pair) for number, end in ends.items() if number != partition
+            }
+            most = max(highest.values(), default=-1)
+            for place, (key, seqno) in enumerate(zip(batch.keys, batch.seqnos, strict=True)):
+                if seqno > most:
+                    break
+                by_key = key is not None and not (batch.partitions and batch.partitions[place] is not None)
+                if by_key and seqno <= highest.get(choose(key or b"", count), -1):
+                    found.add(place)
+        return sorted(found)
+
+    def _known(self, partition: int, end: int, pair: Pair) -> int:
+        """The highest seqno of the pair in a partition at that moment, or -1."""
+        key = partition, end
+        if key not in self._facts:
+            self._facts[key] = gate_facts(self._partitions.log(partition).folder, end)
+        facts = self._facts[key]
+        return (NOTHING if facts is None else facts.get(pair)).seqno
+
+    def _looked_up(self) -> list[tuple[int, dict[int, int]]]:
+        record = self._partitions.record
+        if record.tree != self._tree:
+            parents = self._partitions.topics.gates(record.id).values()
+            times = {len(ends): ends for ends in parents}
+            self._times, self._tree = sorted(times.items()), record.tree
+        return self._times

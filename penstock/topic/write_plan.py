@@ -1,0 +1,69 @@
+"""A topic as those who stage frames for it must know it: all they need, so that they never ask again."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.log.active_segment import segment_bytes
+
+if TYPE_CHECKING:
+    from penstock.options import TopicOptions
+    from penstock.topic.open_topic import Partitions
+
+
+class OutsidePlan(NamedTuple):
+    """Where a topic puts values that are too large for its log."""
+
+    #: The store's folder for bodies in files.
+    root: str
+    store_id: str
+    options: TopicOptions
+
+
+class TopicPlan(NamedTuple):
+    """A topic as it was when the write was planned."""
+
+    name: str
+    id: int
+    #: The folder that holds those of the partitions.
+    folder: str
+    partitions: int
+    #: Counts changes of the partitions.
+    tree: int
+    partitioner: str
+    compress: bool
+    segment_bytes: int
+    max_message_bytes: int
+    #: Names of the codecs it allows; none named: all.
+    codecs: tuple[str, ...] = ()
+    #: None: all values lie in the log.
+    outside: OutsidePlan | None = None
+
+    @property
+    def value_bytes(self) -> int:
+        """The largest value that can be written, wherever it lies."""
+        return self.max_message_bytes if self.outside is None else self.outside.options.value_bytes
+
+    def path(self, partition: int) -> str:
+        return os.path.join(self.folder, f"{partition:06d}")
+
+
+def plan_of(partitions: Partitions) -> TopicPlan:
+    """The topic as it is now, with the folders of all its partitions in place."""
+    first, *_ = partitions.logs()
+    options = partitions.options
+    return TopicPlan(
+        name=partitions.name, id=partitions.record.id, folder=os.path.dirname(first.folder.path),
+        partitions=len(partitions), tree=partitions.record.tree, partitioner=options.partitioner,
+        compress=options.compress is not None, segment_bytes=segment_bytes(options),
+        max_message_bytes=options.max_message_bytes, codecs=tuple(options.codecs),
+        outside=_outside(partitions),
+    )  # fmt: skip
+
+
+def _outside(partitions: Partitions) -> OutsidePlan | None:
+    bodies = partitions.bodies
+    if not bodies.takes_bodies:
+        return None
+    return OutsidePlan(bodies.root, partitions.topics.store_id, partitions.options)
