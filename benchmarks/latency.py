@@ -67,7 +67,7 @@ def measure(bench: Bench) -> Times:
     files = NotingFiles()
     with bench.store(files=files) as store:
         topic = store.create_topic(TOPIC, sync="os")
-        files.tail_fd = topic._partitions.log(0).folder.tail_fd
+        files.tail_fd = topic.open_topic.log(0).folder.tail_fd
         here, there = spawn.Pipe()
         count = bench.sizes.durable + _WARM_UP
         reader = spawn.Process(target=_receive, args=(store.path, count, there))

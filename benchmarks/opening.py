@@ -49,7 +49,7 @@ def make(path: Path, bench: Bench, messages_each: int) -> Path:
         batch = bench.distinct[0]
         for _ in range(bench.sizes.segments):
             topic.write_many(batch.values[:messages_each], keys=batch.keys[:messages_each])
-            topic._partitions.log(0).appender.seal_active()
+            topic.open_topic.log(0).appender.seal_active()
     return path
 
 

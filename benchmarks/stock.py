@@ -13,7 +13,7 @@ from benchmarks.sqlite_table import Table
 
 def seal(topic: penstock.Topic) -> None:
     """Do now what a roll and the housekeeping behind it do: seal, index, repack."""
-    for log in topic._partitions.logs():
+    for log in topic.open_topic.logs():
         log.appender.seal_active()
         with log.folder.housekeeping():
             log.tidy()

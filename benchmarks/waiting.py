@@ -22,8 +22,8 @@ from benchmarks.harness import BATCH, Bench, rate
 from benchmarks.opening import _megabytes
 from benchmarks.rows import Row, at_most, ratio_at_least
 from penstock.clock import Clock
-from penstock.delay.records import Entry
-from penstock.delay.waiting import Waiting
+from penstock.delay.records import NewRecord
+from penstock.delay.waiting import WaitingMessages
 
 _DATA_BYTES = 200
 _WAIT_MS = 1000
@@ -32,7 +32,7 @@ _FEW = 10_000
 _DUE_EACH_MS, _LATENESS_MS = 10, 2000
 _PATIENCE_S = 30.0
 
-Batch = list[Entry]
+Batch = list[NewRecord]
 
 
 class Shifted(Clock):
@@ -68,7 +68,7 @@ def run(bench: Bench) -> Iterator[Row]:
 def entries(bench: Bench, *, mixed: bool = False) -> list[Batch]:
     return [
         [
-            Entry(_WAIT_MS, key, "orders", 1, value[: _DATA_BYTES - (place % 50 if mixed else 0)])
+            NewRecord(_WAIT_MS, key, "orders", 1, value[: _DATA_BYTES - (place % 50 if mixed else 0)])
             for place, (key, value) in enumerate(zip(batch.keys, batch.values, strict=True))
         ]
         for batch in bench.distinct
@@ -79,19 +79,19 @@ def ours(bench: Bench, batches: list[Batch]) -> tuple[float, float]:
     """Messages stored and taken a second."""
     count = bench.sizes.messages
     with bench.room() as room:
-        with Waiting(room / "delay", sync="os") as waiting:
+        with WaitingMessages(room / "delay", sync="os") as waiting:
             stored = rate(count, lambda: store(waiting, batches, count))
-        with Waiting(room / "delay", clock=Shifted(10), sync="os") as waiting:
+        with WaitingMessages(room / "delay", clock=Shifted(10), sync="os") as waiting:
             taken = rate(count, lambda: take(waiting, count))
     return stored, taken
 
 
-def store(waiting: Waiting, batches: list[Batch], count: int) -> None:
+def store(waiting: WaitingMessages, batches: list[Batch], count: int) -> None:
     for batch in islice(cycle(batches), count // BATCH):
         waiting.store_many(batch)
 
 
-def take(waiting: Waiting, count: int) -> None:
+def take(waiting: WaitingMessages, count: int) -> None:
     while count > 0:
         taken = waiting.take(BATCH)
         assert taken
@@ -147,7 +147,7 @@ def many(bench: Bench) -> Iterator[Row]:
     batches = entries(bench)
     with bench.room() as room:
         for name, number in (("much", count), ("little", _FEW)):
-            with Waiting(room / name, sync="os") as waiting:
+            with WaitingMessages(room / name, sync="os") as waiting:
                 store(waiting, batches, number)
         rounds = [
             (in_new_process(room / "much"), in_new_process(room / "little"))
@@ -175,7 +175,7 @@ def open_and_take(path: str) -> dict[str, float]:
     """Taken, and not finished, so that the next process finds the same."""
     before = _megabytes()
     begin = time.perf_counter()
-    with Waiting(path, clock=Shifted(100), sync="os") as waiting:
+    with WaitingMessages(path, clock=Shifted(100), sync="os") as waiting:
         assert waiting.next_due() is not None
         opened = time.perf_counter()
         taken = [each for _ in range(5) for each in waiting.take(BATCH)]
@@ -187,7 +187,7 @@ def open_and_take(path: str) -> dict[str, float]:
 def late(bench: Bench) -> list[float]:
     """How many milliseconds after they were due messages are taken."""
     spawn = multiprocessing.get_context("spawn")
-    with bench.room() as room, Waiting(room / "delay", sync="os") as waiting:
+    with bench.room() as room, WaitingMessages(room / "delay", sync="os") as waiting:
         here, there = spawn.Pipe()
         storer = spawn.Process(target=_store_evenly, args=(str(room / "delay"), there))
         storer.start()
@@ -218,9 +218,9 @@ def slept() -> list[float]:
 
 def _store_evenly(path: str, parent: Connection) -> None:
     """In the storing process: some messages each millisecond."""
-    with Waiting(path, sync="os") as waiting:
+    with WaitingMessages(path, sync="os") as waiting:
         begin = time.monotonic()
-        batch = [Entry(_WAIT_MS, bytes(16), "orders", 1, bytes(_DATA_BYTES))] * _DUE_EACH_MS
+        batch = [NewRecord(_WAIT_MS, bytes(16), "orders", 1, bytes(_DATA_BYTES))] * _DUE_EACH_MS
         for number in range(_LATENESS_MS):
             while time.monotonic() < begin + number / 1000:
                 time.sleep(0.0002)

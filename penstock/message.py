@@ -68,7 +68,7 @@ class Message(msgspec.Struct, Generic[V], frozen=True, gc=False):
     @property
     def stored(self) -> bytes | None:
         """The value's bytes as they lie in the log, packed by `codec`; of an archive, unpacked."""
-        return self.value  # type: ignore[return-value]  # a plain Message holds bytes, others are `Unopened`
+        return self.value  # type: ignore[return-value]  # a plain Message holds bytes, others are `LazyMessage`
 
     @property
     def reference(self) -> Reference | None:
@@ -99,7 +99,7 @@ _VALUE: Any = Message.__dict__["value"]
 _PLAIN_FIELDS = Message.__struct_fields__
 
 
-class Unopened(Message[Any], frozen=True, gc=True):
+class LazyMessage(Message[Any], frozen=True, gc=True):
     """A message whose value is packed, typed, or both, and is made when it is first looked at.
 
     Reading a batch and looking at keys and headers unpacks nothing (S001-10). What cannot be made raises
@@ -139,7 +139,7 @@ class Unopened(Message[Any], frozen=True, gc=True):
             return NotImplemented
         if any(getattr(self, name) != getattr(other, name) for name in _BESIDES):
             return False
-        if isinstance(other, Unopened) and self._origin == other._origin:
+        if isinstance(other, LazyMessage) and self._origin == other._origin:
             return True  # the same bytes make the same value, also where it cannot be made here
         return bool(self.value == other.value)
 
@@ -162,7 +162,7 @@ class Unopened(Message[Any], frozen=True, gc=True):
         """Packed values travel packed; a typed one as the value it is, since its decoder cannot."""
         if self.decode is not None:
             return Message, _travelling(self, self.value)
-        return Unopened, (*_travelling(self, _VALUE.__get__(self)), self.stored)
+        return LazyMessage, (*_travelling(self, _VALUE.__get__(self)), self.stored)
 
 
 def _travelling(message: Message[Any], value: Any) -> tuple[Any, ...]:
@@ -177,7 +177,7 @@ _BESIDES = tuple(name for name in _PLAIN_FIELDS if name != "value")
 
 def value_bytes(message: Message[Any]) -> bytes | None:
     """The bytes that a message's value is made of, unpacked; None for a tombstone."""
-    if not isinstance(message, Unopened) or not message.is_packed or message.stored is None:
+    if not isinstance(message, LazyMessage) or not message.is_packed or message.stored is None:
         return message.stored
     return codecs.decoded(
         message.codec, message.stored,
@@ -189,10 +189,11 @@ def typed(message: Message[Any], decode: Callable[[bytes], Any]) -> Message[Any]
     """The same message with a value that `decode` makes of its bytes when it is looked at."""
     stored = message.stored
     shown = None if stored is None else msgspec.UNSET
-    return Unopened(
+    return LazyMessage(
         message.topic, message.partition, message.offset, message.key, shown, message.timestamp,
         message.written_at, message.headers, message.producer_id, message.group, message.seqno,
-        message.codec, message.attempt, stored, decode, isinstance(message, Unopened) and message.is_packed,
+        message.codec, message.attempt, stored, decode,
+        isinstance(message, LazyMessage) and message.is_packed,
     )  # fmt: skip
 
 
@@ -293,7 +294,7 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
     due_at: int | None = None
 
 
-class Stored(msgspec.Struct, frozen=True, gc=False):
+class StoredRun(msgspec.Struct, frozen=True, gc=False):
     """A run of messages stored side by side, or of duplicates that were not."""
 
     partition: int
@@ -312,7 +313,7 @@ class Receipts(Sequence[Receipt]):
     """Where many messages were stored: a receipt each, in the order they were given."""
 
     def __init__(
-        self, runs: Sequence[Stored], *, sync: Sync, order: Sequence[tuple[int, int]] | None = None
+        self, runs: Sequence[StoredRun], *, sync: Sync, order: Sequence[tuple[int, int]] | None = None
     ) -> None:
         self.runs = runs
         self.sync = sync

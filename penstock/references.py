@@ -85,7 +85,7 @@ def place_id(store: str, topic: int, address: str) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-class Bodies(Protocol):
+class BodySource(Protocol):
     """What a place must do for those who read (`penstock.payloads.stores.BodyStore`)."""
 
     def get(self, name: str, start: int = 0, length: int | None = None) -> bytes: ...
@@ -109,7 +109,7 @@ class _Latest(threading.local):
         self.chunk = _Chunk(0, "", 0, b"")
 
 
-_places: dict[int, list[Bodies]] = {}
+_places: dict[int, list[BodySource]] = {}
 _learners: weakref.WeakSet[Learner] = weakref.WeakSet()
 _latest = _Latest()
 
@@ -122,7 +122,7 @@ class Learner(Protocol):
     def __hash__(self) -> int: ...
 
 
-def know(place: int, bodies: Bodies) -> None:
+def know(place: int, bodies: BodySource) -> None:
     """Have bodies of a place found by this process."""
     known = [each for each in _places.get(place, ()) if repr(each) != repr(bodies)]
     _places[place] = [bodies, *known][:_ALIKE]
@@ -143,7 +143,7 @@ def open_body(reference: Reference, where: str) -> BinaryIO:
     return _first(reference, where, _opened)
 
 
-def _first(reference: Reference, where: str, ask: Callable[[Bodies, Reference, str], T]) -> T:
+def _first(reference: Reference, where: str, ask: Callable[[BodySource, Reference, str], T]) -> T:
     """What the first place that has the body answers."""
     if reference.place not in _places:
         for learner in list(_learners):
@@ -160,7 +160,7 @@ def _first(reference: Reference, where: str, ask: Callable[[Bodies, Reference, s
     raise missing from None
 
 
-def _fetched(bodies: Bodies, reference: Reference, where: str) -> bytes:
+def _fetched(bodies: BodySource, reference: Reference, where: str) -> bytes:
     place, name, start, size = reference[:4]
     found = _from_latest(reference)
     if not found:
@@ -186,12 +186,12 @@ def _from_latest(reference: Reference) -> bytes:
     return found if len(found) == reference.size else b""
 
 
-def _opened(bodies: Bodies, reference: Reference, where: str) -> BinaryIO:
+def _opened(bodies: BodySource, reference: Reference, where: str) -> BinaryIO:
     raw = bodies.open(reference.name, reference.start, reference.size)
-    return cast(BinaryIO, io.BufferedReader(_Verified(raw, reference, where), _AHEAD_BYTES // 4))
+    return cast(BinaryIO, io.BufferedReader(VerifiedBody(raw, reference, where), _AHEAD_BYTES // 4))
 
 
-class _Verified(io.RawIOBase):
+class VerifiedBody(io.RawIOBase):
     """A body whose digest is checked at its end."""
 
     def __init__(self, file: BinaryIO, reference: Reference, where: str) -> None:

@@ -36,7 +36,7 @@ class BadFrame(DataError):
         self.code = code
 
 
-class Frame(NamedTuple):
+class WebSocketFrame(NamedTuple):
     """A whole message, or a control frame."""
 
     opcode: int
@@ -110,10 +110,10 @@ class Frames:
         self._parts: list[bytes] | None = None
         self._size = 0
 
-    def feed(self, data: bytes) -> list[Frame]:
+    def feed(self, data: bytes) -> list[WebSocketFrame]:
         """Take in bytes; the messages and control frames they complete. Raises `BadFrame`."""
         buffer = self._buffer + data if self._buffer else data
-        found: list[Frame] = []
+        found: list[WebSocketFrame] = []
         at = 0
         while (taken := self._one(buffer, at)) is not None:
             at, opcode, is_final, payload = taken
@@ -162,10 +162,10 @@ class Frames:
         if opcode in (TEXT, BINARY) and self._parts is not None:
             raise BadFrame(PROTOCOL, "a message begins before the last one ended")
 
-    def _joined(self, opcode: int, is_final: bool, payload: bytes) -> Frame | None:
+    def _joined(self, opcode: int, is_final: bool, payload: bytes) -> WebSocketFrame | None:
         """The message that this frame completes, if it does."""
         if opcode & 0x8:
-            return Frame(opcode, payload)
+            return WebSocketFrame(opcode, payload)
         if self._parts is None:
             if is_final:
                 return _checked(opcode, payload)
@@ -179,10 +179,10 @@ class Frames:
         return _checked(self._opcode, b"".join(parts))
 
 
-def _checked(opcode: int, payload: bytes) -> Frame:
+def _checked(opcode: int, payload: bytes) -> WebSocketFrame:
     if opcode == TEXT:
         _require_text(payload)
-    return Frame(opcode, payload)
+    return WebSocketFrame(opcode, payload)
 
 
 def _require_text(payload: bytes) -> None:

@@ -21,7 +21,7 @@ from penstock.events.events import WAIT_S
 from penstock.keys import Key, Match, Prefix
 from penstock.log.cursor import Cursor
 from penstock.options import KIB, Duration, seconds
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 
 logger = logging.getLogger("penstock.aio")
 
@@ -29,7 +29,7 @@ _READ_MESSAGES = 1000
 _READ_BYTES = 256 * KIB
 
 
-class Ear:
+class Listener:
     """One who waits."""
 
     def __init__(self, tail: Tail) -> None:
@@ -66,11 +66,11 @@ class Ear:
 class Tail:
     """Follows the log of one topic while anybody waits."""
 
-    def __init__(self, partitions: Partitions, help_out: Help, threads: Threads) -> None:
+    def __init__(self, partitions: OpenTopic, help_out: Help, threads: Threads) -> None:
         self._partitions = partitions
         self._help = help_out
         self._threads = threads
-        self._interest: Interest[Ear] = Interest()
+        self._interest: Interest[Listener] = Interest()
         self._is_rung = False
         self._waiting: Waiting | None = None
         #: How many wait now.
@@ -82,9 +82,9 @@ class Tail:
         return self._cursor.offset
 
     @contextmanager
-    def ear(self, asked: Match) -> Iterator[Ear]:
+    def ear(self, asked: Match) -> Iterator[Listener]:
         """Have an ear rung when something comes for these keys, until the block is left."""
-        ear = Ear(self)
+        ear = Listener(self)
         if self._waiting is None:
             self._begin()
         self._interest.add(ear, asked)
@@ -168,7 +168,7 @@ class Events:
         self._blocking = blocking
         self._topic = topic
         self._threads = threads
-        self._tail = Tail(blocking._partitions, blocking._help, threads)
+        self._tail = Tail(blocking.open_topic, blocking._help, threads)
 
     @property
     def topic(self) -> str:

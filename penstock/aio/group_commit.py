@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from penstock.aio.twin import Threads
 from penstock.errors import PenstockError
 from penstock.message import Receipt
-from penstock.topic.open_topic import Landed, Partitions
+from penstock.topic.open_topic import Landed, OpenTopic
 from penstock.topic.write_buffer import Entry, Extras, columns
 
 Outcome = Receipt | Exception
@@ -21,7 +21,7 @@ Outcome = Receipt | Exception
 class Group:
     """The single messages that coroutines write to one topic."""
 
-    def __init__(self, partitions: Partitions, threads: Threads) -> None:
+    def __init__(self, partitions: OpenTopic, threads: Threads) -> None:
         self._partitions = partitions
         self._threads = threads
         self._entries: list[Entry] = []
@@ -74,7 +74,7 @@ class Group:
                 future.set_exception(outcome)
 
 
-def store_together(partitions: Partitions, entries: Sequence[Entry]) -> list[Outcome]:
+def store_together(partitions: OpenTopic, entries: Sequence[Entry]) -> list[Outcome]:
     """Append a group and make it as safe as the topic promises: a receipt or an error for each message."""
     landed: list[Landed] = []
     failure: Exception = AssertionError("a message went to no partition")

@@ -23,14 +23,22 @@ from penstock.consume.dead_letters import DeadLetter
 from penstock.consume.lag import Lag
 from penstock.consume.options import Retry
 from penstock.consume.partition import Gap
-from penstock.consume.process import BYTES_MOST, LOOK_AGAIN_S, Desk, Handled, Summary, check_handler, settle
+from penstock.consume.process import (
+    BYTES_MOST,
+    LOOK_AGAIN_S,
+    Handled,
+    ProcessQueue,
+    Summary,
+    check_handler,
+    settle,
+)
 from penstock.consume.transaction_part import Transactional
 from penstock.errors import UsageError, WrongType
 from penstock.message import Batch, Message, V
 from penstock.options import MIB, Duration, Place, Size, size, whole
 
 
-class Bell:
+class LoopBell:
     """A hint that something was written; who waited looks for itself."""
 
     def __init__(self) -> None:
@@ -125,7 +133,7 @@ Handler = Callable[[Message[Any]], Any]
 class Processing:
     """One `process` of a reader."""
 
-    def __init__(self, reader: Reader[Any], desk: Desk, handler: Handler, workers: int) -> None:
+    def __init__(self, reader: Reader[Any], desk: ProcessQueue, handler: Handler, workers: int) -> None:
         self._reader = reader
         self._blocking = reader._blocking
         self._desk = desk
@@ -209,7 +217,9 @@ class Processing:
             self._desk.end()
 
 
-async def run(reader: Reader[Any], desk: Desk, handler: Handler, *, workers: int, follow: bool) -> None:
+async def run(
+    reader: Reader[Any], desk: ProcessQueue, handler: Handler, *, workers: int, follow: bool
+) -> None:
     """Process with coroutines, until nothing is left or it is stopped."""
     check_handler(handler, workers)
     if not inspect.iscoroutinefunction(handler) and not inspect.iscoroutinefunction(type(handler).__call__):
@@ -232,7 +242,7 @@ class Reader(Generic[V]):
     def __init__(self, blocking: consume.Reader[V], threads: Threads) -> None:
         self._blocking = blocking
         self._threads = threads
-        self._bell = Bell()
+        self._bell = LoopBell()
         blocking.bell.hearer = self._bell.ring
         self._found: Batch[V] | None = None
         self._at_end = False

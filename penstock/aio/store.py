@@ -25,7 +25,7 @@ from penstock.consume.options import Kind, Moment, Retry
 from penstock.errors import PenstockError
 from penstock.files import Files
 from penstock.options import Duration, Place
-from penstock.streams.topic_engine import StreamEngine
+from penstock.streams.topic_engine import StreamEngineOpener
 
 #: How long `close` waits for calls that are under way in threads.
 _CLOSE_WAIT_S = 10.0
@@ -149,7 +149,8 @@ class Store:
         return Events(blocking, await self.topic(topic), self._threads)
 
     async def stream(
-        self, name: str, *, engine: StreamEngine | None = None, bodies: str | os.PathLike[str] | None = None,
+        self, name: str, *,
+        engine: StreamEngineOpener | None = None, bodies: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> Stream:  # fmt: skip
         """A subject stream: messages under subjects in one global sequence, read by durable consumers.
@@ -266,7 +267,7 @@ class Store:
     def _topic(self, topic: sync.Topic[T]) -> Topic[T]:
         group = self._groups.get(topic.id)
         if group is None:
-            group = self._groups[topic.id] = Group(topic._partitions, self._threads)
+            group = self._groups[topic.id] = Group(topic.open_topic, self._threads)
         return Topic(topic, group, self._writers, self._threads)
 
 

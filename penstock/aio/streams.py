@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TypeVar
 
 from penstock import wake
-from penstock.aio.reader import Bell
+from penstock.aio.reader import LoopBell
 from penstock.aio.topic import Topic
 from penstock.aio.twin import Threads
 from penstock.options import Duration
@@ -20,7 +20,7 @@ from penstock.streams.stream import BATCH, News, Published, optional_seconds, pu
 from penstock.streams.ttl import TtlStatus
 
 
-class SeedCalls:
+class MiniToolStream:
     """The part of a stream that speaks as MiniToolStream does."""
 
     def __init__(self, blocking: stream.Stream, threads: Threads) -> None:
@@ -167,7 +167,7 @@ _AT_ONCE = 100
 T = TypeVar("T")
 
 
-class Stream(SeedCalls):
+class Stream(MiniToolStream):
     """A stream of an open store; made by `Store.stream`. Any number of threads and processes may use it."""
 
     def __init__(self, blocking: stream.Stream, topic: Topic | None, threads: Threads) -> None:
@@ -261,7 +261,7 @@ class Stream(SeedCalls):
     async def _followed(self, take: Callable[[], list[T]], timeout_s: float | None) -> AsyncIterator[T]:
         """What `take` gives, waiting for more whenever it gives nothing; ends when that took too long."""
         engine = self._blocking._engine
-        bell, heard = Bell(), wake.Bell()
+        bell, heard = LoopBell(), wake.Bell()
         heard.hearer = bell.ring
         with engine.watching(heard.ring) as watching:
             while True:

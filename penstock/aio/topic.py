@@ -87,7 +87,7 @@ class Topic(Generic[V]):
         stored_key = checked_key(key)
         extras = None
         if headers is not None or timestamp is not None or partition is not None or group is not None:
-            self._topic._partitions.check(partition)
+            self._topic.open_topic.check(partition)
             extras = checked_extras(checked_headers(headers), timestamp, partition, group)
         return await self._group.add(stored, stored_key, extras)
 

@@ -15,7 +15,7 @@ from penstock.aio.scan import Scan
 from penstock.aio.topic import Topic
 from penstock.aio.twin import Threads
 from penstock.keys import Key
-from penstock.message import Stored, V
+from penstock.message import StoredRun, V
 from penstock.options import KIB, Duration
 from penstock.topic.bodies import is_file
 
@@ -80,7 +80,7 @@ class Transaction:
         return self.blocking.written
 
     @property
-    def stored(self) -> Mapping[str, Sequence[Stored]]:
+    def stored(self) -> Mapping[str, Sequence[StoredRun]]:
         """After the commit: where the messages of each topic are, run by run."""
         return self.blocking.stored
 

@@ -26,19 +26,19 @@ class Openable(Protocol):
     ) -> None: ...
 
 
-O = TypeVar("O", bound=Openable)
+Opened = TypeVar("Opened", bound=Openable)
 
 
-class Opening(Generic[O]):
+class Opening(Generic[Opened]):
     """Opens when awaited or entered; nothing happens before."""
 
-    def __init__(self, opener: Callable[[], Awaitable[O]]) -> None:
+    def __init__(self, opener: Callable[[], Awaitable[Opened]]) -> None:
         self._opener = opener
 
-    def __await__(self) -> Generator[Any, Any, O]:
+    def __await__(self) -> Generator[Any, Any, Opened]:
         return self._opener().__await__()
 
-    async def __aenter__(self) -> O:
+    async def __aenter__(self) -> Opened:
         self._opened = await self._opener()
         return await self._opened.__aenter__()
 

@@ -209,7 +209,7 @@ class Writer(Generic[V]):
             failure, self._failure = self._failure, None
             raise failure
         if self._closed:
-            topic = self._blocking._partitions.name
+            topic = self._blocking.open_topic.name
             raise Closed(f"writer of {topic!r}: {self._closed}", hint="open a new one")
         if self._blocking._broken:
             await self._threads.run(self._blocking.flush)  # which raises it

@@ -31,7 +31,7 @@ app = typer.Typer(no_args_is_help=True)
 
 
 @dataclass(frozen=True)
-class Move:
+class PositionMove:
     """A position before and after; `before` is null where there was none."""
 
     partition: int
@@ -50,7 +50,7 @@ class Seek:
     topic: str
     consumer: str
     dry_run: bool
-    partitions: list[Move]
+    partitions: list[PositionMove]
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ _MEMBER_COLUMNS: tuple[output.Column[MemberFacts], ...] = (
     ("partitions", lambda m: ",".join(map(str, m.partitions)) or "-", False),
     ("state", lambda m: _state(m), False),
 )
-_MOVE_COLUMNS: tuple[output.Column[Move], ...] = (
+_MOVE_COLUMNS: tuple[output.Column[PositionMove], ...] = (
     ("partition", lambda m: str(m.partition), True),
     ("from", lambda m: "-" if m.before is None else str(m.before), True),
     ("to", lambda m: str(m.after), True),
@@ -334,7 +334,7 @@ _SPOKEN: dict[str, Callable[[ConsumerOptionFacts], str]] = {
 }
 
 
-def _moves(topic: Topic, consumer: str, place: Place, create: bool) -> list[Move]:
+def _moves(topic: Topic, consumer: str, place: Place, create: bool) -> list[PositionMove]:
     """From where to where, partition by partition; refuses places that are not in the log."""
     try:
         before = {p.partition: p.position for p in _find(topic, consumer).partitions}
@@ -353,7 +353,9 @@ def _moves(topic: Topic, consumer: str, place: Place, create: bool) -> list[Move
                 f"offset {after} of {topic.name!r} partition {number} is gone: the first one left is {start}",
                 partition=number, offset=after, first=start,
             )  # fmt: skip
-        moves.append(Move(number, old, after, start, end, after - max(start if old is None else old, start)))
+        moves.append(
+            PositionMove(number, old, after, start, end, after - max(start if old is None else old, start))
+        )
     return moves
 
 
@@ -367,7 +369,7 @@ def _put_moves(plan: Seek, *, to_stderr: bool = False) -> None:
         output.put_table(title, plan.partitions, _MOVE_COLUMNS)
 
 
-def _in_words(move: Move) -> str:
+def _in_words(move: PositionMove) -> str:
     if not move.skipped:
         return "stays"
     if move.skipped > 0:

@@ -102,7 +102,7 @@ def confirm(question: str, *, yes: bool) -> None:
     raise typer.Exit(1)
 
 
-class Progress:
+class ProgressLine:
     """A line on stderr that counts along, on a terminal only."""
 
     def __init__(self, text: Callable[[], str]) -> None:

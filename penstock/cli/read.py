@@ -38,7 +38,7 @@ class OnGap(StrEnum):
     SKIP = "skip"
 
 
-class Kind(StrEnum):
+class ReaderKind(StrEnum):
     """How readers of one consumer share messages."""
 
     STREAM = "stream"
@@ -101,8 +101,9 @@ def read(
         Format | None, typer.Option("--format", help="How messages are printed.", show_default="text")
     ] = None,
     kind: Annotated[
-        Kind, typer.Option("--kind", help="How readers of a consumer share: by partition, or by message.")
-    ] = Kind.STREAM,
+        ReaderKind,
+        typer.Option("--kind", help="How readers of a consumer share: by partition, or by message."),
+    ] = ReaderKind.STREAM,
     on_gap: Annotated[
         OnGap,
         typer.Option("--on-gap", help="Where messages are gone or damaged: fail, or go on behind them."),

@@ -34,7 +34,7 @@ class VacuumedPartition:
 
 
 @dataclass(frozen=True)
-class Vacuumed:
+class VacuumFacts:
     """What a vacuum removed."""
 
     messages: int
@@ -61,7 +61,7 @@ def vacuum(
     with open_to_write(store) as opened:
         topics = opened.topics() if topic is None else [opened.topic(topic)]
         rows = [row for each in topics for row in _vacuumed(each)]
-    result = Vacuumed(
+    result = VacuumFacts(
         sum(row.messages for row in rows),
         sum(row.segments for row in rows),
         sum(row.bytes for row in rows),

@@ -19,7 +19,7 @@ from penstock.store.verify import StoreVerifier, body_findings
 
 
 @dataclass(frozen=True)
-class Found:
+class FindingFacts:
     """One finding; `path` is relative to the store, `last_offset` is the last one concerned."""
 
     severity: str
@@ -46,8 +46,8 @@ class Verified:
     messages: int
     waiting: int
     bytes: int
-    damage: list[Found]
-    notes: list[Found]
+    damage: list[FindingFacts]
+    notes: list[FindingFacts]
 
 
 def verify(
@@ -68,7 +68,7 @@ def verify(
     began = time.monotonic()
     verifier = StoreVerifier(store, topic=topic)
     checked = verifier.checked
-    progress = output.Progress(lambda: f"{units.size(checked.bytes)} checked")
+    progress = output.ProgressLine(lambda: f"{units.size(checked.bytes)} checked")
     found = list(verifier.findings(progress.update))
     if payloads:
         found += _body_findings(store, topic)
@@ -92,12 +92,12 @@ def verify(
 def _body_findings(store: str, topic: str | None) -> list[Finding]:
     with open_to_read(store) as opened:
         topics = opened.topics() if topic is None else [opened.topic(topic)]
-        return [found for each in topics for found in body_findings(each._partitions)]
+        return [found for each in topics for found in body_findings(each.open_topic)]
 
 
-def _listed(store: str, findings: Sequence[Finding], severity: str) -> list[Found]:
+def _listed(store: str, findings: Sequence[Finding], severity: str) -> list[FindingFacts]:
     return [
-        Found(
+        FindingFacts(
             each.severity, each.topic, each.partition, os.path.relpath(each.path, store), each.byte,
             each.what, each.first, None if each.stop is None else each.stop - 1,
         )
@@ -129,7 +129,7 @@ def _put(result: Verified) -> None:
     output.put_text(f"{'sound' if result.sound else 'DAMAGED'}: {found}")
 
 
-def _offsets(found: Found) -> str:
+def _offsets(found: FindingFacts) -> str:
     if found.first_offset is None:
         return ""
     if found.last_offset is None:

@@ -229,7 +229,7 @@ def _write_one(
     _refuse_in_new_store(store, name, common.partition, size)
     with open_to_write(store, create=True) as opened:
         topic = _topic(opened, name, common.partition, size)
-        if isinstance(value, Path) and not topic._partitions.bodies.takes_bodies:
+        if isinstance(value, Path) and not topic.open_topic.bodies.takes_bodies:
             value = _whole(value, topic.options.max_message_bytes)
         receipt = _receipt(topic, value, common, sender)
         result = Written(
@@ -315,7 +315,7 @@ def _copy_lines(
 ) -> None:
     """Write the lines of stdin, in constant memory; what was accepted is stored also when one fails."""
     with sender.writer(topic) as writer:
-        progress = output.Progress(lambda: units.counted(writer.written, "message"))
+        progress = output.ProgressLine(lambda: units.counted(writer.written, "message"))
         try:
             for number, line in enumerate(_lines(topic.options.max_message_bytes), start=1):
                 key, value = _split(line, separator, number) if separator else (common.key, line)

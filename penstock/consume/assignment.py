@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 from penstock.consume import membership as members
 from penstock.consume.membership import Member
 from penstock.consume.options import ReaderOptions
-from penstock.consume.partition import Key, Source
-from penstock.consume.retries import Retries
+from penstock.consume.partition import HeldPartition, Key
+from penstock.consume.retries import PartitionRetries
 from penstock.errors import AlreadyExists, Closed, InvalidOption, PartitionLost, UnknownConsumer
 from penstock.message import Message
 from penstock.options import Place
 from penstock.state.consumers import ConsumerOptions, Position
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 
 logger = logging.getLogger("penstock.reader")
 
@@ -43,7 +43,7 @@ class Sharing:
     """The memberships of one reader. Not for several threads; `hear` and `close` are."""
 
     def __init__(
-        self, topics: Sequence[Partitions], consumer: str, chosen: Collection[int] | None, *,
+        self, topics: Sequence[OpenTopic], consumer: str, chosen: Collection[int] | None, *,
         handover_s: float, ring: Callable[[], None],
     ) -> None:  # fmt: skip
         self.consumer = consumer
@@ -101,8 +101,8 @@ class Sharing:
     # Tending: under the reader's mutex.
 
     def tend(
-        self, sources: dict[Key, Source], unread: Callable[[], None], *, at_once: bool = False
-    ) -> list[tuple[Partitions, list[Position]]]:
+        self, sources: dict[Key, HeldPartition], unread: Callable[[], None], *, at_once: bool = False
+    ) -> list[tuple[OpenTopic, list[Position]]]:
         """Let go of what is lost or to be handed over; returns what was taken.
 
         `unread` takes back what was fetched and not yet handed out.
@@ -119,14 +119,14 @@ class Sharing:
         self._note_short(now)
         return [(topic, positions) for topic, positions in taken if positions]
 
-    def hand_over(self, sources: dict[Key, Source], unread: Callable[[], None]) -> bool:
+    def hand_over(self, sources: dict[Key, HeldPartition], unread: Callable[[], None]) -> bool:
         """Only let go of what is too much; whether something went. For a reader whose user is busy."""
         count = len(sources)
         for member in self._members:
             self._settle(member, sources, unread, may_take=False)
         return len(sources) < count
 
-    def release(self, source: Source, sources: dict[Key, Source]) -> None:
+    def release(self, source: HeldPartition, sources: dict[Key, HeldPartition]) -> None:
         """Let go of one partition."""
         self._drop(self._member(source.topic), [source], sources)
         self.look_soon()
@@ -135,11 +135,11 @@ class Sharing:
         """Someone may have taken something over: look with the next call."""
         self._look_at = self.due = 0.0
 
-    def give_back(self, topic: Partitions, partitions: Sequence[int]) -> None:
+    def give_back(self, topic: OpenTopic, partitions: Sequence[int]) -> None:
         """Let go of partitions that were taken and could not be opened."""
         self._member(topic).give(partitions)
 
-    def committed(self, source: Source, sources: dict[Key, Source]) -> None:
+    def committed(self, source: HeldPartition, sources: dict[Key, HeldPartition]) -> None:
         """Let a partition go that was only kept until all is committed."""
         if source.leaving_since is not None and source.is_idle:
             self.release(source, sources)
@@ -161,7 +161,7 @@ class Sharing:
         self._look_at = now + LOOK_AGAIN_S
         return True
 
-    def _drop_if_expelled(self, member: Member, sources: dict[Key, Source]) -> None:
+    def _drop_if_expelled(self, member: Member, sources: dict[Key, HeldPartition]) -> None:
         """After a kick, or when the consumer was dropped: all it had is lost, and it begins anew."""
         if not member.was_kicked() and not member.was_removed():
             return
@@ -174,7 +174,7 @@ class Sharing:
             member.close()
         self._look_at = 0.0
 
-    def _learn_positions(self, sources: dict[Key, Source]) -> None:
+    def _learn_positions(self, sources: dict[Key, HeldPartition]) -> None:
         """Where the consumer stands; what someone else moved or took over is lost."""
         for member in self._members:
             topic = member.topic
@@ -189,7 +189,11 @@ class Sharing:
             self._drop(member, lost, sources)
 
     def _settle(
-        self, member: Member, sources: dict[Key, Source], unread: Callable[[], None], may_take: bool = True
+        self,
+        member: Member,
+        sources: dict[Key, HeldPartition],
+        unread: Callable[[], None],
+        may_take: bool = True,
     ) -> list[Position]:
         """One step towards the quota in one topic."""
         mine = {s.partition: s for s in sources.values() if s.topic is member.topic}
@@ -216,7 +220,7 @@ class Sharing:
             member.want()
         return taken
 
-    def _may_go(self, source: Source, now: float) -> bool:
+    def _may_go(self, source: HeldPartition, now: float) -> bool:
         if source.is_idle:
             return True
         assert source.leaving_since is not None
@@ -228,18 +232,18 @@ class Sharing:
         )  # fmt: skip
         return True
 
-    def _drop(self, member: Member, gone: Sequence[Source], sources: dict[Key, Source]) -> None:
+    def _drop(self, member: Member, gone: Sequence[HeldPartition], sources: dict[Key, HeldPartition]) -> None:
         self._forget(gone, sources)
         member.give([source.partition for source in gone])
 
-    def _forget(self, gone: Sequence[Source], sources: dict[Key, Source]) -> None:
+    def _forget(self, gone: Sequence[HeldPartition], sources: dict[Key, HeldPartition]) -> None:
         for source in gone:
             self.before[source.key] = Tenure(source.commits.position, source.commits.delivered)
             del sources[source.key]
             source.is_gone = True
             source.close()
 
-    def _member(self, topic: Partitions) -> Member:
+    def _member(self, topic: OpenTopic) -> Member:
         return next(member for member in self._members if member.topic is topic)
 
     def _note_short(self, now: float) -> None:
@@ -252,16 +256,14 @@ class Sharing:
 class Holdings:
     """What a reader reads: all partitions without a consumer, its share of them with one."""
 
-    def __init__(
-        self, topics: Sequence[Partitions], options: ReaderOptions, ring: Callable[[], None]
-    ) -> None:
+    def __init__(self, topics: Sequence[OpenTopic], options: ReaderOptions, ring: Callable[[], None]) -> None:
         self.topics = topics
         self._options = options
         self._ring = ring
         self._clock = topics[0].clock
-        self.sources: dict[Key, Source] = {}
+        self.sources: dict[Key, HeldPartition] = {}
         #: The same, in the order in which they get their turns.
-        self.order: list[Source] = []
+        self.order: list[HeldPartition] = []
         #: The reader's part in its consumer; None without one.
         self.sharing: Sharing | None = None
         self._closed = False
@@ -313,7 +315,7 @@ class Holdings:
         self.tend(unread, at_once=True)
         return len(self.order) > before
 
-    def may_read(self, source: Source) -> bool:
+    def may_read(self, source: HeldPartition) -> bool:
         if source.leaving_since is not None:
             return False
         stored = None
@@ -335,7 +337,7 @@ class Holdings:
             self.store(source)
         self.let_go_if_leaving(source)
 
-    def owner(self, message: Message[Any]) -> Source:
+    def owner(self, message: Message[Any]) -> HeldPartition:
         """The partition a message was delivered from, and is still this reader's to settle."""
         source = self.sources.get((message.topic, message.partition))
         if source is not None and source.retries is not None and source.retries.out(message.offset):
@@ -351,7 +353,7 @@ class Holdings:
         if (topic, partition) not in self.sources:
             raise lost(topic, partition)
 
-    def delivered(self, topic: str, partition: int, stop: int) -> Source | None:
+    def delivered(self, topic: str, partition: int, stop: int) -> HeldPartition | None:
         """The partition from which messages up to `stop` were delivered; None when they are long done."""
         source = self.sources.get((topic, partition))
         if source is not None and stop <= source.commits.delivered:
@@ -364,7 +366,7 @@ class Holdings:
 
     def deliver_again(self, messages: Iterable[Message[Any]]) -> None:
         """These were delivered, and nobody handled them: they come again, where they are still ours."""
-        begins: dict[Source, int] = {}
+        begins: dict[HeldPartition, int] = {}
         for message in messages:
             source = self.sources.get((message.topic, message.partition))
             if source is None or source.retries is None:
@@ -376,13 +378,13 @@ class Holdings:
         for source, begin in begins.items():
             source.deliver_again(begin)
 
-    def let_go_if_leaving(self, source: Source) -> None:
+    def let_go_if_leaving(self, source: HeldPartition) -> None:
         """A partition on its way to another member goes when all of it is done."""
         if self.sharing is not None and source.leaving_since is not None:
             self.sharing.committed(source, self.sources)
             self.order = list(self.sources.values())
 
-    def store(self, source: Source) -> None:
+    def store(self, source: HeldPartition) -> None:
         """Store how far a partition is; one that is lost is dropped."""
         assert self.sharing is not None
         position = source.commits.position
@@ -398,7 +400,7 @@ class Holdings:
             raise
         source.stored = position
 
-    def store_passed_over(self, source: Source) -> bool:
+    def store_passed_over(self, source: HeldPartition) -> bool:
         """Store that something was passed over, if all before it is done; False if the partition is lost."""
         is_new, source.passed_over = source.passed_over, False
         if self.sharing is None or not is_new or source.commits.position <= source.stored:
@@ -441,7 +443,7 @@ class Holdings:
         if stop > before.position:
             raise lost(topic, partition)
 
-    def _store_places(self, topic: Partitions, consumer: str, places: dict[Source, int]) -> None:
+    def _store_places(self, topic: OpenTopic, consumer: str, places: dict[HeldPartition, int]) -> None:
         epochs = topic.consumers.seek(
             consumer,
             topic.record.id,
@@ -468,7 +470,7 @@ class Holdings:
             self.close()
             raise
 
-    def _open_taken(self, topic: Partitions, positions: Sequence[Position]) -> None:
+    def _open_taken(self, topic: OpenTopic, positions: Sequence[Position]) -> None:
         assert self.sharing is not None
         try:
             asked = topic.consumers.options(self.sharing.consumer, topic.record.id)
@@ -483,7 +485,7 @@ class Holdings:
             self.sharing.give_back(topic, [n for n in taken if (topic.name, n) not in self.sources])
             raise
 
-    def _open_unshared(self, topic: Partitions, start: Place) -> None:
+    def _open_unshared(self, topic: OpenTopic, start: Place) -> None:
         """Open partitions not open yet."""
         chosen = self._options.partitions
         for number in range(len(topic)):
@@ -492,21 +494,21 @@ class Holdings:
         self.order = list(self.sources.values())
 
     def _add(
-        self, topic: Partitions, number: int, position: int, *, epoch: int = 0,
+        self, topic: OpenTopic, number: int, position: int, *, epoch: int = 0,
         gates: dict[int, int] | None = None, read_from_ns: int | None = None,
     ) -> None:  # fmt: skip
         floor = self._options.floor(read_from_ns)
         consumer = self._options.consumer
-        source = Source(
+        source = HeldPartition(
             topic, number, position, epoch=epoch, gates=gates, floor=floor, hear=self._ring,
-            retries=None if consumer is None else Retries(topic, number, consumer, self._ring),
+            retries=None if consumer is None else PartitionRetries(topic, number, consumer, self._ring),
         )  # fmt: skip
         self.sources[source.key] = source
         if self._closed:  # by another thread, meanwhile
             source.close()
 
 
-def declare(topic: Partitions, consumer: str, options: ReaderOptions) -> None:
+def declare(topic: OpenTopic, consumer: str, options: ReaderOptions) -> None:
     """Make the consumer at first use, with positions for the partitions there are now."""
     topic_id = topic.record.id
     if topic.consumers.queues.is_queue(consumer, topic_id) and not options.is_queue:

@@ -7,7 +7,7 @@ headers of its own why it is there. What became of it later is a message behind 
     penstock-attempts      how often it was tried
     penstock-first-error   what went wrong the first time, and the last
     penstock-last-error
-    penstock-origin        JSON: where it was, whose consumer it was, who wrote it (`Origin`)
+    penstock-origin        JSON: where it was, whose consumer it was, who wrote it (`LetterOrigin`)
     penstock-session       of a session, instead of the origin: its id in hex
     penstock-chunks        of a session: the lengths of its chunks
 
@@ -30,8 +30,8 @@ from penstock.consume.retries import Envelope
 from penstock.errors import DataError, InvalidOption
 from penstock.headers import Headers
 from penstock.options import topic_name
-from penstock.topic.open_topic import Partitions
-from penstock.topic.write_batch import Outgoing
+from penstock.topic.open_topic import OpenTopic
+from penstock.topic.write_batch import WriteBatch
 
 logger = logging.getLogger("penstock.dead")
 
@@ -49,7 +49,7 @@ OWN_HEADERS = frozenset({REASON, ATTEMPTS, FIRST_ERROR, LAST_ERROR, ORIGIN, SESS
 _OURS, _BEFORE = "penstock-", "penstock-before-"
 
 
-class Origin(msgspec.Struct, frozen=True):
+class LetterOrigin(msgspec.Struct, frozen=True):
     """Where a dead letter came from."""
 
     topic: str
@@ -64,7 +64,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Origin)
+_decoder = msgspec.json.Decoder(LetterOrigin)
 
 
 def dead_name(topic: str) -> str:
@@ -79,9 +79,9 @@ def dead_name(topic: str) -> str:
         ) from None
 
 
-def bury(topic: Partitions, consumer: str, enclosed: Envelope, *, attempts: int, reason: str) -> None:
+def bury(topic: OpenTopic, consumer: str, enclosed: Envelope, *, attempts: int, reason: str) -> None:
     """Store a dead letter; it is as safe as its topic's messages when this returns."""
-    origin = Origin(
+    origin = LetterOrigin(
         topic.name, enclosed.topic_id, enclosed.partition, enclosed.offset, consumer, enclosed.written_at,
         enclosed.producer_id, enclosed.group, enclosed.seqno,
     )  # fmt: skip
@@ -95,14 +95,14 @@ def bury(topic: Partitions, consumer: str, enclosed: Envelope, *, attempts: int,
     }
     there = cemetery(topic)
     value, codec = _brought(there, enclosed)
-    letter = Outgoing(
+    letter = WriteBatch(
         (value,), None if enclosed.key is None else (enclosed.key,), (headers,), (enclosed.timestamp,),
         codec=codec,
     )  # fmt: skip
     append(there, letter)
 
 
-def _brought(there: Partitions, enclosed: Envelope) -> tuple[bytes | None, int]:
+def _brought(there: OpenTopic, enclosed: Envelope) -> tuple[bytes | None, int]:
     """The value of a letter and its codec: a body outside the log gets a copy that lives as long.
 
     One that is gone, or for which the topic of letters has no place, stays a reference to where it was.
@@ -141,21 +141,21 @@ def taken_out(headers: Mapping[str, Any]) -> dict[str, Any]:
 
 def session_letter(
     identity: bytes, chunks: Sequence[bytes], errors: tuple[str, str], attempts: int
-) -> Outgoing:
+) -> WriteBatch:
     """A session that was tried as often as it may be."""
     headers = {
         REASON: EXHAUSTED, ATTEMPTS: str(attempts), FIRST_ERROR: errors[0], LAST_ERROR: errors[1],
         SESSION: identity.hex(), CHUNKS: ",".join(str(len(chunk)) for chunk in chunks),
     }  # fmt: skip
-    return Outgoing((b"".join(chunks),), headers=(headers,))
+    return WriteBatch((b"".join(chunks),), headers=(headers,))
 
 
-def settle(dead: Partitions, numbers: str, how: str) -> None:
+def settle(dead: OpenTopic, numbers: str, how: str) -> None:
     """Note that dead letters are none any more."""
-    append(dead, Outgoing((None,), headers=({SETTLED: numbers, HOW: how},)))
+    append(dead, WriteBatch((None,), headers=({SETTLED: numbers, HOW: how},)))
 
 
-def cemetery(topic: Partitions) -> Partitions:
+def cemetery(topic: OpenTopic) -> OpenTopic:
     """The topic of dead letters, made if need be."""
     options: dict[str, Any] = {"retention": RETENTION, "sync": topic.options.sync}
     if topic.bodies.takes_bodies:
@@ -163,7 +163,7 @@ def cemetery(topic: Partitions) -> Partitions:
     return topic.neighbour(dead_name(topic.name), options)
 
 
-def origin_of(headers: Headers) -> Origin | None:
+def origin_of(headers: Headers) -> LetterOrigin | None:
     """None when the message is no dead letter: it is a note, or somebody else wrote it."""
     text: Any = headers.get(ORIGIN)
     if text is None:
@@ -174,7 +174,7 @@ def origin_of(headers: Headers) -> Origin | None:
         return None
 
 
-def append(dead: Partitions, message: Outgoing) -> None:
+def append(dead: OpenTopic, message: WriteBatch) -> None:
     """Append to a topic of dead letters; it is as safe as that topic promises when this returns."""
     landed = list(dead.append(message))
     if dead.options.sync == "disk":

@@ -16,14 +16,14 @@ import msgspec
 
 from penstock.consume import dead_letter_topic as dead
 from penstock.consume import retries as envelope
-from penstock.delay.records import Entry
-from penstock.delay.waiting import Waiting
+from penstock.delay.records import NewRecord
+from penstock.delay.waiting import WaitingMessages
 from penstock.errors import InvalidOption, OutOfRange, TopicReplaced, UnknownConsumer, WrongType
 from penstock.message import Message
 from penstock.options import consumer_name, whole
 from penstock.state.database import refuse_read_only
 from penstock.topic.delayed import retries_folder
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 from penstock.topic.scan import Scan
 
 #: So many are replayed or dropped by one note; a crash in between repeats no more than these.
@@ -63,7 +63,7 @@ class DeadLetters:
     """The dead letters of one topic, of its consumers or of sessions; made by `Store.dead_letters`."""
 
     def __init__(
-        self, name: str, topic: Partitions | None, find: Callable[[], Partitions | None], revive: Revive
+        self, name: str, topic: OpenTopic | None, find: Callable[[], OpenTopic | None], revive: Revive
     ) -> None:
         self._name = name
         self._topic = topic
@@ -102,10 +102,10 @@ class DeadLetters:
         """
         _check_rate(rate)
         with ExitStack() as opened:
-            folders: dict[str, Waiting] = {}
+            folders: dict[str, WaitingMessages] = {}
 
             def send(letters: Sequence[DeadLetter]) -> None:
-                entries: dict[str, list[Entry]] = {}
+                entries: dict[str, list[NewRecord]] = {}
                 for letter in letters:
                     if letter.session is not None:
                         self._revive(self._name, letter)
@@ -193,7 +193,7 @@ class DeadLetters:
                 )
             yield letter
 
-    def _gone(self, there: Partitions) -> set[int]:
+    def _gone(self, there: OpenTopic) -> set[int]:
         """Numbers that were replayed or dropped."""
         gone: set[int] = set()
         for message in Scan(there, None, "earliest", "latest").messages():
@@ -204,7 +204,7 @@ class DeadLetters:
                     gone.update(range(int(first), int(last or first) + 1))
         return gone
 
-    def _origin_of(self, letter: DeadLetter) -> Partitions:
+    def _origin_of(self, letter: DeadLetter) -> OpenTopic:
         """The topic that it came from; raises unless there is somebody whom it may come to."""
         topic = self._topic
         if topic is None or letter.topic_id != topic.record.id:
@@ -220,8 +220,8 @@ class DeadLetters:
         return topic
 
 
-def _waiting(topic: Partitions, folder: str) -> Waiting:
-    return Waiting(folder, topic.files, topic.clock, sync=topic.options.sync)
+def _waiting(topic: OpenTopic, folder: str) -> WaitingMessages:
+    return WaitingMessages(folder, topic.files, topic.clock, sync=topic.options.sync)
 
 
 def _check_rate(rate: object) -> None:
@@ -249,7 +249,7 @@ def _letter(message: Message[Any]) -> DeadLetter | None:
     )  # fmt: skip
 
 
-def _original(message: Message[Any], origin: dead.Origin | None) -> Message[Any]:
+def _original(message: Message[Any], origin: dead.LetterOrigin | None) -> Message[Any]:
     """The message as it was before it became a letter; a session has no other place than its letter's."""
     headers = dead.taken_out(message.headers)
     if origin is None:
@@ -265,12 +265,12 @@ def _text(message: Message[Any], name: str) -> str:
     return str(message.headers.get(name, ""))
 
 
-def _entry(letter: DeadLetter) -> Entry:
+def _entry(letter: DeadLetter) -> NewRecord:
     """The letter as it waits for its consumer, due at once."""
     message = letter.message
     enclosed = envelope.enclosed(message, letter.topic_id)
     identity = envelope.waiting_id(letter.consumer, enclosed, _ATTEMPTS)
-    return Entry(0, identity, message.topic, _ATTEMPTS, envelope.encoded(enclosed))
+    return NewRecord(0, identity, message.topic, _ATTEMPTS, envelope.encoded(enclosed))
 
 
 def _numbers(numbers: int | Iterable[int] | None) -> list[int] | None:

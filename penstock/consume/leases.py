@@ -60,7 +60,7 @@ class MemberRecord(NamedTuple):
     host: str
 
 
-class Table(NamedTuple):
+class LeaseTable(NamedTuple):
     """What the file said at one moment."""
 
     #: All members that are there, by number.
@@ -138,7 +138,7 @@ class LeaseFile:
 
     # Partitions.
 
-    def look(self, partitions: int) -> Table:
+    def look(self, partitions: int) -> LeaseTable:
         """Who is there and who holds what, as it is now; one's own leases are left out."""
         with self._mutex:
             fd = self._open_fd()
@@ -151,7 +151,7 @@ class LeaseFile:
             data = self._files.pread(fd, partitions * _ENTRY.size, _ENTRIES_AT)
             entries = [_ENTRY.unpack_from(data, at) for at in range(0, len(data), _ENTRY.size)]
             held = locks.held_elsewhere(0, partitions)
-            return Table(members, {
+            return LeaseTable(members, {
                 partition: holder - 1
                 for partition, (holder, past) in enumerate(entries)
                 if (partition in held if not past else locks.is_held_elsewhere(_byte(partition, past)))

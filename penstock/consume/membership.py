@@ -10,12 +10,12 @@ from contextlib import closing
 from typing import NamedTuple
 
 from penstock.clock import NANOSECONDS
-from penstock.consume.leases import LeaseFile, MemberRecord, Table
+from penstock.consume.leases import LeaseFile, LeaseTable, MemberRecord
 from penstock.errors import PartitionLost, UnknownConsumer
 from penstock.files import Files
 from penstock.locks import ByteLock, process
 from penstock.state.consumers import Position
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 from penstock.wake import Hearer, watch
 
 #: A lease that nobody took for so long may be taken over quota: whoever it belongs to does not come.
@@ -81,9 +81,7 @@ class MemberStats(NamedTuple):
 class Member:
     """A reader's membership in one topic."""
 
-    def __init__(
-        self, topic: Partitions, consumer: str, chosen: Collection[int] | None, hear: Hearer
-    ) -> None:
+    def __init__(self, topic: OpenTopic, consumer: str, chosen: Collection[int] | None, hear: Hearer) -> None:
         self.topic = topic
         self.consumer = consumer
         self._chosen = chosen
@@ -129,10 +127,10 @@ class Member:
         self.held.clear()
         self._join()
 
-    def look(self) -> Table:
+    def look(self) -> LeaseTable:
         return self._file.look(len(self.topic))
 
-    def allowed(self, table: Table) -> int:
+    def allowed(self, table: LeaseTable) -> int:
         """How many partitions this member may hold now."""
         self._others = len(table.members) - 1
         if self._chosen is not None:
@@ -152,12 +150,14 @@ class Member:
         if now - before >= _WANTED_S:  # they do not know yet
             self._file.announce()
 
-    def is_wanted(self, table: Table) -> bool:
+    def is_wanted(self, table: LeaseTable) -> bool:
         """Whether another member waits for its share now."""
         since = time.monotonic_ns() - round(_WANTED_S * NANOSECONDS)
         return any(m.wanted > since for n, m in table.members.items() if n != self._file.number)
 
-    def moves(self, table: Table, allowed: int, idle: Mapping[int, bool], leaving: Collection[int]) -> Moves:
+    def moves(
+        self, table: LeaseTable, allowed: int, idle: Mapping[int, bool], leaving: Collection[int]
+    ) -> Moves:
         """What to take and to give up."""
         now = time.monotonic()
         numbers = range(len(self.topic)) if self._chosen is None else self._chosen
@@ -217,11 +217,11 @@ class Member:
         return found
 
 
-def lease_path(topic: Partitions, consumer: str) -> str:
+def lease_path(topic: OpenTopic, consumer: str) -> str:
     return os.path.join(topic.folder, "consumers", consumer)
 
 
-def members(topic: Partitions, consumer: str) -> list[MemberStats]:
+def members(topic: OpenTopic, consumer: str) -> list[MemberStats]:
     """Who reads for a consumer now; takes nothing and changes nothing."""
     try:
         file = LeaseFile(lease_path(topic, consumer), topic.files, create=False, write=False)
@@ -239,7 +239,7 @@ def members(topic: Partitions, consumer: str) -> list[MemberStats]:
     return found
 
 
-def kick(topic: Partitions, consumer: str, pid: int | None) -> list[int]:
+def kick(topic: OpenTopic, consumer: str, pid: int | None) -> list[int]:
     """Take their partitions from members, all of them or those of one process; returns the pids.
 
     First nobody of them can commit any more, then others may take the partitions.
@@ -263,7 +263,7 @@ def kick(topic: Partitions, consumer: str, pid: int | None) -> list[int]:
     return [table.members[number].pid for number in chosen]
 
 
-def tell(topic: Partitions, consumer: str) -> None:
+def tell(topic: OpenTopic, consumer: str) -> None:
     """Have the members of a consumer look: something was changed in `state.db`."""
     try:
         topic.files.close(topic.files.open(lease_path(topic, consumer)))
@@ -271,7 +271,7 @@ def tell(topic: Partitions, consumer: str) -> None:
         pass
 
 
-def remove(topic: Partitions, consumer: str) -> None:
+def remove(topic: OpenTopic, consumer: str) -> None:
     """The consumer is gone: so is its file, which its members notice."""
     tell(topic, consumer)
     try:
@@ -303,7 +303,7 @@ def _seen(member: MemberRecord) -> tuple[int | None, bool]:
 _NAME = "queue-readers"
 
 
-class Presence:
+class QueueMember:
     """One reader, as others see it in each topic that it reads."""
 
     def __init__(self, folders: list[str], files: Files) -> None:

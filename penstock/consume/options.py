@@ -21,7 +21,7 @@ from penstock.options import (
     wait_seconds,
     whole,
 )
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 
 ATTEMPTS_MAX = 1_000_000
 
@@ -120,7 +120,7 @@ class ReaderOptions:
 
 
 def reader_options(
-    topics: Sequence[Partitions], *, consumer: str | None, start: Place, partitions: Sequence[int] | None,
+    topics: Sequence[OpenTopic], *, consumer: str | None, start: Place, partitions: Sequence[int] | None,
     follow: bool, on_gap: Literal["raise", "skip"], create: bool, read_from: Moment | None,
     max_lag: Duration | None, handover: Duration, retry: Retry | None, kind: Kind, lease: Duration,
     decoders: Mapping[str, Callable[[bytes], Any]],
@@ -166,7 +166,7 @@ def moment(name: str, value: Moment, now_ns: int) -> int:
     return found.value
 
 
-def _check_chosen(topic: Partitions, numbers: Any) -> None:
+def _check_chosen(topic: OpenTopic, numbers: Any) -> None:
     if numbers is None:
         return
     if not isinstance(numbers, Collection) or isinstance(numbers, str):

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from penstock.clock import NANOSECONDS
-from penstock.consume.retries import Retries
+from penstock.consume.retries import PartitionRetries
 from penstock.errors import Closed, Corrupt, OffsetTrimmed
 from penstock.log.cursor import Cursor
 from penstock.log.log import Log
 from penstock.log.rows import FrameRows
 from penstock.message import Rows
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 from penstock.wake import Hearer, watch
 
 
@@ -138,13 +138,13 @@ class Floor(NamedTuple):
         return max(found, default=None)
 
 
-class Source:
+class HeldPartition:
     """A partition under a reader."""
 
     def __init__(
-        self, topic: Partitions, partition: int, position: int, *, epoch: int = 0,
+        self, topic: OpenTopic, partition: int, position: int, *, epoch: int = 0,
         gates: Mapping[int, int] | None = None, floor: Floor | None = None, hear: Hearer,
-        retries: Retries | None = None,
+        retries: PartitionRetries | None = None,
     ) -> None:  # fmt: skip
         self.topic = topic
         self.partition = partition
@@ -257,7 +257,7 @@ class Source:
 
     # Partitions that open later.
 
-    def is_open(self, sources: Mapping[Key, Source], stored: Mapping[int, int] | None) -> bool:
+    def is_open(self, sources: Mapping[Key, HeldPartition], stored: Mapping[int, int] | None) -> bool:
         """A partition added later opens once what came before it is committed: keys keep their order.
 
         `stored` are the consumer's positions, for earlier partitions that other members read; None when
@@ -271,7 +271,7 @@ class Source:
         return self._open
 
     def _passed(
-        self, parent: Source | None, number: int, gate: int, stored: Mapping[int, int] | None
+        self, parent: HeldPartition | None, number: int, gate: int, stored: Mapping[int, int] | None
     ) -> bool:
         if parent is None:
             return stored is None or self._passed_elsewhere(number, gate, stored.get(number, 0))

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.consume.options import Retry, checked_policy
-from penstock.consume.retries import Retries
+from penstock.consume.retries import PartitionRetries
 from penstock.errors import PartitionLost, WrongType
 from penstock.message import Message
 from penstock.options import MIB, Duration, whole
@@ -56,7 +56,7 @@ class Waits(Protocol):
     """A partition some of whose messages wait."""
 
     @property
-    def retries(self) -> Retries | None: ...
+    def retries(self) -> PartitionRetries | None: ...
 
 
 class Holds(Protocol):
@@ -83,7 +83,7 @@ class Settles(Protocol):
     def park(self, message: Message[Any], wait_s: float) -> None: ...
 
 
-class Desk:
+class ProcessQueue:
     """For one `process`. Not for several threads at a time."""
 
     def __init__(
@@ -297,7 +297,7 @@ class Handled(NamedTuple):
     error: BaseException | None
 
 
-class Crew:
+class Handlers:
     """Calls the handler: here, or in threads."""
 
     def __init__(self, handler: Handler, workers: int, ring: Callable[[], None]) -> None:
@@ -343,12 +343,12 @@ class Crew:
         self._ring()
 
 
-def run(reader: Reader[Any], desk: Desk, handler: Handler, *, workers: int, follow: bool) -> None:
+def run(reader: Reader[Any], desk: ProcessQueue, handler: Handler, *, workers: int, follow: bool) -> None:
     """Process until nothing is left, or until it is stopped; then what runs is done, and settled."""
     check_handler(handler, workers)
     if inspect.iscoroutinefunction(handler):
         raise WrongType("the handler is a coroutine function", hint="penstock.aio has a process for those")
-    crew = Crew(handler, workers, reader.bell.ring)
+    crew = Handlers(handler, workers, reader.bell.ring)
     try:
         with reader.following(follow):
             _work(reader, desk, crew)
@@ -365,7 +365,7 @@ def check_handler(handler: object, workers: int) -> None:
         raise WrongType(f"the handler is a function of a message, not {type(handler).__name__}")
 
 
-def settle(desk: Desk, finished: list[Handled]) -> None:
+def settle(desk: ProcessQueue, finished: list[Handled]) -> None:
     """Settle all of them, then raise what no handler should: Ctrl-C, or the end of the program."""
     ending: BaseException | None = None
     for message, error in finished:
@@ -379,7 +379,7 @@ def settle(desk: Desk, finished: list[Handled]) -> None:
         raise ending
 
 
-def _work(reader: Reader[Any], desk: Desk, crew: Crew) -> None:
+def _work(reader: Reader[Any], desk: ProcessQueue, crew: Handlers) -> None:
     while not reader.is_stopped:
         while crew.has_room and not reader.is_stopped and (message := desk.next()) is not None:
             crew.start(message)

@@ -16,13 +16,13 @@ import msgspec
 from penstock.consume import retries as envelope
 from penstock.consume.partition import Gap
 from penstock.consume.retries import Envelope, enclosed
-from penstock.delay.waiting import Waiting
+from penstock.delay.waiting import WaitingMessages
 from penstock.errors import Corrupt, OffsetTrimmed
 from penstock.log.cursor import Cursor
 from penstock.message import Message, Rows
-from penstock.state.queues import Lease, Place, Queues
+from penstock.state.queues import Lease, QueuePlace, Queues
 from penstock.topic.delayed import retries_folder
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 from penstock.wake import watch
 
 #: How often one looks without being told: at leases, and for a folder that another process made.
@@ -39,16 +39,16 @@ class Returned(NamedTuple):
     ran_out: bool
 
 
-class QueuePart:
+class QueuePartition:
     """A partition under a queue's reader; used under its mutex."""
 
     def __init__(
-        self, topic: Partitions, partition: int, consumer: str, member: int, lease_ms: int,
+        self, topic: OpenTopic, partition: int, consumer: str, member: int, lease_ms: int,
         ring: Callable[[], None],
     ) -> None:  # fmt: skip
         self.topic = topic
         self.partition = partition
-        self._place = Place(consumer, topic.record.id, partition)
+        self._place = QueuePlace(consumer, topic.record.id, partition)
         self._queues: Queues = topic.consumers.queues
         self._member = member
         self._lease_ms = lease_ms
@@ -59,7 +59,7 @@ class QueuePart:
         #: What had waited and is out here, by offset.
         self._waited: dict[int, Envelope] = {}
         self._folder = retries_folder(topic, consumer, partition)
-        self._waiting: Waiting | None = None
+        self._waiting: WaitingMessages | None = None
         self._look_at = 0.0
         self._next_due_ms = 0
         self.watch = watch(topic.log(partition).folder.name("tail"), ring)
@@ -212,10 +212,10 @@ class QueuePart:
         next_ms = min(self._next_due_ms, 2**63 if free_ms is None else free_ms)
         return min(max(next_ms - self._now_ms(), 0) / 1000, LOOK_AGAIN_S)
 
-    def _opened(self) -> Waiting:
+    def _opened(self) -> WaitingMessages:
         if self._waiting is None:
             topic = self.topic
-            waiting = Waiting(self._folder, topic.files, topic.clock, sync=topic.options.sync)
+            waiting = WaitingMessages(self._folder, topic.files, topic.clock, sync=topic.options.sync)
             waiting.listen(self._hear)
             self._waiting = waiting
         return self._waiting

@@ -19,11 +19,11 @@ from penstock.consume import hand_over as background
 from penstock.consume.assignment import declare, lost
 from penstock.consume.dead_letter_topic import EXHAUSTED
 from penstock.consume.lag import Lag, lag_behind
-from penstock.consume.membership import Presence, members
+from penstock.consume.membership import QueueMember, members
 from penstock.consume.options import ReaderOptions, Retry
 from penstock.consume.partition import Gap, Key
-from penstock.consume.process import Desk
-from penstock.consume.queue_partition import LOOK_AGAIN_S, QueuePart
+from penstock.consume.process import ProcessQueue
+from penstock.consume.queue_partition import LOOK_AGAIN_S, QueuePartition
 from penstock.consume.reader import Reader
 from penstock.consume.retries import error_text
 from penstock.consume.settle import cut, ranges_of
@@ -33,7 +33,7 @@ from penstock.locks import FORKED, forget_in_child
 from penstock.log.rows import MessageRows
 from penstock.message import Batch, Message, V
 from penstock.options import Duration, Place, wait_seconds
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 from penstock.wake import Bell, within
 
 
@@ -83,7 +83,7 @@ class QueueReader(Reader[V]):
 
     fetches = 1
 
-    def __init__(self, topics: Sequence[Partitions], options: ReaderOptions) -> None:
+    def __init__(self, topics: Sequence[OpenTopic], options: ReaderOptions) -> None:
         assert options.consumer is not None
         self._topics = topics
         self._options = options
@@ -105,8 +105,8 @@ class QueueReader(Reader[V]):
         for topic in topics:
             _refuse_stream(topic, options.consumer)
             declare(topic, options.consumer, options)
-        self._presence = Presence([topic.folder for topic in topics], topics[0].files)
-        self._parts: dict[Key, QueuePart] = {}
+        self._presence = QueueMember([topic.folder for topic in topics], topics[0].files)
+        self._parts: dict[Key, QueuePartition] = {}
         forget_in_child(self)
         try:
             self._open_parts()
@@ -167,7 +167,7 @@ class QueueReader(Reader[V]):
             hint='kind="stream" moves its position with one; or commit behind it',
         )
 
-    def desk(self, retry: Retry | None, keep_order: bool, workers: int) -> Desk:
+    def desk(self, retry: Retry | None, keep_order: bool, workers: int) -> ProcessQueue:
         """Begin to process."""
         if keep_order:
             raise UsageError("a queue has no order", hint='kind="stream" keeps the order of keys')
@@ -180,7 +180,7 @@ class QueueReader(Reader[V]):
         self.is_stopped = False
         policy = self._options.retry if retry is None else retry
         settling = QueueSettling(self)
-        desk = Desk(
+        desk = ProcessQueue(
             settling, settling, self._mutex, self._clock.now_ns, policy=policy, keep_order=False,
             most=_FOR_EACH_WORKER * workers if isinstance(workers, int) else 1,
         )  # fmt: skip
@@ -253,7 +253,7 @@ class QueueReader(Reader[V]):
                     return found
         return None
 
-    def _poll_part(self, part: QueuePart, max_messages: int, max_bytes: int) -> Batch[V] | None:
+    def _poll_part(self, part: QueuePartition, max_messages: int, max_bytes: int) -> Batch[V] | None:
         """Of one partition: what comes again, or else what is new."""
         name, skips = part.topic.name, self._options.skip_gaps
         decode = self._options.decoders.get(name)
@@ -335,17 +335,17 @@ class QueueReader(Reader[V]):
         for topic in self._topics:
             for number in range(len(topic)):
                 if (topic.name, number) not in self._parts:
-                    self._parts[topic.name, number] = QueuePart(
+                    self._parts[topic.name, number] = QueuePartition(
                         topic, number, self._name, self._presence.member, lease_ms, self._bell.ring
                     )
 
-    def _part(self, topic: str, partition: int) -> QueuePart:
+    def _part(self, topic: str, partition: int) -> QueuePartition:
         part = self._parts.get((topic, partition))
         if part is None:
             raise InvalidOption(f"{topic!r} partition {partition} is not read by this reader")
         return part
 
-    def _mine(self, message: Message[Any]) -> QueuePart:
+    def _mine(self, message: Message[Any]) -> QueuePartition:
         """The partition of a message that this reader has."""
         if not isinstance(message, Message):
             raise WrongType(f"this takes a Message, not {type(message).__name__}")
@@ -379,7 +379,7 @@ class QueueReader(Reader[V]):
         part.done(message.offset, message.offset + 1)
 
 
-def _abandon(parts: dict[Key, QueuePart], presence: Presence) -> None:
+def _abandon(parts: dict[Key, QueuePartition], presence: QueueMember) -> None:
     """Let go of the files; others see that the reader is gone."""
     for part in parts.values():
         part.close()
@@ -394,7 +394,7 @@ def _count(done: Message[Any] | Batch[Any], partition: int, first: int, stop: in
     return sum(len(rows) for rows in done.rows if rows.partition == partition and first <= rows.first < stop)
 
 
-def _refuse_stream(topic: Partitions, consumer: str) -> None:
+def _refuse_stream(topic: OpenTopic, consumer: str) -> None:
     """A consumer that readers share by partition now cannot be a queue at the same time."""
     if not topic.consumers.queues.is_queue(consumer, topic.record.id) and members(topic, consumer):
         raise ConflictError(

@@ -16,16 +16,16 @@ from penstock.consume import stream_reader as due
 from penstock.consume.assignment import LOOK_AGAIN_S, Holdings
 from penstock.consume.lag import Lag, lag_behind
 from penstock.consume.options import ReaderOptions, Retry
-from penstock.consume.partition import Gap, Key, Source
-from penstock.consume.process import Desk, Summary, run
-from penstock.consume.settle import Settling, cut, ranges_of
+from penstock.consume.partition import Gap, HeldPartition, Key
+from penstock.consume.process import ProcessQueue, Summary, run
+from penstock.consume.settle import Settlement, cut, ranges_of
 from penstock.consume.stream_reader import Asked, DueBatch, Turns
-from penstock.consume.transaction_part import Takings, Transactional
+from penstock.consume.transaction_part import Transactional, TransactionParts
 from penstock.errors import Closed, UsageError
 from penstock.locks import FORKED, forget_in_child
 from penstock.message import Batch, Message, V
 from penstock.options import MIB, Duration, Place, Size, size, whole
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 from penstock.wake import Bell, within
 
 
@@ -39,7 +39,7 @@ class Reader(Generic[V]):
     #: How many messages `receive` gets at a time.
     fetches = 1000
 
-    def __init__(self, topics: Sequence[Partitions], options: ReaderOptions) -> None:
+    def __init__(self, topics: Sequence[OpenTopic], options: ReaderOptions) -> None:
         self._topics = topics
         self._options = options
         self._clock = topics[0].clock
@@ -48,7 +48,7 @@ class Reader(Generic[V]):
         self._bell = Bell()
         self._mutex = threading.RLock()  # against the thread that hands over
         self._ready: Iterator[Message[V]] = iter(())
-        self._ready_of: Source | None = None
+        self._ready_of: HeldPartition | None = None
         #: Offsets that were passed over with on_gap="skip", oldest first.
         self.gaps: list[Gap] = []
         #: Offsets that were passed over because of `read_from` and `max_lag`, oldest first.
@@ -57,11 +57,11 @@ class Reader(Generic[V]):
         self._turns = Turns(self._held, options, self.gaps, self.skipped)
         self._follow = options.follow
         self._settling = (
-            None if options.consumer is None else Settling(self._held, options.consumer, options.retry)
+            None if options.consumer is None else Settlement(self._held, options.consumer, options.retry)
         )
         #: Whether `process` is to end.
         self.is_stopped = False
-        self._takings = Takings(self._held, self._mutex, weakref.WeakMethod(self._forget_ready))
+        self._takings = TransactionParts(self._held, self._mutex, weakref.WeakMethod(self._forget_ready))
         self._end = weakref.finalize(self, self._held.close)  # also when it is forgotten and never closed
         self._end.atexit = False
         forget_in_child(self)
@@ -243,12 +243,12 @@ class Reader(Generic[V]):
                 if source is not None:
                     taking.add(source, first, stop)
 
-    def desk(self, retry: Retry | None, keep_order: bool, workers: int) -> Desk:
+    def desk(self, retry: Retry | None, keep_order: bool, workers: int) -> ProcessQueue:
         """Begin to process."""
         settling = self._require_settling()
         self.is_stopped = False
         policy = self._options.retry if retry is None else retry
-        return Desk(
+        return ProcessQueue(
             self._held, settling, self._mutex, self._clock.now_ns, policy=policy, keep_order=keep_order
         )
 
@@ -262,7 +262,7 @@ class Reader(Generic[V]):
             self._follow = before
 
     @property
-    def _sources(self) -> dict[Key, Source]:
+    def _sources(self) -> dict[Key, HeldPartition]:
         return self._held.sources
 
     @property
@@ -363,7 +363,7 @@ class Reader(Generic[V]):
         if self._ready_of is not None and self._ready_of.is_gone:
             self._ready, self._ready_of = iter(()), None
 
-    def _forget_ready(self, source: Source) -> None:
+    def _forget_ready(self, source: HeldPartition) -> None:
         """What was fetched of a partition comes again."""
         if self._ready_of is source:
             self._ready = iter(())
@@ -375,7 +375,7 @@ class Reader(Generic[V]):
                 "a reader without a consumer has nothing to commit to", hint="open it with consumer=…"
             )
 
-    def _require_settling(self) -> Settling:
+    def _require_settling(self) -> Settlement:
         self._require_consumer()
         assert self._settling is not None
         return self._settling
@@ -387,7 +387,7 @@ class Reader(Generic[V]):
             topic.require_open()
 
 
-def open_reader(topics: Sequence[Partitions], options: ReaderOptions) -> Reader[Any]:
+def open_reader(topics: Sequence[OpenTopic], options: ReaderOptions) -> Reader[Any]:
     """A reader of topics, of the kind that its options name."""
     from penstock.consume.queue_reader import QueueReader
 

@@ -15,15 +15,15 @@ import msgspec
 from penstock import codecs, references
 from penstock.delay import file_reader as view
 from penstock.delay.records import DATA_BYTES_MAX, Record
-from penstock.delay.waiting import Waiting
-from penstock.delay.window import Taken
+from penstock.delay.waiting import WaitingMessages
+from penstock.delay.window import TakenMessage
 from penstock.errors import DataError, MessageTooLarge, PartitionLost, TakenElsewhere, Unavailable
 from penstock.headers import NO_HEADERS
-from penstock.message import Message, Unopened
+from penstock.message import LazyMessage, Message
 from penstock.options import KIB, MIB
 from penstock.topic import delayed_publisher as delayed
 from penstock.topic.delayed import PUBLISH, delay_root, retries_folder, retries_of
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 
 #: A record has a few bytes besides its message.
 BYTES_MAX = DATA_BYTES_MAX - KIB
@@ -62,7 +62,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
             self.timestamp, self.written_at, self.headers or NO_HEADERS, self.producer_id, self.group,
             self.seqno, name, attempt,
         )  # fmt: skip
-        return Message(*fields) if is_plain else Unopened(*(*fields, self.value))
+        return Message(*fields) if is_plain else LazyMessage(*(*fields, self.value))
 
     def failed(self, error: str) -> Envelope:
         """The same after one more failure."""
@@ -131,28 +131,28 @@ _LOOK_AGAIN_S = 1.0
 _NEVER_MS = 2**63
 
 
-class Out(NamedTuple):
+class OutMessage(NamedTuple):
     """A message that was handed out, where it lies, and what it was made of."""
 
     message: Message[Any]
     envelope: Envelope
     #: More than one when a crash left duplicates.
-    records: list[Taken]
+    records: list[TakenMessage]
 
 
-class Retries:
+class PartitionRetries:
     """What waits of one partition; used under its reader's mutex, but for `close`."""
 
-    def __init__(self, topic: Partitions, partition: int, consumer: str, ring: Callable[[], None]) -> None:
+    def __init__(self, topic: OpenTopic, partition: int, consumer: str, ring: Callable[[], None]) -> None:
         self._topic = topic
         self._consumer = consumer
         self._ring = ring
         self._folder = retries_folder(topic, consumer, partition)
         self._key = (topic.name, partition)
-        self._waiting: Waiting | None = None
+        self._waiting: WaitingMessages | None = None
         self._closed = False
         #: By offset.
-        self._out: dict[int, Out] = {}
+        self._out: dict[int, OutMessage] = {}
         #: Taken from the files, not yet handed out.
         self._fetched: deque[Message[Any]] = deque()
         #: Nothing is due before; as of the last look.
@@ -214,7 +214,7 @@ class Retries:
         """Whether the next `take` looks into files, which may take a moment."""
         return self._waiting is not None and not self._fetched and self._is_worth_a_look()
 
-    def out(self, offset: int) -> Out | None:
+    def out(self, offset: int) -> OutMessage | None:
         """What was handed out from here and is not done, at an offset."""
         return self._out.get(offset)
 
@@ -308,20 +308,20 @@ class Retries:
     def _is_worth_a_look(self) -> bool:
         return self._now_ms() >= self._next_due_ms or time.monotonic() >= self._look_again_at
 
-    def _add(self, record: Taken) -> None:
+    def _add(self, record: TakenMessage) -> None:
         found = decode(record.data)
         there = self._out.get(found.offset)
         if there is not None:  # a crash left a second record of it: done with the first
             there.records.append(record)
             return
         message = found.message(self._key[0], record.attempts + 1)
-        self._out[found.offset] = Out(message, found, [record])
+        self._out[found.offset] = OutMessage(message, found, [record])
         self._fetched.append(message)
 
     def _is_there(self) -> bool:
         return self._waiting is not None or self._topic.files.exists(self._folder)
 
-    def _opened(self) -> Waiting:
+    def _opened(self) -> WaitingMessages:
         if self._waiting is None:
             self._topic.require_open()
             if self._closed:
@@ -329,7 +329,7 @@ class Retries:
                     f"{self._key[0]!r} partition {self._key[1]} is not read by this reader any more",
                     hint="what was not committed comes again, here or to another member: go on receiving",
                 )
-            waiting = Waiting(
+            waiting = WaitingMessages(
                 self._folder, self._topic.files, self._topic.clock, sync=self._topic.options.sync
             )
             waiting.listen(self._hear)
@@ -363,7 +363,7 @@ class WaitingMessage(NamedTuple):
     last_error: str
 
 
-def waiting_messages(topic: Partitions) -> Iterator[WaitingMessage]:
+def waiting_messages(topic: OpenTopic) -> Iterator[WaitingMessage]:
     """All of them, in no order."""
     for consumer, folder in retries_of(topic):
         for record in _records(folder, topic):
@@ -378,6 +378,6 @@ def waiting_messages(topic: Partitions) -> Iterator[WaitingMessage]:
             yield WaitingMessage(None, each.partition, None, 0, record.due, each.key, "")
 
 
-def _records(folder: str, topic: Partitions) -> Iterator[Record]:
+def _records(folder: str, topic: OpenTopic) -> Iterator[Record]:
     if topic.files.exists(folder):
         yield from view.records(folder, topic.files, view.states(folder, topic.files))

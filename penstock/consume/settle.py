@@ -14,7 +14,7 @@ from penstock.consume import dead_letter_topic as dead
 from penstock.consume.assignment import Holdings
 from penstock.consume.dead_letter_topic import EXHAUSTED
 from penstock.consume.options import Retry
-from penstock.consume.partition import Source
+from penstock.consume.partition import HeldPartition
 from penstock.consume.retries import Envelope, enclosed, error_text
 from penstock.errors import UsageError, WrongType
 from penstock.log.rows import MessageRows
@@ -56,7 +56,7 @@ def cut(left: list[Message[V]], max_messages: int, max_bytes: int) -> tuple[Batc
     return Batch(left[0].topic, (MessageRows(left[:count]),)), iter(left[count:])
 
 
-class Settling:
+class Settlement:
     """For one reader of a consumer; used under its mutex."""
 
     def __init__(self, held: Holdings, consumer: str, policy: Retry) -> None:
@@ -106,7 +106,7 @@ class Settling:
             return True
         return not source.retries.out(message.offset) and source.commits.is_done(message.offset)
 
-    def _unsettled(self, message: Message[Any]) -> tuple[Source, Envelope]:
+    def _unsettled(self, message: Message[Any]) -> tuple[HeldPartition, Envelope]:
         """Where a message belongs, and what is to be kept of it."""
         if not isinstance(message, Message):
             raise WrongType(f"this takes a Message, not {type(message).__name__}")
@@ -124,7 +124,7 @@ class Settling:
             raise WrongType("the value is not as it was received", hint="give the message that receive gave")
         return source, enclosed(message, source.topic.record.id)
 
-    def _bury(self, source: Source, message: Message[Any], found: Envelope, reason: str) -> None:
+    def _bury(self, source: HeldPartition, message: Message[Any], found: Envelope, reason: str) -> None:
         dead.bury(source.topic, self._consumer, found, attempts=message.attempt, reason=reason)
         self._commit(message)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from penstock.consume.assignment import LOOK_AGAIN_S, Holdings
 from penstock.consume.options import ReaderOptions
-from penstock.consume.partition import Gap, Source
+from penstock.consume.partition import Gap, HeldPartition
 from penstock.log.rows import MessageRows
 from penstock.message import Batch, Message, V
 
@@ -17,7 +17,7 @@ class DueBatch(Batch[V]):
     """Messages of one partition that come again; each is a run of its own, since others lie between them."""
 
     def __init__(
-        self, source: Source, messages: Sequence[Message[Any]], decode: Callable[[bytes], Any] | None
+        self, source: HeldPartition, messages: Sequence[Message[Any]], decode: Callable[[bytes], Any] | None
     ) -> None:
         super().__init__(source.topic.name, [MessageRows([each]) for each in messages], decode)
         self._source = source
@@ -29,7 +29,10 @@ class DueBatch(Batch[V]):
 
 
 def poll(
-    order: Sequence[Source], decoders: Mapping[str, Callable[[bytes], Any]], max_messages: int, max_bytes: int
+    order: Sequence[HeldPartition],
+    decoders: Mapping[str, Callable[[bytes], Any]],
+    max_messages: int,
+    max_bytes: int,
 ) -> DueBatch[Any] | None:
     """What is due now of the first partition that has something; mostly None."""
     for source in order:
@@ -41,7 +44,7 @@ def poll(
     return None
 
 
-def pause_s(order: Sequence[Source], pause: float) -> float:
+def pause_s(order: Sequence[HeldPartition], pause: float) -> float:
     """How long to wait at most, so that nothing is late."""
     for source in order:
         if source.retries is not None and source.leaving_since is None:
@@ -72,13 +75,13 @@ class Turns:
         self._due_first = True
         self._looked_at = time.monotonic()
 
-    def next(self, asked: Asked) -> tuple[Batch[Any] | None, Source | None]:
+    def next(self, asked: Asked) -> tuple[Batch[Any] | None, HeldPartition | None]:
         """What comes next, if anything is there, and the partition whose log it was read from, if it was.
 
         What comes again and what is new take turns, so that neither has to wait for the other to end.
         """
         batch: Batch[Any] | None = None
-        source: Source | None = None
+        source: HeldPartition | None = None
         if self._due_first:
             batch = self._due(asked)
         if batch is None:
@@ -95,7 +98,7 @@ class Turns:
             return None
         return poll(self._held.order, self._options.decoders, asked.max_messages, asked.max_bytes)
 
-    def _new(self, asked: Asked) -> tuple[Batch[Any] | None, Source | None]:
+    def _new(self, asked: Asked) -> tuple[Batch[Any] | None, HeldPartition | None]:
         gaps, held = len(self._gaps), self._held
         for _ in range(len(held.order)):
             source = held.order[self._turn % len(held.order)]

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from penstock.consume.assignment import Holdings, lost
-from penstock.consume.partition import Source
+from penstock.consume.partition import HeldPartition
 from penstock.errors import UsageError, WrongType
-from penstock.state.transactions import Move, Transactions
+from penstock.state.transactions import PositionUpdate, Transactions
 
 Range = tuple[int, int]
 
@@ -22,33 +22,33 @@ class Transactional(Protocol):
     def name(self) -> str | None: ...
 
 
-class Taking:
+class TransactionPart:
     """The messages of one reader that one transaction commits."""
 
     def __init__(self) -> None:
-        self._ranges: dict[Source, list[Range]] = {}
+        self._ranges: dict[HeldPartition, list[Range]] = {}
         #: Offsets that had waited for another attempt.
-        self._due: dict[Source, list[int]] = {}
+        self._due: dict[HeldPartition, list[int]] = {}
 
-    def add(self, source: Source, first: int, stop: int) -> None:
+    def add(self, source: HeldPartition, first: int, stop: int) -> None:
         """Messages `first` to `stop`, which were delivered, are done when the transaction commits."""
         self._ranges.setdefault(source, []).append((first, stop))
 
-    def add_due(self, source: Source, offsets: range) -> None:
+    def add_due(self, source: HeldPartition, offsets: range) -> None:
         """The same for messages that had waited: they are finished behind the commit, not with it."""
         self._due.setdefault(source, []).extend(offsets)
 
     @property
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[HeldPartition]:
         return list(self._ranges | self._due)
 
-    def deliver_again(self, source: Source) -> None:
+    def deliver_again(self, source: HeldPartition) -> None:
         if source in self._ranges:
             source.deliver_again(min(first for first, _ in self._ranges[source]))
         if source in self._due and source.retries is not None:
             source.retries.put_back(self._due[source])
 
-    def moves(self, consumer: str) -> Iterator[Move]:
+    def moves(self, consumer: str) -> Iterator[PositionUpdate]:
         """How positions change with the commit.
 
         Raises `UsageError` when something delivered before is not committed: the position could not move.
@@ -64,7 +64,9 @@ class Taking:
                     hint="commit it first, in the transaction or before it",
                 )
             topic_id = source.topic.record.id
-            yield Move(consumer, topic_id, source.partition, source.epoch, source.stored, trial.position)
+            yield PositionUpdate(
+                consumer, topic_id, source.partition, source.epoch, source.stored, trial.position
+            )
 
     def committed(self) -> None:
         """The positions are stored."""
@@ -78,23 +80,26 @@ class Taking:
                     source.retries.finish(offset, offset + 1)
 
 
-class Takings:
+class TransactionParts:
     """A reader's part in transactions (`penstock.store.transaction.Enlisted`); mostly in one at a time."""
 
     def __init__(
-        self, held: Holdings, mutex: threading.RLock, forget: weakref.WeakMethod[Callable[[Source], None]]
+        self,
+        held: Holdings,
+        mutex: threading.RLock,
+        forget: weakref.WeakMethod[Callable[[HeldPartition], None]],
     ) -> None:
         self._held = held
         self._mutex = mutex
         self._forget = forget  # weak, or a reader that nobody holds would live until the next collection
-        self._takings: dict[Any, Taking] = {}
+        self._takings: dict[Any, TransactionPart] = {}
 
     @property
     def transactions(self) -> Transactions:
         """Of the store whose topics are read."""
         return self._held.topics[0].transactions
 
-    def joined(self, tx: Transactional) -> Taking:
+    def joined(self, tx: Transactional) -> TransactionPart:
         """What the transaction commits of this reader; the reader takes part in it from now on."""
         blocking = getattr(tx, "blocking", tx)
         if not hasattr(blocking, "enlist"):
@@ -102,11 +107,11 @@ class Takings:
                 f"tx is a transaction, not {type(tx).__name__}", hint="with store.transaction() as tx: …"
             )
         blocking.enlist(self)
-        return self._takings.setdefault(blocking, Taking())
+        return self._takings.setdefault(blocking, TransactionPart())
 
     # Called by the transaction.
 
-    def moves(self, tx: Transactional) -> list[Move]:
+    def moves(self, tx: Transactional) -> list[PositionUpdate]:
         """How positions change when it commits."""
         assert self._held.sharing is not None
         with self._mutex:

@@ -22,8 +22,8 @@ from penstock.delay import file_names as names
 from penstock.delay import file_repair as repair
 from penstock.delay.checksums import ENTRY_BYTES, Sum
 from penstock.delay.records import Block
-from penstock.delay.state_table import Draft, Ledger
-from penstock.delay.states import FileState, Kind
+from penstock.delay.state_table import PendingChange, StateTable
+from penstock.delay.states import FileState, Operation
 from penstock.errors import NotDurable
 from penstock.files import DISK_REFUSE, Files, refusal
 from penstock.locks import RUNG_RANK, FileLock
@@ -36,7 +36,7 @@ STEP_BACK_MS = 3_600_000
 
 
 @dataclass
-class Tip:
+class OpenFile:
     """The file that is written now."""
 
     name: str
@@ -52,7 +52,7 @@ class Tip:
 
 
 @dataclass(frozen=True)
-class Place:
+class AppendedBlock:
     """Where an append went."""
 
     name: str
@@ -67,13 +67,13 @@ class Place:
 class Chain:
     """One delay's files, for writing. Threads may share it."""
 
-    def __init__(self, ledger: Ledger, delay_ms: int, *, file_bytes: int, file_age_ms: int) -> None:
+    def __init__(self, ledger: StateTable, delay_ms: int, *, file_bytes: int, file_age_ms: int) -> None:
         self.delay_ms = delay_ms
         self._ledger = ledger
         self._files: Files = ledger.files
         self._file_bytes = file_bytes
         self._file_age_ms = file_age_ms
-        self._tip: Tip | None = None
+        self._tip: OpenFile | None = None
         self._sync_mutex = threading.Lock()
         self._checked_boot = False
         #: Numbers of files whose sync failed: a later one that succeeds would mean nothing.
@@ -91,7 +91,7 @@ class Chain:
         self._forget_tip()
         self.lock.close()
 
-    def append(self, blocks: Sequence[Block], now_ms: int) -> list[Place]:
+    def append(self, blocks: Sequence[Block], now_ms: int) -> list[AppendedBlock]:
         """Write the blocks behind what is there, their wait beginning now; a place for each.
 
         They are not durable yet.
@@ -103,7 +103,7 @@ class Chain:
                 self._cut_back()
                 raise refusal(self.path, error) from error
 
-    def sync(self, place: Place) -> None:
+    def sync(self, place: AppendedBlock) -> None:
         """Return when everything up to a place is durable; threads that wait share one sync."""
         with self._sync_mutex:
             tip = self._tip
@@ -150,7 +150,7 @@ class Chain:
 
     # Under the lock.
 
-    def _append(self, block: Block, now_ms: int) -> Place:
+    def _append(self, block: Block, now_ms: int) -> AppendedBlock:
         tip = self._current()
         if tip is None or self._is_full(tip, block.size, now_ms):
             tip = self._roll(tip, now_ms)
@@ -169,9 +169,9 @@ class Chain:
         self._files.pwrite(tip.fd, data, begin)
         self._files.pwrite(tip.sums_fd, sums.pack(entry), tip.entries * ENTRY_BYTES)
         tip.last, tip.entries = entry, tip.entries + 1
-        return Place(tip.name, tip.number, begin, end, due)
+        return AppendedBlock(tip.name, tip.number, begin, end, due)
 
-    def _current(self) -> Tip | None:
+    def _current(self) -> OpenFile | None:
         """The file that is written now, with what other processes appended; None when there is none."""
         boot, number = self._read_record()
         if boot != self._files.boot():
@@ -189,7 +189,7 @@ class Chain:
             self._tell(tip.number)
         return tip if self._look_again(tip) else None
 
-    def _look_again(self, tip: Tip) -> bool:
+    def _look_again(self, tip: OpenFile) -> bool:
         """Take in what others appended; False when the end is damaged, and the file was given up for that."""
         entries = sums.how_many(self._files, tip.sums_fd)
         if entries == tip.entries:
@@ -201,26 +201,26 @@ class Chain:
             )
             self._tell(0)
             end = self._files.size(tip.fd)
-            self._ledger.change([Draft(Kind.STOP_WRITING, tip.name, end)], sync=True)
+            self._ledger.change([PendingChange(Operation.STOP_WRITING, tip.name, end)], sync=True)
             self._forget_tip()
             return False
         tip.last, tip.entries = last, entries
         return True
 
-    def _is_full(self, tip: Tip, size: int, now_ms: int) -> bool:
+    def _is_full(self, tip: OpenFile, size: int, now_ms: int) -> bool:
         if not tip.last.end:
             return self._is_far_ahead(tip, now_ms)
         full = tip.last.end + size > self._file_bytes
         return full or self._is_old(tip, now_ms) or self._is_far_ahead(tip, now_ms)
 
-    def _is_old(self, tip: Tip, now_ms: int) -> bool:
+    def _is_old(self, tip: OpenFile, now_ms: int) -> bool:
         return bool(tip.last.end) and now_ms - (tip.replay - self.delay_ms) > self._file_age_ms
 
-    def _is_far_ahead(self, tip: Tip, now_ms: int) -> bool:
+    def _is_far_ahead(self, tip: OpenFile, now_ms: int) -> bool:
         """The clock was set back so far that nobody should wait until it has caught up."""
         return max(tip.last.due, tip.replay) > now_ms + self.delay_ms + STEP_BACK_MS
 
-    def _roll(self, tip: Tip | None, now_ms: int) -> Tip:
+    def _roll(self, tip: OpenFile | None, now_ms: int) -> OpenFile:
         """Begin a new file; its records are due no earlier than those before, unless the clock jumped."""
         begun = now_ms
         stop = None
@@ -247,7 +247,7 @@ class Chain:
         self._ledger.change([stop], sync=True)
         self._forget_tip()
 
-    def _end_of(self, tip: Tip, *, sync: bool) -> Draft:
+    def _end_of(self, tip: OpenFile, *, sync: bool) -> PendingChange:
         """The change that ends a file. Who waits for a sync of it that fails here is told so."""
         if sync:
             with self._sync_mutex:
@@ -259,7 +259,7 @@ class Chain:
                 except OSError:
                     logger.exception("could not sync %s", tip.name, extra={"path": self.path})
                     self._failed.add(tip.number)
-        return Draft(Kind.STOP_WRITING, tip.name, tip.last.end)
+        return PendingChange(Operation.STOP_WRITING, tip.name, tip.last.end)
 
     def _make(self, name: str) -> None:
         """Create a file and its checksums, durably. What died under that name before is overwritten."""
@@ -279,14 +279,14 @@ class Chain:
         state = self._written()
         if state is not None:
             end = repair.mend(self._ledger.folder, state.name, self._files)
-            self._ledger.change([Draft(Kind.STOP_WRITING, state.name, end)], sync=True)
+            self._ledger.change([PendingChange(Operation.STOP_WRITING, state.name, end)], sync=True)
         self._tell(0)
         self._checked_boot = True
 
     def _written(self) -> FileState | None:
         return next((state for state in self._ledger.chain(self.delay_ms) if state.is_written), None)
 
-    def _open(self, state: FileState) -> Tip:
+    def _open(self, state: FileState) -> OpenFile:
         folder = self._ledger.folder
         fd = self._files.open(names.data_path(folder, state.name))
         try:
@@ -294,7 +294,7 @@ class Chain:
         except BaseException:
             self._files.close(fd)
             raise
-        return Tip(state.name, names.made(state.name).number, fd, sums_fd, state.replay, sums.EMPTY, 0)
+        return OpenFile(state.name, names.made(state.name).number, fd, sums_fd, state.replay, sums.EMPTY, 0)
 
     def _cut_back(self) -> None:
         """A write failed: nothing of it stays."""
@@ -312,11 +312,11 @@ class Chain:
             if tip is not None:
                 self._close(tip)
 
-    def _close(self, tip: Tip) -> None:
+    def _close(self, tip: OpenFile) -> None:
         self._files.close(tip.fd)
         self._files.close(tip.sums_fd)
 
-    def _sync_earlier(self, place: Place) -> None:
+    def _sync_earlier(self, place: AppendedBlock) -> None:
         """Who ended the file synced it. To be told of a failure, sync it ourselves."""
         folder = self._ledger.folder
         for path in (names.data_path(folder, place.name), names.sums_path(folder, place.name)):

@@ -16,7 +16,7 @@ from penstock.errors import Corrupt
 from penstock.files import Files
 
 
-class Piece(NamedTuple):
+class RecordBlock(NamedTuple):
     """Bytes of a file that belong together: sound records, or damage."""
 
     begin: int
@@ -72,7 +72,7 @@ class FileReader:
             return sums.EMPTY
         return self._entry_before(sums.find(self._files, self._sums_fd, byte))
 
-    def read(self, stop: int | None) -> list[Piece]:
+    def read(self, stop: int | None) -> list[RecordBlock]:
         """The next blocks, about `BLOCK_BYTES`; nothing when there are none.
 
         `stop` is the length of a file that is no longer written; what lies before it and has no entry is
@@ -92,7 +92,7 @@ class FileReader:
         self.at = end
         return pieces
 
-    def corrupt(self, piece: Piece) -> Corrupt:
+    def corrupt(self, piece: RecordBlock) -> Corrupt:
         length = piece.end - piece.begin
         error = Corrupt(self.path, piece.begin, f"{length} damaged bytes of waiting messages")
         error.hint = "its neighbours are handed out; the bytes are kept beside the file when it is read"
@@ -120,16 +120,16 @@ class FileReader:
                     break
         return found
 
-    def _pieces(self, found: list[Sum], data: bytes) -> list[Piece]:
+    def _pieces(self, found: list[Sum], data: bytes) -> list[RecordBlock]:
         """Sound neighbours as one piece, damage and what has no checksum by itself."""
         base = at = begin = self.at
         view = memoryview(data)
         before, count = self._count, 0 if self._count is not None else None
-        pieces: list[Piece] = []
+        pieces: list[RecordBlock] = []
 
         def end_run() -> None:
             if at > begin:
-                pieces.append(Piece(begin, at, data[begin - base : at - base], count))
+                pieces.append(RecordBlock(begin, at, data[begin - base : at - base], count))
 
         for entry in found:
             block = view[entry.begin - base : entry.end - base]
@@ -140,7 +140,7 @@ class FileReader:
             if crc32(block) != entry.crc or len(block) != entry.length:
                 at = max(at, begin)
                 end_run()
-                pieces.append(Piece(entry.begin, entry.end, bytes(block), None, is_sound=False))
+                pieces.append(RecordBlock(entry.begin, entry.end, bytes(block), None, is_sound=False))
                 begin, count = entry.end, 0
             else:
                 count = count + entry.records - before if count is not None and before is not None else None
@@ -149,10 +149,10 @@ class FileReader:
         self._count = before
         return pieces
 
-    def _unvouched(self, begin: int, end: int) -> Piece:
+    def _unvouched(self, begin: int, end: int) -> RecordBlock:
         """Bytes without a checksum: records, if they parse just so and their times ascend."""
         data = self._files.pread(self._fd, end - begin, begin)
-        piece = Piece(begin, end, data, None)
+        piece = RecordBlock(begin, end, data, None)
         try:
             dues = piece.records(lambda due, rest, *_: due - rest)
         except ValueError:
@@ -217,7 +217,7 @@ def _finished(reader: FileReader, state: FileState) -> int:
     return before.records + sum(at < state.offset for at in found)
 
 
-def _pieces(folder: str, files: Files, state: FileState) -> Iterator[tuple[FileReader, Piece]]:
+def _pieces(folder: str, files: Files, state: FileState) -> Iterator[tuple[FileReader, RecordBlock]]:
     try:
         reader = FileReader(folder, state.name, files, state.offset)
     except FileNotFoundError:

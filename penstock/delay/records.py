@@ -63,7 +63,7 @@ R = TypeVar("R")
 Make = Callable[[int, int, bytes, str, int, bytes, int], R]
 
 
-class Entry(NamedTuple):
+class NewRecord(NamedTuple):
     """A message to be stored: due in so many milliseconds from now."""
 
     wait_ms: int
@@ -104,7 +104,7 @@ class Block(NamedTuple):
         return accumulate((_DUE.size + len(tail) for tail in self.tails[:-1]), initial=0)
 
 
-class Columns(NamedTuple):
+class RecordColumns(NamedTuple):
     """Entries, column by column: what is alike is seen, and done, at once."""
 
     waits: tuple[int, ...]
@@ -115,23 +115,23 @@ class Columns(NamedTuple):
     lengths: tuple[int, ...]
 
 
-def columns(entries: Iterable[Entry]) -> Columns | None:
+def columns(entries: Iterable[NewRecord]) -> RecordColumns | None:
     """None when there are no entries."""
     rows = list(entries)
     if not rows:
         return None
     waits, ids, topics, attempts, datas = zip(*rows, strict=True)
-    return Columns(waits, ids, topics, attempts, datas, tuple(map(len, datas)))
+    return RecordColumns(waits, ids, topics, attempts, datas, tuple(map(len, datas)))
 
 
-def some_columns(entries: Iterable[Entry]) -> Columns:
+def some_columns(entries: Iterable[NewRecord]) -> RecordColumns:
     """The same where it is known that there are some."""
     found = columns(entries)
     assert found is not None
     return found
 
 
-def check(entries: Columns) -> None:
+def check(entries: RecordColumns) -> None:
     """Refuse what cannot be stored; nothing was stored then."""
     for wait in _distinct(entries.waits):
         checked_wait("wait", wait)
@@ -151,7 +151,7 @@ def check(entries: Columns) -> None:
         raise MessageTooLarge(f"data of {max(entries.lengths)} bytes: {DATA_BYTES_MAX} are allowed")
 
 
-def blocks(entries: Columns, rung_ms: int) -> list[Block]:
+def blocks(entries: RecordColumns, rung_ms: int) -> list[Block]:
     """Checked entries as blocks of one rung; what they wait beyond it is their rest."""
     waits, ids, topics, attempts, datas, lengths = entries
     middles: Iterable[bytes]

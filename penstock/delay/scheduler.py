@@ -21,11 +21,11 @@ from penstock.delay import file_names as names
 from penstock.delay import file_repair as leftovers
 from penstock.delay.chain import Chain
 from penstock.delay.ladder import Ladder, wait_ms
-from penstock.delay.records import Columns, Entry, check, some_columns
-from penstock.delay.scheduler_lock import Post
-from penstock.delay.state_table import Draft, Ledger
-from penstock.delay.states import READING, FileState, Kind
-from penstock.delay.window import Copies, Home, Lane, Taken, Window, first, runs
+from penstock.delay.records import NewRecord, RecordColumns, check, some_columns
+from penstock.delay.scheduler_lock import SchedulerLock
+from penstock.delay.state_table import PendingChange, StateTable
+from penstock.delay.states import READING, FileState, Operation
+from penstock.delay.window import Copies, Home, Lane, TakenMessage, Window, first, runs
 from penstock.errors import Corrupt, PenstockError, TakenElsewhere, UsageError
 from penstock.options import Duration
 
@@ -45,11 +45,11 @@ class Scheduler:
 
     def __init__(
         self,
-        ledger: Ledger,
-        post: Post,
+        ledger: StateTable,
+        post: SchedulerLock,
         ladder: Ladder,
         chain: Callable[[int], Chain],
-        store: Callable[[Columns, int], None],
+        store: Callable[[RecordColumns, int], None],
     ) -> None:
         self._ledger = ledger
         self._post = post
@@ -67,12 +67,12 @@ class Scheduler:
         self._windows: dict[str, Window] = {}
         self._version = -1
         self._aged = self._ledger.clock.monotonic()
-        self._heap: list[tuple[int, int, Taken]] = []
+        self._heap: list[tuple[int, int, TakenMessage]] = []
         self._numbers = count()
         #: From the heap, due and not handed out yet.
-        self._ripened: list[Taken] = []
+        self._ripened: list[TakenMessage] = []
         #: To be stored on a lower rung.
-        self._hops: list[Taken] = []
+        self._hops: list[TakenMessage] = []
         #: The home of what is out and has only a copy.
         self._limbo = Home(self)
         self._copies = Copies(self._ladder, self._chain, self._limbo)
@@ -99,7 +99,7 @@ class Scheduler:
                     times += [] if ripe is None else [ripe]
             return min(times, default=None)
 
-    def take(self, limit: int, now: int) -> list[Taken]:
+    def take(self, limit: int, now: int) -> list[TakenMessage]:
         """What is due, in the order of due times; nothing when another process hands it out."""
         with self._mutex:
             if not self._is_ours():
@@ -121,7 +121,7 @@ class Scheduler:
                 self._forget()
                 raise
 
-    def finish(self, taken: Sequence[Taken]) -> None:
+    def finish(self, taken: Sequence[TakenMessage]) -> None:
         """These never come again."""
         if not taken:
             return
@@ -135,11 +135,11 @@ class Scheduler:
                 raise
             self._settle(SETTLE_S)
 
-    def again(self, taken: Taken, wait: Duration, *, attempts: int | None, data: bytes | None) -> None:
+    def again(self, taken: TakenMessage, wait: Duration, *, attempts: int | None, data: bytes | None) -> None:
         """Store one more time, then finish."""
         with self._mutex:
             self._check([taken])
-            entry = Entry(
+            entry = NewRecord(
                 wait_ms("wait", wait), taken.id, taken.topic,
                 taken.attempts + 1 if attempts is None else attempts, taken.data if data is None else data,
             )  # fmt: skip
@@ -156,7 +156,7 @@ class Scheduler:
 
     # Inside. The mutex is held.
 
-    def _due(self, now: int, limit: int) -> list[list[Taken]]:
+    def _due(self, now: int, limit: int) -> list[list[TakenMessage]]:
         """What is due, as queues in the order of due times, each of at least `limit` if there are so many."""
         for lane in self._lanes:
             self._fill(lane, now, limit)
@@ -223,7 +223,7 @@ class Scheduler:
         ]
         if not finished:
             return
-        drafts = [Draft(Kind.DELETE, name) for name in finished]
+        drafts = [PendingChange(Operation.DELETE, name) for name in finished]
         self._ledger.change(drafts, sync=True, allowed=self._post.check)
         for name in finished:
             window = self._windows.pop(name, None)
@@ -258,11 +258,11 @@ class Scheduler:
             self.damage.append(Corrupt(path, state.offset, "a missing file of waiting messages"))
             self.damage[-1].hint = "what waited in it is gone, unless there is a copy of the file"
             logger.error("%s", self.damage[-1], extra={"path": path})
-            ledger.change([Draft(Kind.DELETE, state.name)], sync=True, allowed=self._post.check)
+            ledger.change([PendingChange(Operation.DELETE, state.name)], sync=True, allowed=self._post.check)
             return None
         self._windows[state.name] = window
         if not state.rw & READING:
-            draft = Draft(Kind.OPEN_FOR_READING, state.name)
+            draft = PendingChange(Operation.OPEN_FOR_READING, state.name)
             ledger.change([draft], sync=False, allowed=self._post.check)
         return window
 
@@ -283,9 +283,9 @@ class Scheduler:
                 found = self._without_rests(found, now)
             lane.queue += found
 
-    def _without_rests(self, found: list[Taken], now: int) -> list[Taken]:
+    def _without_rests(self, found: list[TakenMessage], now: int) -> list[TakenMessage]:
         """What is due altogether; the others hop or wait in the heap."""
-        due: list[Taken] = []
+        due: list[TakenMessage] = []
         for taken in found:
             if not taken.rest:
                 due.append(taken)
@@ -298,7 +298,7 @@ class Scheduler:
     def _hop(self) -> None:
         """Store what waits on, each on the largest rung that is not too long, then finish it here."""
         now = self._ledger.now_ms()
-        entries = [Entry(max(t.due - now, 0), t.id, t.topic, t.attempts, t.data) for t in self._hops]
+        entries = [NewRecord(max(t.due - now, 0), t.id, t.topic, t.attempts, t.data) for t in self._hops]
         try:
             self._store(some_columns(entries), now)
         except PenstockError:
@@ -307,7 +307,7 @@ class Scheduler:
         hopped, self._hops = self._hops, []
         self._move(self._mark(hopped))
 
-    def _check(self, taken: Sequence[Taken]) -> None:
+    def _check(self, taken: Sequence[TakenMessage]) -> None:
         window = taken[0]._home
         homes = (
             {window} if isinstance(window, Window) and window.begins_with(taken) else set(map(_home, taken))
@@ -320,7 +320,7 @@ class Scheduler:
                 )
         self._post.check()
 
-    def _mark(self, taken: Sequence[Taken]) -> set[Window]:
+    def _mark(self, taken: Sequence[TakenMessage]) -> set[Window]:
         """Note that these are finished; the files they lie in."""
         for place, each in enumerate(taken):
             if each._is_done:
@@ -339,7 +339,7 @@ class Scheduler:
             home.done += number
         return set(touched)
 
-    def _unmark(self, taken: Iterable[Taken]) -> None:
+    def _unmark(self, taken: Iterable[TakenMessage]) -> None:
         for each in taken:
             each._is_done = False
             if isinstance(each._home, Window):
@@ -348,11 +348,11 @@ class Scheduler:
 
     def _move(self, touched: Collection[Window]) -> None:
         """Move the read positions of these files over what is finished."""
-        drafts: list[Draft] = []
+        drafts: list[PendingChange] = []
         for window in touched:
             window.advance()
             if window.position > window.offset:
-                drafts.append(Draft(Kind.SHIFT, window.name, window.position - window.offset))
+                drafts.append(PendingChange(Operation.SHIFT, window.name, window.position - window.offset))
         if drafts:
             self._ledger.change(drafts, sync=False, allowed=self._post.check)
         now = self._ledger.clock.monotonic()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import struct
 
-from penstock.delay.state_table import Ledger
+from penstock.delay.state_table import StateTable
 from penstock.errors import TakenElsewhere
 from penstock.files import Files
 from penstock.locks import ByteLock, process
@@ -29,10 +29,10 @@ STOPPED_S = 5.0
 FOREVER_MS = 2**63
 
 
-class Post:
+class SchedulerLock:
     """One process's claim to schedule a folder."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: StateTable) -> None:
         self.path = os.path.join(ledger.folder, "scheduler")
         self._ledger = ledger
         self._files: Files = ledger.files

@@ -19,7 +19,7 @@ from penstock.clock import Clock
 from penstock.delay import file_names as names
 from penstock.delay import file_repair as leftovers
 from penstock.delay import states as statefiles
-from penstock.delay.states import Change, FileState, Kind, StateId, decode_changes, encode_change, fold
+from penstock.delay.states import Change, FileState, Operation, StateId, decode_changes, encode_change, fold
 from penstock.errors import DataError
 from penstock.files import Files, refusal
 from penstock.locks import FILE_STATES_RANK, FileLock
@@ -33,16 +33,16 @@ _GENERATION = struct.Struct("<Q")
 _NOBODY = StateId(0, 0)
 
 
-class Draft(NamedTuple):
+class PendingChange(NamedTuple):
     """A change that has no id yet."""
 
-    kind: Kind
+    kind: Operation
     name: str
     first: int = 0
     second: int = 0
 
 
-class Ledger:
+class StateTable:
     """All states, kept up to date with what other processes change."""
 
     def __init__(self, folder: str, files: Files, clock: Clock, *, order: int = 0) -> None:
@@ -91,7 +91,7 @@ class Ledger:
         return sorted(mine, key=lambda state: names.made(state.name).number)
 
     def change(
-        self, drafts: Sequence[Draft], *, sync: bool, allowed: Callable[[], None] | None = None
+        self, drafts: Sequence[PendingChange], *, sync: bool, allowed: Callable[[], None] | None = None
     ) -> None:
         """Make the changes, in one write. `allowed` is asked under the lock, and may raise."""
         with self.lock.held():
@@ -100,7 +100,9 @@ class Ledger:
                 allowed()
             self._append(self._with_ids(drafts), sync)
 
-    def create(self, delay_ms: int, current_ms: int, stop: Draft | None, make: Callable[[str], None]) -> str:
+    def create(
+        self, delay_ms: int, current_ms: int, stop: PendingChange | None, make: Callable[[str], None]
+    ) -> str:
         """A new file for a delay, from now on the one that is written; `make` creates it, durably.
 
         `stop` ends the writing of the one before, in the same write.
@@ -111,7 +113,10 @@ class Ledger:
             number = self._last.counter + len(drafts) + 1
             name = names.file_name(delay_ms, self._last.following(self.now_ms()).ms, number)
             make(name)
-            self._append(self._with_ids([*drafts, Draft(Kind.CREATE, name, delay_ms, current_ms)]), sync=True)
+            self._append(
+                self._with_ids([*drafts, PendingChange(Operation.CREATE, name, delay_ms, current_ms)]),
+                sync=True,
+            )
             return name
 
     def snapshot(self) -> None:
@@ -174,13 +179,13 @@ class Ledger:
             return
         most = max(names.made(each.name).number for each in remains.adopt)
         self._last = StateId(self._last.ms, max(self._last.counter, most))
-        drafts: list[Draft] = []
+        drafts: list[PendingChange] = []
         for each in remains.adopt:
             logger.error("%s was in no state: taken over", each.name, extra={"path": self.folder})
             delay_ms = names.made(each.name).delay_ms
             begun = max(each.first_due - delay_ms, 0)
-            drafts.append(Draft(Kind.CREATE, each.name, delay_ms, begun))
-            drafts.append(Draft(Kind.STOP_WRITING, each.name, each.end))
+            drafts.append(PendingChange(Operation.CREATE, each.name, delay_ms, begun))
+            drafts.append(PendingChange(Operation.STOP_WRITING, each.name, each.end))
         self._append(self._with_ids(drafts), sync=True)
 
     def _catch_up(self) -> None:
@@ -211,7 +216,7 @@ class Ledger:
             return
         self.states = fold(self.states, changes)
         self._last = changes[-1].id
-        if any(change.kind is not Kind.SHIFT for change in changes):
+        if any(change.kind is not Operation.SHIFT for change in changes):
             self.version += 1
 
     def _append(self, changes: list[Change], sync: bool) -> None:
@@ -238,7 +243,7 @@ class Ledger:
         statefiles.replace(self.folder, self.files, self.states, self._last, generation)
         self._open()
 
-    def _with_ids(self, drafts: Sequence[Draft]) -> list[Change]:
+    def _with_ids(self, drafts: Sequence[PendingChange]) -> list[Change]:
         """The drafts as the next changes; they count once they are written, an interrupt may come before."""
         changes: list[Change] = []
         last, now_ms = self._last, self.now_ms()

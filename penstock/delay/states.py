@@ -63,7 +63,7 @@ class FileState(NamedTuple):
         return bool(self.rw & WRITING)
 
 
-class Kind(IntEnum):
+class Operation(IntEnum):
     """The five operations (S003-19 to S003-23)."""
 
     CREATE = 1
@@ -76,7 +76,7 @@ class Kind(IntEnum):
 class Change(NamedTuple):
     """One operation on one file."""
 
-    kind: Kind
+    kind: Operation
     id: StateId
     name: str
     #: CREATE: replayTimeout; STOP_WRITING: the length; SHIFT: offsetDelta.
@@ -92,10 +92,10 @@ def fold(states: States, changes: Iterable[Change]) -> dict[str, FileState]:
     """The states after the changes. What names an unknown file changes nothing: that file is gone."""
     after = dict(states)
     for change in changes:
-        if change.kind is Kind.CREATE:
+        if change.kind is Operation.CREATE:
             replay = change.first + change.second
             after[change.name] = FileState(change.name, change.id, WRITING, 0, 0, replay)
-        elif change.kind is Kind.DELETE:
+        elif change.kind is Operation.DELETE:
             after.pop(change.name, None)
         elif change.name in after:
             after[change.name] = _changed(after[change.name], change)
@@ -103,9 +103,9 @@ def fold(states: States, changes: Iterable[Change]) -> dict[str, FileState]:
 
 
 def _changed(state: FileState, change: Change) -> FileState:
-    if change.kind is Kind.STOP_WRITING:
+    if change.kind is Operation.STOP_WRITING:
         return state._replace(id=change.id, rw=state.rw & ~WRITING, len=change.first)
-    if change.kind is Kind.OPEN_FOR_READING:
+    if change.kind is Operation.OPEN_FOR_READING:
         return state._replace(id=change.id, rw=state.rw | READING)
     return state._replace(id=change.id, offset=state.offset + change.first)
 
@@ -143,9 +143,9 @@ def decode_snapshot(data: bytes) -> dict[str, FileState]:
 def encode_change(change: Change) -> bytes:
     name = change.name.encode()
     parts = [bytes((change.kind,)), _ID.pack(*change.id), uvarint.encode_uvarint(len(name)), name]
-    if change.kind is Kind.CREATE:
+    if change.kind is Operation.CREATE:
         parts += (_U64.pack(change.first), _U64.pack(change.second))
-    elif change.kind in (Kind.STOP_WRITING, Kind.SHIFT):
+    elif change.kind in (Operation.STOP_WRITING, Operation.SHIFT):
         parts.append(uvarint.encode_uvarint(change.first))
     body = b"".join(parts)
     return _FRAME.pack(len(body), crc32(body)) + body
@@ -180,13 +180,13 @@ def _entry(data: bytes, at: int) -> tuple[Change, int] | None:
 
 
 def _decode_change(body: bytes) -> Change:
-    kind = Kind(body[0])
+    kind = Operation(body[0])
     state_id = StateId(*_ID.unpack_from(body, 1))
     name, at = _text(body, 1 + _ID.size)
     first = second = 0
-    if kind is Kind.CREATE:
+    if kind is Operation.CREATE:
         (first,), (second,) = _U64.unpack_from(body, at), _U64.unpack_from(body, at + _U64.size)
-    elif kind in (Kind.STOP_WRITING, Kind.SHIFT):
+    elif kind in (Operation.STOP_WRITING, Operation.SHIFT):
         first, at = uvarint.decode_uvarint(body, at)
     return Change(kind, state_id, name, first, second)
 

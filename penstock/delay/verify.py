@@ -15,7 +15,7 @@ from penstock.delay import file_repair as leftovers
 from penstock.delay import file_repair as repair
 from penstock.delay import states as statefiles
 from penstock.delay.checksums import ENTRY_BYTES
-from penstock.delay.file_reader import FileReader, Piece
+from penstock.delay.file_reader import FileReader, RecordBlock
 from penstock.delay.states import ENTRY_BYTES_MAX, FileState, Loaded, decode_changes, fold
 from penstock.files import Files
 
@@ -134,7 +134,7 @@ class FolderVerifier:
                 self.messages += len(times)
                 last = max(times, default=last)
 
-    def _damaged(self, reader: FileReader, piece: Piece, state: FileState) -> Found:
+    def _damaged(self, reader: FileReader, piece: RecordBlock, state: FileState) -> Found:
         length = piece.end - piece.begin
         if state.is_written and piece.begin >= self._sound_end(state.name):
             what = f"{length} torn bytes: cut off by the next process that stores here"
@@ -154,7 +154,7 @@ class FolderVerifier:
         return next((entry.end for entry in reversed(entries[:keep]) if entry is not None), 0)
 
 
-def _times(piece: Piece, offset: int) -> list[int] | None:
+def _times(piece: RecordBlock, offset: int) -> list[int] | None:
     """When the records of a piece are due in their file; None when it is damaged."""
     if not piece.is_sound:
         return None

@@ -1,8 +1,9 @@
 """Messages that wait: store them, take those that are due, finish them.
 
-One `Waiting` is one folder with its files and its states. Any number of processes may have it open and
-store; one of them at a time hands out what is due, and another goes on when it dies. Who takes gets every
-topic of the folder, so consumers that must not get each other's messages have a folder each.
+One `WaitingMessages` is one folder with its files and its states. Any number of processes may have it
+open and store messages; one of them at a time delivers what is due, and another takes over when it dies.
+The process that delivers gets the messages of every topic in the folder, so consumers that must not get
+each other's messages have a folder each.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from types import TracebackType
 from penstock.checksum import crc32
 from penstock.clock import Clock
 from penstock.delay import file_reader as view
-from penstock.delay.chain import Chain, Place
+from penstock.delay.chain import AppendedBlock, Chain
 from penstock.delay.ladder import DEFAULT, Ladder, checked_wait, wait_ms
-from penstock.delay.records import Columns, Entry, Record, blocks, check, columns, some_columns
+from penstock.delay.records import NewRecord, Record, RecordColumns, blocks, check, columns, some_columns
 from penstock.delay.scheduler import Scheduler
-from penstock.delay.scheduler_lock import FOREVER_MS, Post
-from penstock.delay.state_table import Ledger
-from penstock.delay.window import Taken
+from penstock.delay.scheduler_lock import FOREVER_MS, SchedulerLock
+from penstock.delay.state_table import StateTable
+from penstock.delay.window import TakenMessage
 from penstock.errors import Closed, Corrupt, InvalidOption, UsageError
 from penstock.files import Files
 from penstock.locks import FORKED, forget_in_child
@@ -36,7 +37,7 @@ _FILE_BYTES_LEAST, _FILE_BYTES_MOST = 4 * KIB, 1024 * MIB
 TAKE_LIMIT = 1000
 
 
-class Waiting:
+class WaitingMessages:
     """The waiting messages of one folder. Threads may share it."""
 
     def __init__(
@@ -69,9 +70,9 @@ class Waiting:
         self._chains: dict[int, Chain] = {}
         self._mutex = threading.Lock()
         self._make_folder()
-        self._ledger = Ledger(self.folder, self._files, self._clock, order=crc32(self.folder.encode()))
+        self._ledger = StateTable(self.folder, self._files, self._clock, order=crc32(self.folder.encode()))
         try:
-            self._post = Post(self._ledger)
+            self._post = SchedulerLock(self._ledger)
             self._wake_fd = self._files.open(os.path.join(self.folder, "wake"), create=True)
         except BaseException:
             self._ledger.close()
@@ -102,23 +103,23 @@ class Waiting:
             raise UsageError("give either wait or due_ms")
         now = self._ledger.now_ms()
         delay = wait_ms("wait", wait) if wait is not None else _until(due_ms, now)
-        self._store_checked([Entry(delay, id, topic, attempts, data)], now)
+        self._store_checked([NewRecord(delay, id, topic, attempts, data)], now)
 
-    def store_many(self, entries: Iterable[Entry]) -> None:
+    def store_many(self, entries: Iterable[NewRecord]) -> None:
         """Store messages, each due after its own wait; equal waits keep their order.
 
         One sync serves them all. If it raises, some may have been stored.
         """
         self._store_checked(entries, self._ledger.now_ms())
 
-    def store_until(self, entries: Iterable[Entry]) -> None:
+    def store_until(self, entries: Iterable[NewRecord]) -> None:
         """The same where each entry's `wait_ms` is the moment it is due, in milliseconds since 1970."""
         now = self._ledger.now_ms()
         self._store_checked([each._replace(wait_ms=_until(each.wait_ms, now)) for each in entries], now)
 
     # Taking.
 
-    def take(self, limit: int = TAKE_LIMIT, now: int | None = None) -> list[Taken]:
+    def take(self, limit: int = TAKE_LIMIT, now: int | None = None) -> list[TakenMessage]:
         """What is due now, in the order of due times; empty when there is nothing, or another process takes.
 
         Each message must be finished (`finish`, `.done()`, `.again()`), or it comes again when this is opened
@@ -133,7 +134,7 @@ class Waiting:
             taken = taken or self._scheduler.take(limit, now_ms)
         return taken
 
-    def finish(self, taken: Iterable[Taken]) -> None:
+    def finish(self, taken: Iterable[TakenMessage]) -> None:
         """These are done and never come again. `TakenElsewhere` when another process took over meanwhile."""
         self._check_open()
         self._scheduler.finish(list(taken))
@@ -243,7 +244,7 @@ class Waiting:
         finally:
             self._let_go()
 
-    def __enter__(self) -> Waiting:
+    def __enter__(self) -> WaitingMessages:
         return self
 
     def __exit__(
@@ -261,16 +262,16 @@ class Waiting:
 
     # Inside.
 
-    def _store_checked(self, entries: Iterable[Entry], now_ms: int) -> None:
+    def _store_checked(self, entries: Iterable[NewRecord], now_ms: int) -> None:
         self._check_open()
         given = columns(entries)
         if given is not None:
             check(given)
             self._store(given, now_ms)
 
-    def _store(self, entries: Columns, now_ms: int) -> None:
+    def _store(self, entries: RecordColumns, now_ms: int) -> None:
         """Store checked entries whose waits begin now."""
-        stored: list[tuple[Chain, Place]] = []
+        stored: list[tuple[Chain, AppendedBlock]] = []
         for rung, chosen in _by_rung(entries, self.ladder).items():
             chain = self._chain(rung)
             places = chain.append(blocks(chosen, rung), now_ms)
@@ -332,12 +333,12 @@ def _until(due_ms: object, now_ms: int) -> int:
     return checked_wait("due_ms", max(due_ms - now_ms, 0))
 
 
-def _by_rung(entries: Columns, ladder: Ladder) -> dict[int, Columns]:
+def _by_rung(entries: RecordColumns, ladder: Ladder) -> dict[int, RecordColumns]:
     """The entries of each rung, in their order."""
     rungs = {wait: ladder.rung(wait) for wait in set(entries.waits)}
     if len(set(rungs.values())) == 1:
         return {rungs[entries.waits[0]]: entries}
-    rows: dict[int, list[Entry]] = {}
+    rows: dict[int, list[NewRecord]] = {}
     for row in zip(*entries[:5], strict=True):
-        rows.setdefault(rungs[row[0]], []).append(Entry._make(row))
+        rows.setdefault(rungs[row[0]], []).append(NewRecord._make(row))
     return {rung: some_columns(chosen) for rung, chosen in rows.items()}

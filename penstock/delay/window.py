@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 
 from penstock.delay.chain import Chain
-from penstock.delay.file_reader import FileReader, Piece
+from penstock.delay.file_reader import FileReader, RecordBlock
 from penstock.delay.ladder import Ladder
-from penstock.delay.records import Entry, blocks, some_columns
+from penstock.delay.records import NewRecord, blocks, some_columns
 from penstock.delay.states import FileState
 from penstock.errors import Corrupt
 from penstock.files import Files
@@ -32,7 +32,7 @@ logger = logging.getLogger("penstock.delay")
 _FORGET = 4096
 
 
-class Taken(msgspec.Struct, gc=False, eq=False):
+class TakenMessage(msgspec.Struct, gc=False, eq=False):
     """A message that is due, handed out. It comes again, here or elsewhere, unless it is finished."""
 
     #: Whose it is.
@@ -61,7 +61,7 @@ class Taken(msgspec.Struct, gc=False, eq=False):
         return f"<Taken {self.topic} {self.id.hex()}: due {self.due}, {self.attempts} attempts>"
 
 
-def _ripe(record: Taken) -> int:
+def _ripe(record: TakenMessage) -> int:
     return record.due - record.rest
 
 
@@ -86,14 +86,14 @@ class Window(Home):
         self._files = files
         self._reader = FileReader(folder, state.name, files, state.offset)
         #: Decoded records; before `head` they are finished, before `next` they are out or waited for.
-        self.records: list[Taken] = []
+        self.records: list[TakenMessage] = []
         self.head = self.next = 0
         #: How many of `records` are finished, wherever they lie.
         self.done = 0
         #: The read position as the states have it.
         self.offset = state.offset
         self._decoded = max(state.offset, self._reader.at)
-        self._make = partial(Taken, self)
+        self._make = partial(TakenMessage, self)
         #: Some records wait on after they are due in this file.
         self.has_rests = False
         #: Since when something is finished behind something that is not.
@@ -133,7 +133,7 @@ class Window(Home):
                 return None
         return _ripe(self.records[self.next])
 
-    def ripe(self, state: FileState, now: int, limit: int) -> list[Taken]:
+    def ripe(self, state: FileState, now: int, limit: int) -> list[TakenMessage]:
         """The next records that are due in this file, at most about `limit`."""
         ripe = self.first_ripe(state)
         if ripe is None or ripe > now or self.is_full:
@@ -152,7 +152,7 @@ class Window(Home):
             head += 1
         self.head = head
 
-    def begins_with(self, taken: Sequence[Taken]) -> bool:
+    def begins_with(self, taken: Sequence[TakenMessage]) -> bool:
         """Whether these are just what comes first: the usual case, and quickly seen."""
         return self.records[self.head : self.head + len(taken)] == taken
 
@@ -182,7 +182,7 @@ class Window(Home):
 
     def leave(self, place: int) -> None:
         """What lies there is stored elsewhere now."""
-        self.records[place] = Taken(self, 0, 0, b"", "", 0, b"", self.records[place]._at, True)
+        self.records[place] = TakenMessage(self, 0, 0, b"", "", 0, b"", self.records[place]._at, True)
         self.done += 1
 
     def _decode(self, state: FileState) -> None:
@@ -200,7 +200,7 @@ class Window(Home):
         if pieces:
             self._decoded = max(pieces[-1].end, self._decoded)
 
-    def _report(self, piece: Piece) -> None:
+    def _report(self, piece: RecordBlock) -> None:
         """Damage: keep the bytes for people to look at, tell, and go on behind them."""
         corrupt: Corrupt = self._reader.corrupt(piece)
         logger.error("%s", corrupt, extra={"path": corrupt.path, "byte": corrupt.byte})
@@ -229,7 +229,7 @@ class Copies:
         self._ladder = ladder
         self._chain = chain
         self._limbo = limbo
-        self._by_spot: dict[tuple[str, int], Taken] = {}
+        self._by_spot: dict[tuple[str, int], TakenMessage] = {}
 
     @property
     def are_there(self) -> bool:
@@ -242,19 +242,23 @@ class Copies:
             by_wait.setdefault(self._wait(window.records[place], now), []).append(place)
         for wait, places in by_wait.items():
             taken = [window.records[place] for place in places]
-            spots = self._store([Entry(wait, t.id, t.topic, t.attempts, t.data) for t in taken], wait, now)
+            spots = self._store(
+                [NewRecord(wait, t.id, t.topic, t.attempts, t.data) for t in taken], wait, now
+            )
             for place, each, spot in zip(places, taken, spots, strict=True):
                 self._by_spot[spot] = each
                 window.leave(place)
                 each._home = self._limbo
 
-    def find(self, window: Window, found: Sequence[Taken]) -> tuple[list[Taken], list[Taken]]:
+    def find(
+        self, window: Window, found: Sequence[TakenMessage]
+    ) -> tuple[list[TakenMessage], list[TakenMessage]]:
         """Of the last records of a window: those that are no copies, and copies of what is finished.
 
         The others are out: they lie here now.
         """
-        fresh: list[Taken] = []
-        finished: list[Taken] = []
+        fresh: list[TakenMessage] = []
+        finished: list[TakenMessage] = []
         for place, taken in enumerate(found, window.next - len(found)):
             original = self._by_spot.pop((window.name, taken._at), None)
             if original is None:
@@ -266,7 +270,7 @@ class Copies:
                 window.records[place] = original
         return fresh, finished
 
-    def _store(self, entries: Sequence[Entry], wait: int, now: int) -> list[tuple[str, int]]:
+    def _store(self, entries: Sequence[NewRecord], wait: int, now: int) -> list[tuple[str, int]]:
         """The file and byte of each."""
         rung = self._ladder.rung(wait)
         chain, made = self._chain(rung), blocks(some_columns(entries), rung)
@@ -279,7 +283,7 @@ class Copies:
             for begin in block.begins()
         ]
 
-    def _wait(self, taken: Taken, now: int) -> int:
+    def _wait(self, taken: TakenMessage, now: int) -> int:
         """The longer it has been out, the longer until its copy is looked at."""
         if taken.due > now:
             return taken.due - now
@@ -295,7 +299,7 @@ class Lane:
     def __init__(self, states: list[FileState]) -> None:
         self.names = [state.name for state in states]
         #: Due, and not handed out yet.
-        self.queue: list[Taken] = []
+        self.queue: list[TakenMessage] = []
 
 
 def runs(states: Sequence[FileState]) -> list[list[FileState]]:
@@ -309,7 +313,7 @@ def runs(states: Sequence[FileState]) -> list[list[FileState]]:
     return runs
 
 
-def first(queues: Sequence[list[Taken]], limit: int) -> list[Taken]:
+def first(queues: Sequence[list[TakenMessage]], limit: int) -> list[TakenMessage]:
     """Take the first ones of all queues, in the order of due times; each queue keeps its own order."""
     filled = [queue for queue in queues if queue]
     if len(filled) == 1:

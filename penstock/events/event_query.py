@@ -13,7 +13,7 @@ from penstock.keys import Match
 from penstock.log.log import Log
 from penstock.message import Message
 from penstock.options import spot, whole
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 from penstock.wake import LOOK_AGAIN_S, Watch, watch
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ def _without(those: tuple[T, ...] | set[T], one: T) -> tuple[T, ...] | set[T]:
     return tuple(each for each in those if each is not one)
 
 
-class Found(NamedTuple):
+class EventQueryStep(NamedTuple):
     """What a look found: messages up to the offset `behind`, or a gap that ends there."""
 
     messages: list[Message]
@@ -105,10 +105,10 @@ class Found(NamedTuple):
     gap: EventGap | None = None
 
 
-class Question:
+class EventQuery:
     """What is new for some keys. It remembers how far it has looked, so each look costs only what is new."""
 
-    def __init__(self, partitions: Partitions, epoch: str, asked: Match, limit: int) -> None:
+    def __init__(self, partitions: OpenTopic, epoch: str, asked: Match, limit: int) -> None:
         self._partitions = partitions
         self._epoch = epoch
         self._asked = asked
@@ -119,14 +119,14 @@ class Question:
         self._gap: EventGap | None = None
         self._waits = True
 
-    def begin(self, cursor: str | None, rewind: int | None, since: str | datetime | None) -> Question:
+    def begin(self, cursor: str | None, rewind: int | None, since: str | datetime | None) -> EventQuery:
         """Say where to look from; without a cursor the first look is the last."""
         with self._partitions.named_if_closed():
             return self._begin(self._partitions.log(0), cursor, rewind, since)
 
     def _begin(
         self, log: Log, cursor: str | None, rewind: int | None, since: str | datetime | None
-    ) -> Question:
+    ) -> EventQuery:
         bounds = log.view.readable_from(log.bounds().start)
         self._next = bounds.end
         self._waits = cursor is not None
@@ -155,7 +155,7 @@ class Question:
         """Whether it is known without reading that the cursor does not fit."""
         return self._gap is not None
 
-    def at(self, offset: int) -> Question:
+    def at(self, offset: int) -> EventQuery:
         """Look from an offset that was reached before."""
         self._next = offset
         return self
@@ -165,7 +165,7 @@ class Question:
         found = self.search()
         return None if found is None else self._answer(*found)
 
-    def search(self, stop: int | None = None) -> Found | None:
+    def search(self, stop: int | None = None) -> EventQueryStep | None:
         """What there is to say now, of offsets before `stop`; None when one has to wait."""
         while self._gap is None:
             log = self._partitions.log(0)
@@ -182,12 +182,12 @@ class Question:
             if messages:
                 is_all = damage is None and len(messages) < self._limit
                 self._next = end if is_all else messages[-1].offset + 1
-                return Found(messages, self._next)
+                return EventQueryStep(messages, self._next)
             if damage is None:
                 self._next = max(self._next, end)
-                return None if self._waits else Found([], self._next)
+                return None if self._waits else EventQueryStep([], self._next)
             self._miss_damaged(damage)
-        return Found([], self._next, self._gap)
+        return EventQueryStep([], self._next, self._gap)
 
     def give_up(self) -> Answer:
         """The empty answer; its cursor stands behind all that was looked at (B002-05)."""
@@ -240,7 +240,7 @@ class Question:
 class Waiting:
     """Has a bell rung when somebody writes to the topic, and when the store is closed."""
 
-    def __init__(self, partitions: Partitions, ring: Callable[[], None]) -> None:
+    def __init__(self, partitions: OpenTopic, ring: Callable[[], None]) -> None:
         self._partitions = partitions
         self._ring = ring
         self._watch: Watch = self._watched()
@@ -276,7 +276,7 @@ class Waiting:
 class Help:
     """Lets readers see what a process that died left behind: once a second, however many wait."""
 
-    def __init__(self, partitions: Partitions) -> None:
+    def __init__(self, partitions: OpenTopic) -> None:
         self._partitions = partitions
         self._last = time.monotonic()
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from penstock.errors import InvalidOption, UnknownTopic, WrongType
 from penstock.events.event import Answer, Pushed, epoch_text, stored_pairs
-from penstock.events.event_query import Help, Question, Waiting
+from penstock.events.event_query import EventQuery, Help, Waiting
 from penstock.keys import Key, Prefix, match
 from penstock.options import KIB, Duration, seconds, whole
 from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
 from penstock.topic import input as outgoing
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 from penstock.topic.write_batch import FRAME_BYTES, FRAME_MESSAGES
 from penstock.wake import Bell
 
@@ -34,8 +34,8 @@ AppendAtOnce = Callable[
 class Events:
     """The live events of a topic; made by `Store.events`."""
 
-    def __init__(self, partitions: Partitions, append: Append, append_at_once: AppendAtOnce) -> None:
-        self._partitions = partitions
+    def __init__(self, partitions: OpenTopic, append: Append, append_at_once: AppendAtOnce) -> None:
+        self.open_topic = partitions
         self._append = append
         self._append_at_once = append_at_once
         self._help = Help(partitions)
@@ -43,12 +43,12 @@ class Events:
     @property
     def topic(self) -> str:
         """The name of the topic they are in."""
-        return self._partitions.name
+        return self.open_topic.name
 
     @property
     def epoch(self) -> str:
         """Differs when the topic was dropped and made anew: ids of another epoch mean nothing."""
-        return epoch_text(self._partitions.record.id)
+        return epoch_text(self.open_topic.record.id)
 
     def push(self, key: Key, data: Any) -> Pushed:
         """Store an event and wake who subscribed to its key; it is on disk when this returns.
@@ -79,7 +79,7 @@ class Events:
         if answer is not None:
             return answer
         bell = Bell()
-        with Waiting(self._partitions, bell.ring) as waiting:
+        with Waiting(self.open_topic, bell.ring) as waiting:
             while (answer := question.look()) is None:
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -111,14 +111,14 @@ class Events:
     def _question(
         self, keys: str | Sequence[Key], cursor: str | None, prefixes: Sequence[Prefix], rewind: int | None,
         since: str | datetime | None, limit: int,
-    ) -> Question:  # fmt: skip
+    ) -> EventQuery:  # fmt: skip
         asked = match(_listed("keys", keys), _listed("prefixes", prefixes))
         if not asked.keys and not asked.prefixes:
             raise InvalidOption("nothing to subscribe to", hint="name a key or a prefix")
         if sum(given is not None for given in (cursor, rewind, since)) > 1:
             raise InvalidOption("cursor, rewind and since each say where to begin", hint="give one of them")
         whole("limit", limit, 1, 1_000_000)
-        return Question(self._partitions, self.epoch, asked, limit).begin(cursor, rewind, since)
+        return EventQuery(self.open_topic, self.epoch, asked, limit).begin(cursor, rewind, since)
 
 
 def _listed(name: str, given: Any) -> Sequence[Any]:
@@ -162,7 +162,7 @@ def open_events(
             tx.write_many(topic, values, keys=keys, headers=headers)
         return tx.stored[topic.name][0].first
 
-    return Events(topic._partitions, append, partial(_append_at_once, topic))
+    return Events(topic.open_topic, append, partial(_append_at_once, topic))
 
 
 def _append_at_once(
@@ -170,7 +170,7 @@ def _append_at_once(
     headers: Sequence[Mapping[str, bytes] | None] | None,
 ) -> int | None:  # fmt: skip
     """The first offset of events that are on disk; None where that takes more than one frame and its sync."""
-    partitions = topic._partitions
+    partitions = topic.open_topic
     options, tree = partitions.options, partitions.record.tree
     is_plain = options.sync == "disk" and options.payloads is None and not options.codecs
     if not is_plain or len(partitions) != 1 or partitions.read_only:

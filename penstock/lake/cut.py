@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.lake.layout import LakeFile
 
 
-class Range(NamedTuple):
+class OffsetRange(NamedTuple):
     """Offsets from `start` up to `stop`."""
 
     start: int
@@ -67,10 +67,10 @@ NOTHING = Held()
 class Shares(NamedTuple):
     """A range of a partition, by where it is read from."""
 
-    archived: Range
-    live: Range
+    archived: OffsetRange
+    live: OffsetRange
     #: In neither: retention took it before it was archived.
-    lost: tuple[Range, ...] = ()
+    lost: tuple[OffsetRange, ...] = ()
 
 
 def shared(start: int, stop: int, held: Held, log_start: int) -> Shares:
@@ -78,16 +78,16 @@ def shared(start: int, stop: int, held: Held, log_start: int) -> Shares:
 
     What is lost is told up to where there is something again, also when that lies behind the range.
     """
-    live = Range(max(start, log_start), max(start, log_start, stop))
+    live = OffsetRange(max(start, log_start), max(start, log_start, stop))
     if start >= min(stop, log_start):
-        return Shares(Range(start, start), live)
+        return Shares(OffsetRange(start, start), live)
     first, behind = min(held.first, log_start), min(held.next, log_start)
     if first >= behind or start >= behind:
-        return Shares(Range(start, start), live, (Range(start, log_start),))
-    archived = Range(max(start, first), max(min(stop, behind), start, first))
-    lost = (Range(start, first),) if start < first else ()
+        return Shares(OffsetRange(start, start), live, (OffsetRange(start, log_start),))
+    archived = OffsetRange(max(start, first), max(min(stop, behind), start, first))
+    lost = (OffsetRange(start, first),) if start < first else ()
     if behind < min(stop, log_start):
-        lost = (*lost, Range(behind, log_start))
+        lost = (*lost, OffsetRange(behind, log_start))
     return Shares(archived, live, lost)
 
 

@@ -145,7 +145,7 @@ _REPEATING = (
 _ASCENDING = ("offset", "timestamp", "written_at", "seqno")
 
 
-class Target(NamedTuple):
+class FileTarget(NamedTuple):
     """What a task is told about the files that it is to write."""
 
     storage: Storage
@@ -155,7 +155,7 @@ class Target(NamedTuple):
     file_bytes: int = FILE_BYTES
 
 
-def write(batches: Iterable[pa.RecordBatch], target: Target) -> list[LakeFile]:
+def write(batches: Iterable[pa.RecordBatch], target: FileTarget) -> list[LakeFile]:
     """Write messages of one partition, given in offset order, and return the files they are in.
 
     The files are on the disk when this returns. When it fails, none of them stays.
@@ -212,7 +212,7 @@ def _by_day(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[datetime.date, 
 class _File:
     """A file that is being written."""
 
-    def __init__(self, target: Target, date: datetime.date, first: int) -> None:
+    def __init__(self, target: FileTarget, date: datetime.date, first: int) -> None:
         self.date = date
         self._path = new_path(date, target.partition, first)
         self._target = target
@@ -324,7 +324,7 @@ def chosen(files: Sequence[LakeFile], file_bytes: int) -> list[list[LakeFile]]:
     return found
 
 
-def merge(files: Sequence[LakeFile], target: Target) -> list[LakeFile]:
+def merge(files: Sequence[LakeFile], target: FileTarget) -> list[LakeFile]:
     """Write the rows of neighbouring files into new ones; raises `DataError` unless all are there."""
     rows = chain.from_iterable(read(target.storage, each, schema=target.schema) for each in files)
     made = write(rows, target)

@@ -119,7 +119,7 @@ GRACE_S = 7 * 86400.0
 _HOUR_S = 3600
 
 
-class Origin(NamedTuple):
+class ArchiveOrigin(NamedTuple):
     """Whose messages a table holds."""
 
     store_id: str
@@ -137,7 +137,7 @@ class Origin(NamedTuple):
         return f"penstock/{self.store_id}/{self.topic_id}/replaced"
 
 
-class Span(NamedTuple):
+class ArchivedSpan(NamedTuple):
     """Offsets that one commit brings into a table; there need not be a message for each."""
 
     start: int
@@ -151,7 +151,7 @@ class Archive:
         self.storage = storage
         self._delta = delta
         known = delta.metadata().configuration
-        self.origin = Origin(known[_STORE], int(known[_TOPIC_ID]), known[_TOPIC])
+        self.origin = ArchiveOrigin(known[_STORE], int(known[_TOPIC_ID]), known[_TOPIC])
         self.kind = cast(Kind, known[_KIND])
 
     def __repr__(self) -> str:
@@ -200,7 +200,7 @@ class Archive:
             key=lambda each: (each.partition, each.first),
         )
 
-    def append(self, files: Sequence[LakeFile], spans: Mapping[int, Span]) -> bool:
+    def append(self, files: Sequence[LakeFile], spans: Mapping[int, ArchivedSpan]) -> bool:
         """Commit files that hold these offsets, by partition; False if they were in the table already.
 
         What was staged is deleted unless it was committed. Raises `ConflictError` when the table stands
@@ -251,7 +251,7 @@ class Archive:
 
     # Inside.
 
-    def _is_new(self, spans: Mapping[int, Span]) -> bool:
+    def _is_new(self, spans: Mapping[int, ArchivedSpan]) -> bool:
         stands = {number: self.next_offset(number) for number in spans}
         if all(stands[number] in (None, span.start) for number, span in spans.items()):
             return True
@@ -331,7 +331,7 @@ def open_archive(storage: Storage) -> Archive:
     return found
 
 
-def open_or_create(storage: Storage, origin: Origin, kind: Kind, schema: pa.Schema) -> Archive:
+def open_or_create(storage: Storage, origin: ArchiveOrigin, kind: Kind, schema: pa.Schema) -> Archive:
     """The archive of that topic at that place, made if nothing is there yet.
 
     Raises `NotATable` when something else is there, `NotAnArchive` or `ForeignArchive` when it is a table
@@ -371,7 +371,7 @@ def _load(storage: Storage) -> Archive | None:
     return Archive(storage, delta)
 
 
-def _create(storage: Storage, origin: Origin, kind: Kind, schema: pa.Schema) -> None:
+def _create(storage: Storage, origin: ArchiveOrigin, kind: Kind, schema: pa.Schema) -> None:
     deltalake = _deltalake()
     from deltalake.exceptions import DeltaError
 

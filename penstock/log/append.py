@@ -20,13 +20,13 @@ from penstock.errors import PenstockError
 from penstock.files import refusal
 from penstock.log import records
 from penstock.log.folder import Folder
-from penstock.log.frame_encode import Draft, control
+from penstock.log.frame_encode import EncodedFrame, control
 from penstock.log.frame_header import FENCE
-from penstock.log.producers import Claim, Fenced, Known, Pair, Producers, signed
+from penstock.log.producers import Claim, LastSeqno, Pair, Producers, TakenOver, signed
 from penstock.log.records import AppendRecord
-from penstock.log.repair import Mender
+from penstock.log.repair import Repair
 from penstock.log.segment import ActiveSegment
-from penstock.log.staging import ADOPT_BYTES, Ledger, Piece
+from penstock.log.staging import ADOPT_BYTES, PartitionState, PlacedPiece
 from penstock.options import TopicOptions
 
 logger = logging.getLogger("penstock.log")
@@ -45,7 +45,7 @@ class Appended(NamedTuple):
     cuts: int
 
 
-class Appender(Mender):
+class Appender(Repair):
     """One process's way into one partition."""
 
     def __init__(
@@ -54,13 +54,13 @@ class Appender(Mender):
         options: TopicOptions,
         committed: Callable[[], int],
         require_topic: Callable[[], object],
-        ledger: Ledger,
+        ledger: PartitionState,
     ) -> None:
         super().__init__(folder, options, committed, require_topic, ledger)
         self.producers = Producers(folder)
 
     def append(
-        self, drafts: Sequence[Draft], *, tree: int | None = None, claim: Claim | None = None
+        self, drafts: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None
     ) -> Appended:
         """Write frames side by side and let writers behind us see them; not yet durable.
 
@@ -85,7 +85,7 @@ class Appender(Mender):
         except OSError as error:
             raise refusal(self.folder.path, error) from error
 
-    def append_at_once(self, drafts: Sequence[Draft], *, tree: int) -> Appended | None:
+    def append_at_once(self, drafts: Sequence[EncodedFrame], *, tree: int) -> Appended | None:
         """The same if nothing has to be waited for or done before; None when nothing was written."""
         if not self.folder.append.try_acquire():
             return None
@@ -105,7 +105,7 @@ class Appender(Mender):
         finally:
             self.folder.append.drop()
 
-    def fence(self, pair: Pair) -> Fenced:
+    def fence(self, pair: Pair) -> TakenOver:
         """Take over a pair: whoever wrote for it before cannot any more. Not yet durable."""
         with self._locked():
             a = self.ready()
@@ -114,9 +114,9 @@ class Appender(Mender):
             draft = control(FENCE, b"", created=created, producer=producer, seqno=seqno)
             claim = Claim(pair, epoch + 1, True, -1, seqno, seqno)
             appended, after = self._append(a, (draft,), claim)
-            return Fenced(seqno, epoch + 1, after.segment, after.byte, appended.cuts)
+            return TakenOver(seqno, epoch + 1, after.segment, after.byte, appended.cuts)
 
-    def known(self, pair: Pair) -> Known:
+    def known(self, pair: Pair) -> LastSeqno:
         """What is stored of a producer's pair, by anyone, up to now."""
         with self._locked():
             return self.producers.catch_up(self.ready(), self._durable).get(pair)
@@ -140,7 +140,7 @@ class Appender(Mender):
         self.folder.publish_append(a._replace(pending=tx, pid=os.getpid()))
         return a.next
 
-    def bring_in(self, pieces: Sequence[Piece]) -> Appended:
+    def bring_in(self, pieces: Sequence[PlacedPiece]) -> Appended:
         """Append what a committed transaction staged; durable after `Syncer.sync`."""
         a = self.folder.read_append()
         assert a is not None
@@ -216,7 +216,7 @@ class Appender(Mender):
     # What writing consists of. The append lock is held throughout.
 
     def _append(
-        self, a: AppendRecord, drafts: Sequence[Draft], claim: Claim | None
+        self, a: AppendRecord, drafts: Sequence[EncodedFrame], claim: Claim | None
     ) -> tuple[Appended, AppendRecord]:
         size = sum(draft.size for draft in drafts)
         now = self._written_at(a)
@@ -227,7 +227,7 @@ class Appender(Mender):
         return appended, after
 
     def _write(
-        self, a: AppendRecord, drafts: Sequence[Draft], size: int, now: int
+        self, a: AppendRecord, drafts: Sequence[EncodedFrame], size: int, now: int
     ) -> tuple[Appended, AppendRecord]:
         files, active = self.folder.files, self._segment(a)
         next_offset = a.next + sum(draft.count for draft in drafts)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from penstock import codecs
 from penstock.arrow import Names, schema
-from penstock.log.frame import RAW, Frame, Producer
+from penstock.log.frame import RAW, Frame, ProducerStamp
 from penstock.log.frame_header import (
     CODECS,
     HEADERS,
@@ -124,7 +124,7 @@ class _Columns:
             return self._same.codec
         return pa.array(self._frame.codecs(self._first, self._stop), pa.string())
 
-    def _producers(self) -> Sequence[Producer | None]:
+    def _producers(self) -> Sequence[ProducerStamp | None]:
         return self._frame.producers(self._first, self._stop)
 
     def _cut(self, column: pa.Array) -> pa.Array:

@@ -17,7 +17,7 @@ from penstock.headers import Headers
 from penstock.log import frame_columns as columns
 from penstock.log.frame import PRODUCER_HEAD, RAW, CompressedFrame, Frame
 from penstock.log.frame_columns import padded
-from penstock.log.frame_encode import Draft, encode
+from penstock.log.frame_encode import EncodedFrame, encode
 from penstock.log.frame_header import (
     CODECS,
     COMPRESSED,
@@ -38,7 +38,7 @@ T = TypeVar("T")
 _LEFT_BEHIND = WRITTEN | SEQNOS | PRODUCERS
 
 
-class Run(Protocol):
+class MessageRun(Protocol):
     """Neighbouring messages of one partition."""
 
     def __len__(self) -> int: ...
@@ -56,10 +56,10 @@ class Run(Protocol):
     def longest(self, limit: int) -> int:
         """Bytes of its longest value; if that is not over `limit`, any number up to it."""
 
-    def drafts(self) -> list[Draft]:
+    def drafts(self) -> list[EncodedFrame]:
         """All of it as frames."""
 
-    def some(self, places: Sequence[int]) -> list[Draft]:
+    def some(self, places: Sequence[int]) -> list[EncodedFrame]:
         """Messages at these places of the run, ascending, as frames."""
 
 
@@ -97,7 +97,7 @@ class FrameRun:
         offsets = columns.unpack_offsets(found.body, found.layout.value_offsets, found.head.count)
         return max(b - a for a, b in pairwise(offsets[self._first : self._stop + 1]))
 
-    def drafts(self) -> list[Draft]:
+    def drafts(self) -> list[EncodedFrame]:
         found = self._frame
         flags = found.head.flags
         if len(self) < found.head.count or flags & (CODECS | TRANSACTION):
@@ -118,7 +118,7 @@ class FrameRun:
             _picked(found.codec_numbers(first, stop), chosen),
         )
 
-    def some(self, places: Sequence[int]) -> list[Draft]:
+    def some(self, places: Sequence[int]) -> list[EncodedFrame]:
         wanted, head = self.columns(places), self._frame.head
         compress = bool(head.flags & COMPRESSED)
         if not head.flags & CODECS:
@@ -132,7 +132,7 @@ class FrameRun:
         return made
 
 
-class LooseRun:
+class SingleRun:
     """Plain messages that lay in frames of their own: no headers, raw."""
 
     def __init__(
@@ -159,10 +159,10 @@ class LooseRun:
     def longest(self, limit: int) -> int:
         return max(len(value or b"") for value in self._values)
 
-    def drafts(self) -> list[Draft]:
+    def drafts(self) -> list[EncodedFrame]:
         return self.some(range(len(self)))
 
-    def some(self, places: Sequence[int]) -> list[Draft]:
+    def some(self, places: Sequence[int]) -> list[EncodedFrame]:
         chosen = None if len(places) == len(self) else places
         keys, values = _picked(self._keys, chosen), _picked(self._values, chosen)
         times = _picked(self._timestamps, chosen)
@@ -192,7 +192,7 @@ class Columns(NamedTuple):
             self.codecs[first:stop],
         )
 
-    def encoded(self, *, compress: bool) -> Draft:
+    def encoded(self, *, compress: bool) -> EncodedFrame:
         """As one frame; all values are of the codec of the first."""
         return encode(
             self.values, self.keys, created=self.created, headers=self.headers, timestamps=self.timestamps,
@@ -200,7 +200,7 @@ class Columns(NamedTuple):
         )  # fmt: skip
 
 
-class _Kept(Draft):
+class _Kept(EncodedFrame):
     """A stored frame, less its producer: body and checksum are those of the source, not made anew."""
 
     __slots__ = ()
@@ -222,10 +222,10 @@ class _Kept(Draft):
         )  # fmt: skip
 
 
-def _cut_out(found: Frame) -> Draft:
+def _cut_out(found: Frame) -> EncodedFrame:
     """A stored frame without the columns that stay behind."""
     head, at, body = found.head, found.layout, memoryview(found.body)
-    return Draft(
+    return EncodedFrame(
         (body[: at.written], body[at.codecs : at.dictionary]),  # type: ignore[arg-type]  # any buffer will do
         count=head.count, flags=head.flags & ~(_LEFT_BEHIND | PRODUCER | COMPRESSED), created=head.created,
         codec=head.codec, compress=bool(head.flags & COMPRESSED),

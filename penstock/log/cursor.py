@@ -16,10 +16,10 @@ from penstock.log import frame as compression
 from penstock.log import single_frame as tiny
 from penstock.log.frame import Frame
 from penstock.log.frame_header import COMPRESSED, read_head
-from penstock.log.mapped_segment import SealedSegment
+from penstock.log.mapped_segment import MappedSealed
 from penstock.log.rows import FrameRows, MessageRows, rows_that_fit
 from penstock.log.segment import SEGMENT_HEADER_BYTES
-from penstock.log.segments import Bounds, View
+from penstock.log.segments import Bounds, Segments
 from penstock.message import Rows
 from penstock.options import KIB
 
@@ -31,7 +31,7 @@ _TINY_FRAME_BYTES = 2 * KIB
 class Cursor:
     """A place in a partition that moves forward as it reads."""
 
-    def __init__(self, view: View, offset: int, *, far: bool = False) -> None:
+    def __init__(self, view: Segments, offset: int, *, far: bool = False) -> None:
         self._view = view
         self.offset = offset
         #: Segments beyond the present one will be read too: they may be checked ahead.
@@ -109,7 +109,7 @@ class Cursor:
             with suppress(FileNotFoundError):
                 self._view.sealed(following).check_ahead()
 
-    def _frames(self, segment: SealedSegment) -> Iterator[Frame]:
+    def _frames(self, segment: MappedSealed) -> Iterator[Frame]:
         """Frames from this cursor's offset on; raises `Corrupt` where one is missing between them."""
         number = max(segment.index.find(self.offset), 0)
         expected = self.offset
@@ -137,7 +137,7 @@ class Cursor:
                     partition=self._view.folder.partition, first=expected, stop=following,
                 )  # fmt: skip
 
-    def _frame_or_stop(self, segment: SealedSegment, number: int, expected: int) -> Frame | None:
+    def _frame_or_stop(self, segment: MappedSealed, number: int, expected: int) -> Frame | None:
         """The frame; None when it is damaged but sound ones before it were read and come first."""
         try:
             return self._as_begun(segment.frame(number))
@@ -147,7 +147,7 @@ class Cursor:
             raise
 
     def _read_small_frames(
-        self, segment: SealedSegment, end: int, max_messages: int, max_bytes: int
+        self, segment: MappedSealed, end: int, max_messages: int, max_bytes: int
     ) -> list[Rows]:
         """Sealed but not repacked: decode it as the active segment is."""
         offsets, starts = segment.index.offsets, segment.index.bytes

@@ -100,7 +100,7 @@ PRODUCER_HEAD = Struct("<qIHH")
 DICTIONARY_HEAD = Struct("<IHH")
 
 
-class Producer(NamedTuple):
+class ProducerStamp(NamedTuple):
     """Who wrote: the id, the group the messages belong to, and which taking-over of the id it was.
 
     An empty id: nobody in particular, the messages have a group only.
@@ -146,7 +146,7 @@ class Frame:
             self._at = Layout.of(self.head, self.body)
         return self._at
 
-    def producer(self) -> tuple[Producer, int] | None:
+    def producer(self) -> tuple[ProducerStamp, int] | None:
         """The one producer of all messages and the first seqno, if the frame names one."""
         if not self.head.flags & PRODUCER:
             return None
@@ -154,7 +154,7 @@ class Frame:
         at = PRODUCER_HEAD.size
         name = bytes(self.extension[at : at + id_length]).decode()
         group = bytes(self.extension[at + id_length : at + id_length + group_length]).decode()
-        return Producer(name, group or None, epoch), seqno
+        return ProducerStamp(name, group or None, epoch), seqno
 
     def keys(self, first: int, stop: int) -> Sequence[bytes | None]:
         head, at = self.head, self.layout
@@ -201,7 +201,7 @@ class Frame:
         ]
         return [dict(pairs[a - begin : b - begin]) if b > a else NO_HEADERS for a, b in pairwise(bounds)]
 
-    def producers(self, first: int, stop: int) -> Sequence[Producer | None]:
+    def producers(self, first: int, stop: int) -> Sequence[ProducerStamp | None]:
         """Who wrote each message."""
         if self.head.flags & PRODUCERS:
             dictionary = self._dictionary()
@@ -287,12 +287,20 @@ class Frame:
         """Messages whose values are packed: they are made when they are looked at."""
         from msgspec import UNSET
 
-        from penstock.message import Unopened
+        from penstock.message import LazyMessage
 
         stored, numbers = always[_VALUES_AT], self.codec_numbers(first, stop)
         shown = [v if v is None or n == RAW else UNSET for v, n in zip(stored, numbers, strict=True)]
         return list(
-            map(Unopened, *always[:_VALUES_AT], shown, *always[_VALUES_AT + 1 :], *seldom, repeat(1), stored)
+            map(
+                LazyMessage,
+                *always[:_VALUES_AT],
+                shown,
+                *always[_VALUES_AT + 1 :],
+                *seldom,
+                repeat(1),
+                stored,
+            )
         )
 
     def check_body(self) -> bool:
@@ -306,16 +314,16 @@ class Frame:
         present = columns.unpack_bits(self.body, at, first, stop)
         return [string if there else None for string, there in zip(strings, present, strict=True)]
 
-    def _dictionary(self) -> list[Producer | None]:
+    def _dictionary(self) -> list[ProducerStamp | None]:
         """The producers of a repacked frame; entry 0 is "none"."""
-        entries: list[Producer | None] = [None]
+        entries: list[ProducerStamp | None] = [None]
         at = self.layout.dictionary
         while at + DICTIONARY_HEAD.size <= len(self.body):
             epoch, id_length, group_length = DICTIONARY_HEAD.unpack_from(self.body, at)
             at += DICTIONARY_HEAD.size
             name = bytes(self.body[at : at + id_length]).decode()
             group = bytes(self.body[at + id_length : at + id_length + group_length]).decode()
-            entries.append(Producer(name, group or None, epoch))
+            entries.append(ProducerStamp(name, group or None, epoch))
             at += id_length + group_length
         return entries
 

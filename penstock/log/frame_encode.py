@@ -19,7 +19,7 @@ from penstock.headers import Headers
 from penstock.log import frame as compression
 from penstock.log import frame_columns as columns
 from penstock.log import single_frame as lone
-from penstock.log.frame import DICTIONARY_HEAD, PRODUCER_HEAD, RAW, Producer
+from penstock.log.frame import DICTIONARY_HEAD, PRODUCER_HEAD, RAW, ProducerStamp
 from penstock.log.frame_columns import Buffer, Lengths, padded
 from penstock.log.frame_header import (
     CODECS,
@@ -43,7 +43,7 @@ _ZEROS = bytes(8)
 _AFTER_CRCS = Struct("<IIHHHHIIQqqQ")
 
 
-class Draft:
+class EncodedFrame:
     """A frame that is ready but for what the append lock gives it."""
 
     __slots__ = ("_extension", "_fields", "body", "body_crc", "count", "size", "weight")
@@ -133,12 +133,12 @@ def encode(
     headers: Sequence[Headers | None] | None = None,
     timestamps: Sequence[int] | None = None,
     written: Sequence[int] | None = None,
-    producer: tuple[Producer, Sequence[int]] | None = None,
-    producers: tuple[Sequence[Producer | None], Sequence[int | None]] | None = None,
+    producer: tuple[ProducerStamp, Sequence[int]] | None = None,
+    producers: tuple[Sequence[ProducerStamp | None], Sequence[int | None]] | None = None,
     codec: int = RAW,
     codecs: Sequence[int] | None = None,
     compress: bool = False,
-) -> Draft:
+) -> EncodedFrame:
     """A batch as a frame. Columns that say the same of every message are not stored.
 
     `producer` is one for all, with a seqno each; `producers` (of a repacked frame) differ. `lengths` are
@@ -149,7 +149,7 @@ def encode(
         parts = lone.parts(values[0], None if keys is None else keys[0], headers[0])
         if parts is not None:
             flags = KEYS | HEADERS
-            return Draft(parts, count=1, flags=flags, created=created, codec=codec, compress=compress)
+            return EncodedFrame(parts, count=1, flags=flags, created=created, codec=codec, compress=compress)
     flags = 0
     fixed: list[bytes] = []
     strings: list[Sequence[bytes]] = []
@@ -186,7 +186,7 @@ def encode(
         header_columns, header_strings = _pack_headers(headers)
         fixed += header_columns
         strings += header_strings
-    return Draft(
+    return EncodedFrame(
         chain(fixed, *strings, (written_by.dictionary,)),
         count=len(values), flags=flags, created=created, codec=codec, extension=written_by.extension,
         compress=compress,
@@ -203,8 +203,8 @@ class _WrittenBy(NamedTuple):
 
 
 def _pack_producers(
-    producer: tuple[Producer, Sequence[int]] | None,
-    producers: tuple[Sequence[Producer | None], Sequence[int | None]] | None,
+    producer: tuple[ProducerStamp, Sequence[int]] | None,
+    producers: tuple[Sequence[ProducerStamp | None], Sequence[int | None]] | None,
 ) -> _WrittenBy:
     if producer is not None:
         who, seqnos = producer
@@ -220,21 +220,21 @@ def _pack_producers(
 
 
 def control(
-    kind: int, body: bytes, *, created: int, producer: Producer | None = None, seqno: int = 0
-) -> Draft:
+    kind: int, body: bytes, *, created: int, producer: ProducerStamp | None = None, seqno: int = 0
+) -> EncodedFrame:
     """A frame without messages: a fence or a seal."""
     extension = pack_producer(producer, seqno) if producer else b""
     flags = PRODUCER if producer else 0
-    return Draft((body,), count=0, flags=flags, created=created, codec=kind, extension=extension)
+    return EncodedFrame((body,), count=0, flags=flags, created=created, codec=kind, extension=extension)
 
 
-def pack_producer(producer: Producer, seqno: int) -> bytes:
+def pack_producer(producer: ProducerStamp, seqno: int) -> bytes:
     name, group = producer.id.encode(), (producer.group or "").encode()
     return padded(PRODUCER_HEAD.pack(seqno, producer.epoch, len(name), len(group)) + name + group)
 
 
-def _pack_dictionary(producers: Sequence[Producer | None]) -> tuple[list[int], bytes]:
-    numbers: dict[Producer | None, int] = {None: 0}
+def _pack_dictionary(producers: Sequence[ProducerStamp | None]) -> tuple[list[int], bytes]:
+    numbers: dict[ProducerStamp | None, int] = {None: 0}
     indexes = [numbers.setdefault(producer, len(numbers)) for producer in producers]
     entries = []
     for producer in numbers:

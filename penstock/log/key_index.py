@@ -22,7 +22,7 @@ from penstock.log.cursor import Cursor
 from penstock.log.folder import KEY_INDEX, Folder
 from penstock.log.rows import FrameRows
 from penstock.log.segment import SegmentHead
-from penstock.log.segments import View
+from penstock.log.segments import Segments
 from penstock.message import Rows
 from penstock.options import MIB
 
@@ -170,7 +170,7 @@ class StoredKeys:
         return bytes(self._texts[self._keys[number] : self._keys[number + 1]])
 
 
-class Sieve:
+class KeyFilter:
     """Says quickly that an index does not hold what is wanted; a prefix always passes."""
 
     def __init__(self, match: Match) -> None:
@@ -209,10 +209,10 @@ def _is_of(data: memoryview, head: SegmentHead) -> bool:
 _AT_ONCE_MESSAGES, _AT_ONCE_BYTES = 16_384, 4 * MIB
 
 
-class FoldedKeys:
+class GatheredKeys:
     """The keys of one segment's messages up to `stop`."""
 
-    def __init__(self, view: View, base: int) -> None:
+    def __init__(self, view: Segments, base: int) -> None:
         self.base = base
         #: Everything below was taken in.
         self.stop = base
@@ -236,7 +236,7 @@ class FoldedKeys:
     def is_sound(self) -> bool:
         return True
 
-    def fold(self, stop: int) -> FoldedKeys:
+    def fold(self, stop: int) -> GatheredKeys:
         """Take in what there is before `stop`; what retention took is passed over."""
         if self.stop < stop:
             with self._mutex:

@@ -18,7 +18,7 @@ from penstock.errors import Corrupt, InvalidOption, WrongType
 from penstock.keys import Element, canonical, checked_key, match, spoken_prefix
 from penstock.log.cursor import Cursor
 from penstock.log.rows import FrameRows, MessageRows
-from penstock.log.segments import View
+from penstock.log.segments import Segments
 from penstock.message import Message, Rows
 from penstock.options import MIB, Duration, TopicOptions, seconds
 
@@ -105,7 +105,7 @@ class _Reached(NamedTuple):
     written_at: int | None
 
 
-class Floors:
+class KeyFloors:
     """Below which offset the messages of a key are over, at one moment."""
 
     def __init__(self, lifetimes: Lifetimes, floor: Callable[[int], int]) -> None:
@@ -124,14 +124,14 @@ class Floors:
         return message.offset < self.highest and message.offset < self.of(message.key)
 
 
-_ALL_ALIVE = Floors(Lifetimes(()), lambda lasting: 0)
+_ALL_ALIVE = KeyFloors(Lifetimes(()), lambda lasting: 0)
 
 
-class Living:
+class KeyRetention:
     """One process's knowledge of what is over in a partition; shared by threads."""
 
     def __init__(
-        self, view: View, options: Callable[[], TopicOptions], offset_at: Callable[[int, int], int]
+        self, view: Segments, options: Callable[[], TopicOptions], offset_at: Callable[[int, int], int]
     ) -> None:
         self._view = view
         self._options = options
@@ -148,7 +148,7 @@ class Living:
             self._lifetimes, self._rules = Lifetimes(options.key_retention), options.key_retention
             self._reached = {}
 
-    def floors(self, now_ns: int | None = None) -> Floors:
+    def floors(self, now_ns: int | None = None) -> KeyFloors:
         """What is over now, or was at another moment."""
         moment = time.monotonic()
         if moment - self._looked >= LOOK_AGAIN_S:
@@ -157,12 +157,12 @@ class Living:
         if not self._rules:
             return _ALL_ALIVE
         if now_ns is not None:
-            return Floors(self._lifetimes, lambda lasting: self._offset_at(now_ns - lasting, 0))
+            return KeyFloors(self._lifetimes, lambda lasting: self._offset_at(now_ns - lasting, 0))
         now = self._view.folder.clock.now_ns()
-        return Floors(self._lifetimes, lambda lasting: self._risen(now - lasting, lasting))
+        return KeyFloors(self._lifetimes, lambda lasting: self._risen(now - lasting, lasting))
 
     def message(self, offset: int) -> Message | None:
-        """As `View.message`; None also when it is over."""
+        """As `Segments.message`; None also when it is over."""
         found = self._view.message(offset)
         return None if found is None or self.floors().is_over(found) else found
 
@@ -185,7 +185,7 @@ class Living:
 class LivingCursor(Cursor):
     """A cursor that passes over what is over."""
 
-    def __init__(self, view: View, offset: int, living: Living, *, far: bool = False) -> None:
+    def __init__(self, view: Segments, offset: int, living: KeyRetention, *, far: bool = False) -> None:
         super().__init__(view, offset, far=far)
         self._living = living
 
@@ -200,7 +200,7 @@ class LivingCursor(Cursor):
             self._pass_over(floors, stop)
         return []
 
-    def _pass_over(self, floors: Floors, stop: int | None) -> None:
+    def _pass_over(self, floors: KeyFloors, stop: int | None) -> None:
         """Go to the next message that is alive, in larger steps than may be read at once."""
         while rows := super().read(_AT_ONCE_MESSAGES, _AT_ONCE_BYTES, stop):
             alive = next(chain.from_iterable(alive_runs(each, floors) for each in rows), None)
@@ -209,7 +209,7 @@ class LivingCursor(Cursor):
                 return
 
 
-def alive_runs(rows: Rows, floors: Floors) -> Iterator[Rows]:
+def alive_runs(rows: Rows, floors: KeyFloors) -> Iterator[Rows]:
     """What is left of neighbours: runs of those that still lie side by side."""
     if rows.first >= floors.highest:
         yield rows

@@ -25,11 +25,11 @@ from penstock.keys import Match
 from penstock.log import key_index as keyindex
 from penstock.log import segment_index as index
 from penstock.log.folder import KEY_INDEX
-from penstock.log.key_index import FoldedKeys, Hole, Places, Sieve, StoredKeys
-from penstock.log.key_retention import Floors, Living
+from penstock.log.key_index import GatheredKeys, Hole, KeyFilter, Places, StoredKeys
+from penstock.log.key_retention import KeyFloors, KeyRetention
 from penstock.log.rows import MessageRows
 from penstock.log.segment import read_head
-from penstock.log.segments import Bounds, View
+from penstock.log.segments import Bounds, Segments
 from penstock.message import Message
 
 #: So many questions are remembered, and only small ones.
@@ -50,7 +50,7 @@ class Based(Protocol):
     def base(self) -> int: ...
 
 
-class Passed:
+class SkippedSegments:
     """What one process has passed over in one partition."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Passed:
 
         What is no index is always among them.
         """
-        runs, passes = self._runs(match, newest), Sieve(match).passes
+        runs, passes = self._runs(match, newest), KeyFilter(match).passes
         step, at = (-1, between.stop - 1) if newest else (1, between.start)
         began = -1  # where the run that is being passed over began
         while at in between:
@@ -133,7 +133,7 @@ class _Span(NamedTuple):
     first: int
     stop: int
     limit: int
-    floors: Floors
+    floors: KeyFloors
 
 
 class KeySpan(NamedTuple):
@@ -144,21 +144,21 @@ class KeySpan(NamedTuple):
     last: int
 
 
-_Table = StoredKeys | FoldedKeys | _MissingKeys
+_Table = StoredKeys | GatheredKeys | _MissingKeys
 
 
-class Keyed:
+class KeySearch:
     """The keys of one partition, as one process sees them; shared by threads."""
 
-    def __init__(self, view: View, living: Living) -> None:
+    def __init__(self, view: Segments, living: KeyRetention) -> None:
         self._view = view
         self._living = living
         self._mutex = threading.Lock()
-        self._active = FoldedKeys(view, 0)
+        self._active = GatheredKeys(view, 0)
         #: What is known of sealed segments, in their order; replaced, never changed.
         self._sealed: list[_Table] = []
         self._seen = (-1, -1)
-        self._passed = Passed()
+        self._passed = SkippedSegments()
 
     # Searching.
 
@@ -284,7 +284,7 @@ class Keyed:
         if not self._view.folder.read_only:
             with suppress(FileNotFoundError):
                 self._view.folder.files.unlink(path)  # so that the next vacuum sees that it is lacking
-        folded = FoldedKeys(self._view, table.base).fold(table.stop)
+        folded = GatheredKeys(self._view, table.base).fold(table.stop)
         with self._mutex:
             self._sealed = [folded if each is table else each for each in self._sealed]
         return folded
@@ -305,7 +305,7 @@ class Keyed:
                 continue  # what seemed to be missing may have been vacuumed away
             self._sealed = sealed
             if self._active.base != bounds.segment:
-                self._active = FoldedKeys(self._view, bounds.segment)
+                self._active = GatheredKeys(self._view, bounds.segment)
             self._seen = bounds.segment, bounds.start
             return bounds
 
@@ -321,7 +321,7 @@ class Keyed:
                 continue
             table = known.get(base)
             if not isinstance(table, StoredKeys):
-                folded = table if isinstance(table, FoldedKeys) else FoldedKeys(self._view, base)
+                folded = table if isinstance(table, GatheredKeys) else GatheredKeys(self._view, base)
                 table = stored_keys(self._view, base) or folded.fold(following)
             tables.append(table)
             tables += self._missing(table.stop, following)
@@ -336,13 +336,13 @@ class Keyed:
         return []
 
 
-def stored_keys(view: View, base: int) -> StoredKeys | None:
+def stored_keys(view: Segments, base: int) -> StoredKeys | None:
     """The key index of a sealed segment, unless it is missing, damaged in front, or of other data."""
     head = read_head(view.folder, base)
     return None if head is None else StoredKeys.open(view.folder, head)
 
 
-def store_keys(view: View, base: int, following: int) -> bool:
+def store_keys(view: Segments, base: int, following: int) -> bool:
     """Store the key index of a sealed segment that lacks it; False when there is nothing to do.
 
     A segment with holes gets none: whoever searches it must learn of them.
@@ -350,7 +350,7 @@ def store_keys(view: View, base: int, following: int) -> bool:
     head = read_head(view.folder, base)
     if head is None or StoredKeys.open(view.folder, head) is not None:
         return False
-    folded = FoldedKeys(view, base).fold(following)
+    folded = GatheredKeys(view, base).fold(following)
     if folded.holes:
         return False
     path = view.folder.segment_path(base, KEY_INDEX)
@@ -372,7 +372,7 @@ def _chosen(table: _Table, match: Match, span: _Span, *, newest: bool) -> list[i
 
 
 def _cuts(
-    table: _Table, match: Match, first: int, stop: int, floors: Floors
+    table: _Table, match: Match, first: int, stop: int, floors: KeyFloors
 ) -> Iterator[tuple[bytes, Places, int, int]]:
     """Each key that a table finds: which of its places, from and to, lie between and are not over."""
     base = table.base

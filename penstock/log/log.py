@@ -26,12 +26,12 @@ from penstock.log import segment_index as index
 from penstock.log.append import Appended, Appender
 from penstock.log.cursor import Cursor
 from penstock.log.folder import Folder
-from penstock.log.frame_encode import Draft
-from penstock.log.key_retention import Living, LivingCursor
-from penstock.log.producers import Claim, Fenced, Pair, Producers, tidy_checkpoints
+from penstock.log.frame_encode import EncodedFrame
+from penstock.log.key_retention import KeyRetention, LivingCursor
+from penstock.log.producers import Claim, Pair, Producers, TakenOver, tidy_checkpoints
 from penstock.log.segment import read_head
-from penstock.log.segments import Bounds, View
-from penstock.log.staging import Ledger, NoLedger
+from penstock.log.segments import Bounds, Segments
+from penstock.log.staging import NoLedger, PartitionState
 from penstock.log.sync import Syncer
 from penstock.options import LATEST, Spot, TopicOptions
 
@@ -57,7 +57,7 @@ class Log:
         clock: Clock,
         committed: Callable[[], int] = lambda: 0,
         require_topic: Callable[[], object] = refuse_dropped,
-        ledger: Ledger | None = None,
+        ledger: PartitionState | None = None,
         current_options: Callable[[], TopicOptions] | None = None,
         read_only: bool = False,
     ) -> None:
@@ -75,11 +75,11 @@ class Log:
         self._committed = committed
         self._appender = Appender(self.folder, options, committed, require_topic, ledger or NoLedger())
         self._syncer = Syncer(self.folder)
-        self.view = View(self.folder, options, topic, None if read_only else self._recover_if_needed)
+        self.view = Segments(self.folder, options, topic, None if read_only else self._recover_if_needed)
         #: What the lifetimes of keys have left.
-        self.living = Living(self.view, current_options or (lambda: self.options), self.offset_at)
+        self.living = KeyRetention(self.view, current_options or (lambda: self.options), self.offset_at)
         #: Messages by their key.
-        self.keyed = keyed.Keyed(self.view, self.living)
+        self.keyed = keyed.KeySearch(self.view, self.living)
 
     @property
     def options(self) -> TopicOptions:
@@ -93,12 +93,12 @@ class Log:
     # Writing.
 
     def append(
-        self, drafts: Sequence[Draft], *, tree: int | None = None, claim: Claim | None = None
+        self, drafts: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None
     ) -> Appended:
         """Write frames side by side; visible to other writers at once, durable after `sync`."""
         return self._appender.append(drafts, tree=tree, claim=claim)
 
-    def write_at_once(self, drafts: Sequence[Draft], *, tree: int) -> Appended | None:
+    def write_at_once(self, drafts: Sequence[EncodedFrame], *, tree: int) -> Appended | None:
         """Append frames and make them durable, if nothing but the disk has to be waited for.
 
         None when nothing was written: others hold a lock, the segment is full, something has to be mended.
@@ -114,11 +114,11 @@ class Log:
         finally:
             tail.drop()
 
-    def fence(self, pair: Pair) -> Fenced:
+    def fence(self, pair: Pair) -> TakenOver:
         """Take over a producer's pair; durable after `sync_fence`."""
         return self._appender.fence(pair)
 
-    def sync_fence(self, fenced: Fenced) -> None:
+    def sync_fence(self, fenced: TakenOver) -> None:
         if self.options.sync == "disk":
             self._syncer.sync_place(fenced.segment, fenced.byte, fenced.cuts)
 

@@ -25,7 +25,7 @@ from penstock.options import KIB
 _FRAME_HEADER_MOST = 64 * KIB
 
 
-class ActiveFile:
+class MappedActive:
     """The active segment, opened for reading; shared by threads."""
 
     def __init__(self, folder: Folder, base: int) -> None:
@@ -178,7 +178,7 @@ _FRAMES_KEPT = 1024
 _UNPACKED_KEPT = 4
 
 
-class SealedSegment:
+class MappedSealed:
     """A segment that no longer changes: mapped whole, with its index."""
 
     def __init__(self, folder: Folder, base: int) -> None:

@@ -40,17 +40,17 @@ class Pair(NamedTuple):
     group: str
 
 
-class Known(NamedTuple):
+class LastSeqno(NamedTuple):
     """What is known of a pair; a seqno of -1 means that nothing is stored."""
 
     seqno: int = -1
     epoch: int = 0
 
 
-NOTHING = Known()
+NOTHING = LastSeqno()
 
 
-class Facts:
+class ProducerTable:
     """The pairs of one partition; a dict of places and three arrays, about 200 bytes a pair."""
 
     def __init__(self) -> None:
@@ -62,9 +62,9 @@ class Facts:
     def __len__(self) -> int:
         return len(self._places)
 
-    def get(self, pair: Pair) -> Known:
+    def get(self, pair: Pair) -> LastSeqno:
         place = self._places.get(pair)
-        return NOTHING if place is None else Known(self._seqnos[place], self._epochs[place])
+        return NOTHING if place is None else LastSeqno(self._seqnos[place], self._epochs[place])
 
     def learn(self, pair: Pair, seqno: int, epoch: int, seen: int) -> None:
         """Take in that the pair stored `seqno`, or was taken over with this epoch."""
@@ -94,7 +94,7 @@ class Facts:
         )
 
 
-def pack(facts: Facts, offset: int, topic_id: int) -> bytes:
+def pack(facts: ProducerTable, offset: int, topic_id: int) -> bytes:
     parts = [_HEADER.pack(_MAGIC, 0, _VERSION, 0, offset, topic_id, len(facts))]
     for pair, seqno, epoch, seen in facts.items():
         name, group = pair.id.encode(), pair.group.encode()
@@ -104,7 +104,7 @@ def pack(facts: Facts, offset: int, topic_id: int) -> bytes:
     return bytes(data)
 
 
-def parse(data: bytes, offset: int, topic_id: int) -> Facts | None:
+def parse(data: bytes, offset: int, topic_id: int) -> ProducerTable | None:
     """The facts of a checkpoint, or None when it is damaged or not the one asked for.
 
     A topic id of 0 accepts any. Raises `UnknownFormat` for a newer version.
@@ -120,7 +120,7 @@ def parse(data: bytes, offset: int, topic_id: int) -> Facts | None:
         raise UnknownFormat(
             f"a producer checkpoint of format {version}", hint="it was written by a newer Penstock: upgrade"
         )
-    facts, at = Facts(), _HEADER.size
+    facts, at = ProducerTable(), _HEADER.size
     for _ in range(count):
         seqno, seen, epoch, id_length, group_length = _ENTRY.unpack_from(data, at)
         at += _ENTRY.size
@@ -131,7 +131,7 @@ def parse(data: bytes, offset: int, topic_id: int) -> Facts | None:
     return facts
 
 
-def save(folder: Folder, facts: Facts, offset: int, kind: str = PRODUCERS_FILE) -> None:
+def save(folder: Folder, facts: ProducerTable, offset: int, kind: str = PRODUCERS_FILE) -> None:
     """Store a checkpoint, durably, whole or not at all."""
     data = pack(facts, offset, folder.topic_id)
     index.replace(folder.files, folder.segment_path(offset, kind), data)
@@ -143,7 +143,7 @@ class Checkpoint(NamedTuple):
 
     path: str
     is_there: bool
-    facts: Facts | None
+    facts: ProducerTable | None
 
 
 def load(folder: Folder, offset: int, kind: str = PRODUCERS_FILE) -> Checkpoint:
@@ -168,7 +168,7 @@ _CHUNK_BYTES = 64 * KIB
 _LOOK_AGAIN = 3
 
 
-class Place(NamedTuple):
+class FoldPoint(NamedTuple):
     """Up to where frames were folded; of a repacked segment's older generation the byte means nothing."""
 
     segment: int
@@ -176,7 +176,7 @@ class Place(NamedTuple):
     generation: int = 0
 
 
-def begin(folder: Folder, before: int | None = None) -> tuple[Facts, Place]:
+def begin(folder: Folder, before: int | None = None) -> tuple[ProducerTable, FoldPoint]:
     """The newest sound checkpoint, up to the segment `before`, and where folding goes on behind it.
 
     Without one all that is there is folded. That is all there ever was, or older segments are gone:
@@ -188,7 +188,7 @@ def begin(folder: Folder, before: int | None = None) -> tuple[Facts, Place]:
         for base in reversed(bases):
             found = load(folder, base)
             if found.facts is not None:
-                return found.facts, Place(base)
+                return found.facts, FoldPoint(base)
             damaged = damaged or (found.path if found.is_there else "")
         first = bases[0] if bases else before or 0
         if not first:
@@ -203,10 +203,12 @@ def begin(folder: Folder, before: int | None = None) -> tuple[Facts, Place]:
             "the producer checkpoint is missing: seqnos of messages that are gone may be stored again",
             extra={"path": folder.path},
         )
-    return Facts(), Place(first)
+    return ProducerTable(), FoldPoint(first)
 
 
-def fold_all(folder: Folder, facts: Facts, place: Place, segment: int, byte: int | None) -> Place:
+def fold_all(
+    folder: Folder, facts: ProducerTable, place: FoldPoint, segment: int, byte: int | None
+) -> FoldPoint:
     """Fold from `place` up to `byte` of `segment` (None: to its end); return the new place.
 
     Raises `FileNotFoundError` when a segment on the way was removed.
@@ -219,12 +221,12 @@ def fold_all(folder: Folder, facts: Facts, place: Place, segment: int, byte: int
         if not bases or bases[0] != place.segment:
             raise FileNotFoundError(folder.segment_path(place.segment))
     for base in bases:
-        at = place if base == place.segment else Place(base)
+        at = place if base == place.segment else FoldPoint(base)
         place = _fold_segment(folder, facts, at, byte if base == segment else None)
     return place
 
 
-def _fold_segment(folder: Folder, facts: Facts, place: Place, end: int | None) -> Place:
+def _fold_segment(folder: Folder, facts: ProducerTable, place: FoldPoint, end: int | None) -> FoldPoint:
     files = folder.files
     fd = files.open(folder.segment_path(place.segment), write=False)
     try:
@@ -233,7 +235,7 @@ def _fold_segment(folder: Folder, facts: Facts, place: Place, end: int | None) -
         at = place.byte if generation == place.generation else SEGMENT_HEADER_BYTES
         end = files.size(fd) if end is None else end
         at = _Walk(folder, fd, place.segment, None if head is None else head.salt, end).fold(facts, at)
-        return Place(place.segment, at, generation)
+        return FoldPoint(place.segment, at, generation)
     finally:
         files.close(fd)
 
@@ -250,7 +252,7 @@ class _Walk:
         self._chunk = b""
         self._chunk_at = 0
 
-    def fold(self, facts: Facts, at: int) -> int:
+    def fold(self, facts: ProducerTable, at: int) -> int:
         """Take in every frame from `at` to the end; return the end."""
         while at < self._end:
             head = self._head(at)
@@ -281,7 +283,7 @@ class _Walk:
     def _read(self, at: int, most: int) -> bytes:
         return self._folder.files.pread(self._fd, min(most, self._end - at), at)
 
-    def _take(self, facts: Facts, at: int, head: Head) -> None:
+    def _take(self, facts: ProducerTable, at: int, head: Head) -> None:
         begin = at - self._chunk_at
         if not head.flags & (SEQNOS | PRODUCERS):
             extension = self._chunk[begin + HEADER_BYTES : begin + head.header_length]
@@ -312,7 +314,7 @@ class _Walk:
         return self._end
 
 
-def learn(facts: Facts, found: Frame) -> None:
+def learn(facts: ProducerTable, found: Frame) -> None:
     """Take in what one frame says of its producers."""
     head = found.head
     if head.flags & PRODUCERS:
@@ -329,7 +331,7 @@ def learn(facts: Facts, found: Frame) -> None:
     facts.learn(Pair(who.id, who.group or ""), seqno, who.epoch, head.written_at)
 
 
-def _learn_each(facts: Facts, found: Frame) -> None:
+def _learn_each(facts: ProducerTable, found: Frame) -> None:
     """A repacked frame: the last message of each producer tells."""
     count = found.head.count
     last = dict(zip(found.producers(0, count), range(count), strict=True))
@@ -339,7 +341,7 @@ def _learn_each(facts: Facts, found: Frame) -> None:
             facts.learn(Pair(who.id, who.group or ""), seqnos[place] or 0, who.epoch, written[place])
 
 
-def facts_before(folder: Folder, base: int) -> Facts:
+def facts_before(folder: Folder, base: int) -> ProducerTable:
     """The facts of everything before the sealed end of the log at `base`, a segment's first offset."""
     while True:
         facts, place = begin(folder, base)

@@ -17,8 +17,8 @@ from penstock.errors import Corrupt, ProducerFenced
 from penstock.log import producer_table as checkpoints
 from penstock.log import producer_table as fold
 from penstock.log.folder import GATE_PRODUCERS, PRODUCERS, Folder
-from penstock.log.frame import Producer
-from penstock.log.producer_table import MANY, NOTHING, Facts, Known, Pair, Place
+from penstock.log.frame import ProducerStamp
+from penstock.log.producer_table import MANY, NOTHING, FoldPoint, LastSeqno, Pair, ProducerTable
 from penstock.log.records import AppendRecord, DurableRecord
 
 logger = logging.getLogger("penstock.producers")
@@ -27,10 +27,10 @@ logger = logging.getLogger("penstock.producers")
 _COUNT_EVERY = 10_000
 
 
-class Outdated(Exception):
+class StaleClaim(Exception):
     """The caller's idea of what is stored is not so; nothing was written. `known` is how it is."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: LastSeqno) -> None:
         super().__init__(known)
         self.known = known
 
@@ -49,7 +49,7 @@ class Claim(NamedTuple):
     last: int
 
 
-class Fenced(NamedTuple):
+class TakenOver(NamedTuple):
     """A pair was taken over: what it had stored before, its new epoch, and what to wait for."""
 
     seqno: int
@@ -65,17 +65,17 @@ class Producers:
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
         self._mutex = threading.Lock()
-        self._facts: Facts | None = None
-        self._place = Place(0)
+        self._facts: ProducerTable | None = None
+        self._place = FoldPoint(0)
         #: D's cuts when facts were last taken in under the lock; None before that.
         self._cuts: int | None = None
         self._count_at = MANY + 1
 
-    def peek(self, pair: Pair) -> Known:
+    def peek(self, pair: Pair) -> LastSeqno:
         """What is known without looking; it may be outdated. Loads the facts at first use."""
         return self.load().get(pair)
 
-    def load(self) -> Facts:
+    def load(self) -> ProducerTable:
         """Take in what is on disk, unless that was done. Needs no lock."""
         return self._facts if self._facts is not None else self._load()
 
@@ -88,7 +88,7 @@ class Producers:
     def admit(self, claim: Claim, a: AppendRecord, durable: DurableRecord) -> None:
         """Raise unless the claim's frames are new and all that it left out is stored.
 
-        `ProducerFenced` when the pair was taken over; `Outdated` when the caller must look again.
+        `ProducerFenced` when the pair was taken over; `StaleClaim` when the caller must look again.
         """
         known = self.catch_up(a, durable).get(claim.pair)
         if known.epoch > claim.epoch:
@@ -97,9 +97,9 @@ class Producers:
                     f"a newer writer took over producer {claim.pair.id[:60]!r}",
                     hint="what was not acknowledged is not stored; let the newer one go on",
                 )
-            raise Outdated(known)
+            raise StaleClaim(known)
         if not claim.dropped <= known.seqno < claim.first:
-            raise Outdated(known)
+            raise StaleClaim(known)
 
     def wrote(self, before: AppendRecord, after: AppendRecord, claim: Claim | None) -> None:
         """Take in our own append; no need to read what we wrote."""
@@ -111,9 +111,9 @@ class Producers:
             if len(facts) >= self._count_at:
                 self._warn_of_many(facts)
         if place.segment == before.segment == after.segment and place.byte == before.byte:
-            self._place = Place(place.segment, after.byte, place.generation)
+            self._place = FoldPoint(place.segment, after.byte, place.generation)
 
-    def catch_up(self, a: AppendRecord, durable: DurableRecord) -> Facts:
+    def catch_up(self, a: AppendRecord, durable: DurableRecord) -> ProducerTable:
         """Take in what others appended."""
         facts, place = self._facts, self._place
         was_cut = self._cuts is not None and self._cuts != durable.cuts
@@ -132,7 +132,7 @@ class Producers:
 
     # Inside.
 
-    def _fold(self, a: AppendRecord) -> Facts:
+    def _fold(self, a: AppendRecord) -> ProducerTable:
         while True:
             facts, place = self._facts, self._place
             assert facts is not None
@@ -147,7 +147,7 @@ class Producers:
             self._warn_of_many(facts)
         return facts
 
-    def _load(self, *, anew: bool = False) -> Facts:
+    def _load(self, *, anew: bool = False) -> ProducerTable:
         """Take in the newest checkpoint and everything durable behind it. Needs no lock."""
         with self._mutex:
             if self._facts is not None and not anew:
@@ -161,7 +161,7 @@ class Producers:
             self._facts = facts  # last: from here on others use it
             return facts
 
-    def _warn_of_many(self, facts: Facts) -> None:
+    def _warn_of_many(self, facts: ProducerTable) -> None:
         """Once for each partition and process, when more producers write here than is good."""
         self._count_at = len(facts) + _COUNT_EVERY
         recent = facts.recent(self._folder.clock.now_ns())
@@ -194,7 +194,7 @@ def tidy_checkpoints(folder: Folder, active: int) -> None:
                 folder.files.unlink(folder.name(name))
 
 
-def gate_facts(folder: Folder, offset: int) -> Facts | None:
+def gate_facts(folder: Folder, offset: int) -> ProducerTable | None:
     """The facts as they were when partitions were added, or None when there were none; raises `Corrupt`."""
     found = checkpoints.load(folder, offset, GATE_PRODUCERS)
     if found.is_there and found.facts is None:
@@ -202,11 +202,19 @@ def gate_facts(folder: Folder, offset: int) -> Facts | None:
     return found.facts
 
 
-def signed(pair: Pair, epoch: int) -> Producer:
-    return Producer(pair.id, pair.group or None, epoch)
+def signed(pair: Pair, epoch: int) -> ProducerStamp:
+    return ProducerStamp(pair.id, pair.group or None, epoch)
 
 
 __all__ = [
-    "NOTHING", "Claim", "Fenced", "Known", "Outdated", "Pair", "Producers", "gate_facts", "signed",
+    "NOTHING",
+    "Claim",
+    "LastSeqno",
+    "Pair",
+    "Producers",
+    "StaleClaim",
+    "TakenOver",
+    "gate_facts",
+    "signed",
     "tidy_checkpoints",
 ]  # fmt: skip

@@ -25,7 +25,7 @@ from penstock.log.frame_columns import Buffer
 from penstock.log.frame_header import MAGIC_BYTES, Head, read_head
 from penstock.log.records import AppendRecord, DurableRecord, ShownRecord
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
-from penstock.log.staging import End, Ledger, bring_in
+from penstock.log.staging import End, PartitionState, bring_in
 from penstock.options import TopicOptions
 
 logger = logging.getLogger("penstock.log")
@@ -52,7 +52,7 @@ class Survey(NamedTuple):
 
 
 def recover(
-    folder: Folder, options: TopicOptions, committed: Callable[[], int], ledger: Ledger
+    folder: Folder, options: TopicOptions, committed: Callable[[], int], ledger: PartitionState
 ) -> AppendRecord:
     """Bring the partition into a sound state and publish A, S and D. The append lock is held."""
     a, shown, durable = folder.read_append(), folder.read_shown(), folder.read_durable()
@@ -81,7 +81,7 @@ def _begin_segment(folder: Folder, first: int, end: _End, now: int) -> _End:
     return _End(first, first, SEGMENT_HEADER_BYTES, end.last_written_at)
 
 
-def _bring_in_all(folder: Folder, end: _End, ledger: Ledger, now: int) -> _End:
+def _bring_in_all(folder: Folder, end: _End, ledger: PartitionState, now: int) -> _End:
     """Bring in what committed transactions lack, and make it durable."""
     missing = [piece for piece in ledger.unfinished() if piece.stop > end.next]
     for piece in missing:

@@ -18,9 +18,9 @@ from penstock.log import frame
 from penstock.log import frame_encode as encode
 from penstock.log import single_frame as tiny
 from penstock.log.folder import Folder
-from penstock.log.frame import RAW, Frame, Producer
-from penstock.log.frame_encode import Draft
-from penstock.log.mapped_segment import SealedSegment
+from penstock.log.frame import RAW, Frame, ProducerStamp
+from penstock.log.frame_encode import EncodedFrame
+from penstock.log.mapped_segment import MappedSealed
 from penstock.log.segment import SEGMENT_HEADER_BYTES, SegmentHead, parse_head
 from penstock.message import NO_HEADERS, Headers, Message
 from penstock.options import KIB
@@ -33,12 +33,12 @@ _TARGET_MESSAGES = 16_384
 _RUN_MESSAGES = 1024
 
 
-def is_worth_it(segment: SealedSegment) -> bool:
+def is_worth_it(segment: MappedSealed) -> bool:
     """Whether the segment's frames are so small that scanning it would be slow."""
     return len(segment.index.offsets) > 1 and segment.index.average_frame_bytes() < SMALL_FRAME_BYTES
 
 
-def repack(folder: Folder, segment: SealedSegment, *, compress: bool = False) -> None:
+def repack(folder: Folder, segment: MappedSealed, *, compress: bool = False) -> None:
     """Rewrite the segment with large frames. Does nothing when any of it is damaged."""
     head = parse_head(segment.data)
     if head is None or segment.ends_in_damage():
@@ -61,7 +61,7 @@ def repack(folder: Folder, segment: SealedSegment, *, compress: bool = False) ->
     files.sync_dir(folder.path)
 
 
-def _write_frames(folder: Folder, fd: int, head: SegmentHead, segment: SealedSegment, compress: bool) -> int:
+def _write_frames(folder: Folder, fd: int, head: SegmentHead, segment: MappedSealed, compress: bool) -> int:
     """Write the merged frames; return the offset behind the last one."""
     at, stop = SEGMENT_HEADER_BYTES, head.base
     for base, written_at, draft in _merged(segment, compress):
@@ -82,7 +82,7 @@ class _Columns(NamedTuple):
     headers: list[Headers]
     timestamps: list[int]
     written: list[int]
-    producers: list[Producer | None]
+    producers: list[ProducerStamp | None]
     seqnos: list[int | None]
     codecs: list[int]
 
@@ -117,7 +117,7 @@ class _Columns(NamedTuple):
         )
 
 
-def _merged(segment: SealedSegment, compress: bool) -> Iterator[tuple[int, int, Draft]]:
+def _merged(segment: MappedSealed, compress: bool) -> Iterator[tuple[int, int, EncodedFrame]]:
     """(first offset, written time, frame) of what the segment's frames become."""
     waiting: list[_Columns] = []
     weight = count = 0
@@ -138,7 +138,7 @@ def _merged(segment: SealedSegment, compress: bool) -> Iterator[tuple[int, int, 
     yield from _flushed(waiting, compress)
 
 
-def _parts(segment: SealedSegment) -> Iterator[_Columns | Frame]:
+def _parts(segment: MappedSealed) -> Iterator[_Columns | Frame]:
     """The segment's messages in runs as they lie there; a control frame comes as itself."""
     data, at, offset = bytes(segment.data), SEGMENT_HEADER_BYTES, segment.index.base
     assert segment.salt is not None
@@ -157,7 +157,7 @@ def _parts(segment: SealedSegment) -> Iterator[_Columns | Frame]:
         at, offset = at + found[1].head.size, found[1].head.stop
 
 
-def _flushed(waiting: list[_Columns], compress: bool) -> Iterator[tuple[int, int, Draft]]:
+def _flushed(waiting: list[_Columns], compress: bool) -> Iterator[tuple[int, int, EncodedFrame]]:
     if not waiting:
         return
     columns = (
@@ -167,7 +167,7 @@ def _flushed(waiting: list[_Columns], compress: bool) -> Iterator[tuple[int, int
     yield merged.base, merged.written[0], _encoded(merged, compress)
 
 
-def _encoded(merged: _Columns, compress: bool) -> Draft:
+def _encoded(merged: _Columns, compress: bool) -> EncodedFrame:
     has_producers = any(producer is not None for producer in merged.producers)
     return encode.encode(
         merged.values,
@@ -183,9 +183,9 @@ def _encoded(merged: _Columns, compress: bool) -> Draft:
     )
 
 
-def _copied(found: Frame) -> Draft:
+def _copied(found: Frame) -> EncodedFrame:
     head = found.head
-    return Draft(
+    return EncodedFrame(
         (bytes(found.body),),
         count=head.count,
         flags=head.flags,

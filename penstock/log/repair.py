@@ -25,8 +25,8 @@ from penstock.log.recovery import recover
 from penstock.log.segment import SEGMENT_HEADER_BYTES, ActiveSegment
 from penstock.log.staging import (
     End,
-    Ledger,
-    Piece,
+    PartitionState,
+    PlacedPiece,
     becomes_segment,
     bring_in,
     has_become_segment,
@@ -40,7 +40,7 @@ logger = logging.getLogger("penstock.log")
 _AGAIN_BYTES = 8 * MIB
 
 
-class Mender(Tip):
+class Repair(Tip):
     """The end of a partition, mended before it is used."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Mender(Tip):
         options: TopicOptions,
         committed: Callable[[], int],
         require_topic: Callable[[], object],
-        ledger: Ledger,
+        ledger: PartitionState,
     ) -> None:
         super().__init__(folder, options)
         self._committed = committed
@@ -256,7 +256,7 @@ class Mender(Tip):
             self._settle(pieces)
         return a
 
-    def _bring_in(self, a: AppendRecord, pieces: Sequence[Piece]) -> AppendRecord:
+    def _bring_in(self, a: AppendRecord, pieces: Sequence[PlacedPiece]) -> AppendRecord:
         now = self._written_at(a)
         for piece in pieces:
             if piece.stop <= a.next:
@@ -272,7 +272,7 @@ class Mender(Tip):
             self._show(a)
         return a
 
-    def _take_segment(self, a: AppendRecord, end: End, piece: Piece) -> AppendRecord:
+    def _take_segment(self, a: AppendRecord, end: End, piece: PlacedPiece) -> AppendRecord:
         """A staged file becomes the active segment; what came before it is durable first.
 
         No sync is under way meanwhile: were one to fail now, the next writer would cut off the new segment.
@@ -286,7 +286,7 @@ class Mender(Tip):
             self._publish_durable_end(self._durable, a)
         return a
 
-    def _settle(self, pieces: Sequence[Piece]) -> None:
+    def _settle(self, pieces: Sequence[PlacedPiece]) -> None:
         """Pieces are durable where they belong: nobody needs what was staged any more."""
         for tx in {piece.tx for piece in pieces}:
             self._ledger.finish(tx)

@@ -16,7 +16,7 @@ from penstock.log import records
 from penstock.log import segment_index as index
 from penstock.log.folder import Folder, file_bytes
 from penstock.log.frame import Frame
-from penstock.log.mapped_segment import ActiveFile, SealedSegment
+from penstock.log.mapped_segment import MappedActive, MappedSealed
 from penstock.log.recovery import survey
 from penstock.log.segment import read_head
 from penstock.message import Message
@@ -36,7 +36,7 @@ class Bounds(NamedTuple):
     dropped: bool
 
 
-class View:
+class Segments:
     """One process's eyes on one partition; used by any number of cursors and threads."""
 
     def __init__(
@@ -49,8 +49,8 @@ class View:
         self._seen = (b"", Bounds(0, 0, 0, 0, False))
         self._surveyed: tuple[tuple[int, int], Bounds] | None = None
         self._bases: list[int] = []
-        self._sealed: OrderedDict[int, SealedSegment] = OrderedDict()
-        self._active: ActiveFile | None = None
+        self._sealed: OrderedDict[int, MappedSealed] = OrderedDict()
+        self._active: MappedActive | None = None
 
     def bounds(self) -> Bounds:
         """What can be read at this moment."""
@@ -113,11 +113,11 @@ class View:
         self._bases = self.folder.segments()
         return self._bases
 
-    def sealed(self, base: int) -> SealedSegment:
+    def sealed(self, base: int) -> MappedSealed:
         """The sealed segment, mapped; raises `FileNotFoundError` when it was vacuumed away."""
         segment = self._sealed.get(base)
         if segment is None:
-            segment = SealedSegment(self.folder, base)
+            segment = MappedSealed(self.folder, base)
             self._sealed[base] = segment
             while len(self._sealed) > _MAPPED_MOST:
                 self._sealed.popitem(last=False)
@@ -128,11 +128,11 @@ class View:
                 pass  # another thread pushed it out meanwhile; ours stays mapped
         return segment
 
-    def active(self, base: int) -> ActiveFile:
+    def active(self, base: int) -> MappedActive:
         """The segment at the end; raises `FileNotFoundError` when it is gone, or not the end any more."""
         active = self._active
         if active is None or active.base != base:
-            active = ActiveFile(self.folder, base)
+            active = MappedActive(self.folder, base)
             if active.head.generation:
                 raise FileNotFoundError(f"{active.path} was sealed and repacked meanwhile")
             self._active = active

@@ -15,7 +15,7 @@ from penstock.log import frame, segment
 from penstock.log.folder import Folder
 from penstock.log.frame import Frame
 from penstock.log.frame_columns import round_up
-from penstock.log.frame_encode import Draft, placed
+from penstock.log.frame_encode import EncodedFrame, placed
 from penstock.log.frame_header import read_head
 from penstock.log.segment import SEGMENT_HEADER_BYTES, SegmentHead, new_salt, parse_head
 from penstock.options import KIB, MIB
@@ -35,7 +35,7 @@ class End(NamedTuple):
     last_written_at: int
 
 
-class Piece(NamedTuple):
+class PlacedPiece(NamedTuple):
     """Neighbouring frames of one committed transaction for one partition."""
 
     tx: int
@@ -81,13 +81,13 @@ class StagedFrame(NamedTuple):
     size: int
 
 
-class Ledger(Protocol):
+class PartitionState(Protocol):
     """What the store remembers of committed transactions that are not yet whole in this partition."""
 
-    def unfinished(self) -> list[Piece]:
+    def unfinished(self) -> list[PlacedPiece]:
         """All pieces still to be brought in, or to be made durable, by offset."""
 
-    def move(self, pieces: Iterable[Piece]) -> None:
+    def move(self, pieces: Iterable[PlacedPiece]) -> None:
         """Store other offsets for pieces, durably."""
 
     def finish(self, tx: int) -> None:
@@ -97,17 +97,17 @@ class Ledger(Protocol):
 class NoLedger:
     """For a log without a store around it: there are no transactions."""
 
-    def unfinished(self) -> list[Piece]:
+    def unfinished(self) -> list[PlacedPiece]:
         return []
 
-    def move(self, pieces: Iterable[Piece]) -> None:
+    def move(self, pieces: Iterable[PlacedPiece]) -> None:
         raise AssertionError("no transactions")
 
     def finish(self, tx: int) -> None:
         raise AssertionError("no transactions")
 
 
-def bring_in(folder: Folder, end: End, piece: Piece) -> End:
+def bring_in(folder: Folder, end: End, piece: PlacedPiece) -> End:
     """Append what is missing of a piece; return where the partition ends then.
 
     The append lock is held, and nothing lies behind `end`. What was copied is not yet durable; before a
@@ -121,7 +121,7 @@ def bring_in(folder: Folder, end: End, piece: Piece) -> End:
     return _copy_in(folder, end, piece)
 
 
-def becomes_segment(folder: Folder, end: End, piece: Piece) -> bool:
+def becomes_segment(folder: Folder, end: End, piece: PlacedPiece) -> bool:
     """Whether the piece is taken as a segment of its own.
 
     Not in the place of one without messages, which other processes have open under the same name.
@@ -131,17 +131,17 @@ def becomes_segment(folder: Folder, end: End, piece: Piece) -> bool:
     return has_become_segment(folder, piece) or (end.next > end.segment and piece.size > ADOPT_BYTES)
 
 
-def has_become_segment(folder: Folder, piece: Piece) -> bool:
+def has_become_segment(folder: Folder, piece: PlacedPiece) -> bool:
     return piece.file is not None and not folder.files.exists(folder.name(piece.file))
 
 
-def remove_file(folder: Folder, piece: Piece) -> None:
+def remove_file(folder: Folder, piece: PlacedPiece) -> None:
     """A piece that was copied leaves its file behind."""
     if piece.file is not None and folder.files.exists(folder.name(piece.file)):
         folder.files.unlink(folder.name(piece.file))
 
 
-def _copy_in(folder: Folder, end: End, piece: Piece) -> End:
+def _copy_in(folder: Folder, end: End, piece: PlacedPiece) -> End:
     files, now = folder.files, end.last_written_at
     source = -1 if piece.file is None else files.open(folder.name(piece.file), write=False)
     target = files.open(folder.segment_path(end.segment))
@@ -175,7 +175,7 @@ def _copy_in(folder: Folder, end: End, piece: Piece) -> End:
     return End(piece.stop, end.segment, byte, now)
 
 
-def _rename_in(folder: Folder, end: End, piece: Piece) -> End:
+def _rename_in(folder: Folder, end: End, piece: PlacedPiece) -> End:
     """Make the staged file the next segment."""
     files, now = folder.files, end.last_written_at
     assert piece.file is not None
@@ -203,7 +203,7 @@ def _rename_in(folder: Folder, end: End, piece: Piece) -> End:
     return End(piece.stop, piece.base, byte, now)
 
 
-def _as_segment(folder: Folder, piece: Piece) -> End:
+def _as_segment(folder: Folder, piece: PlacedPiece) -> End:
     """Where the partition ends when the staged file has become a segment already."""
     path = folder.segment_path(piece.base)
     try:
@@ -228,8 +228,8 @@ _FILE_BYTES_MOST = 64 * MIB
 _WRITEBACK_BYTES = 8 * MIB
 
 
-class Staged(NamedTuple):
-    """Neighbouring frames without offsets: what will be a `Piece`."""
+class StagedPiece(NamedTuple):
+    """Neighbouring frames without offsets: what will be a `PlacedPiece`."""
 
     file: str | None
     data: bytes
@@ -240,21 +240,21 @@ class Staged(NamedTuple):
         """Bytes its frames take in a segment."""
         return self.piece(0, 0, 0).size
 
-    def piece(self, tx: int, number: int, base: int) -> Piece:
-        return Piece(tx, number, base, self.count, self.file, self.data)
+    def piece(self, tx: int, number: int, base: int) -> PlacedPiece:
+        return PlacedPiece(tx, number, base, self.count, self.file, self.data)
 
 
-class Shelf:
+class StagingArea:
     """What a transaction writes to one partition: whole pieces, and one that still grows."""
 
     def __init__(self, folder: Folder, name: str, segment_bytes: int) -> None:
         self._folder = folder
         self._name = name
         self._limit = min(segment_bytes, _FILE_BYTES_MOST)
-        self._done: list[Staged] = []
+        self._done: list[StagedPiece] = []
         self._growing: _Growing | None = None
 
-    def add(self, draft: Draft) -> None:
+    def add(self, draft: EncodedFrame) -> None:
         if self._growing is None:
             self._growing = _Growing(self._folder, f"{self._name}-{len(self._done):x}{STAGED}")
         self._growing.add(draft)
@@ -265,12 +265,12 @@ class Shelf:
         """What comes next is a piece of its own."""
         self._end()
 
-    def adopt(self, pieces: Iterable[Staged]) -> None:
+    def adopt(self, pieces: Iterable[StagedPiece]) -> None:
         """Take pieces that another process has made, whole and durable, behind those there are."""
         self._end()
         self._done += pieces
 
-    def finish(self) -> list[Staged]:
+    def finish(self) -> list[StagedPiece]:
         """All pieces, durable."""
         self._end()
         if any(staged.file is not None for staged in self._done):
@@ -315,7 +315,7 @@ class _Growing:
         self.size = 0
         self.file: str | None = None
 
-    def add(self, draft: Draft) -> None:
+    def add(self, draft: EncodedFrame) -> None:
         if self.file is None and self.size + draft.size > INLINE_BYTES:
             self._spill()
         header = draft.header(base=self._count, written_at=0, synced=0, salt=self._salt)
@@ -328,13 +328,13 @@ class _Growing:
         self.size += draft.size
         self._count += draft.count
 
-    def end(self) -> Staged:
+    def end(self) -> StagedPiece:
         """It is whole, and durable if it lies in a file."""
         if self.file is None:
-            return Staged(None, b"".join(self._frames), self._count)
+            return StagedPiece(None, b"".join(self._frames), self._count)
         self._folder.files.sync(self._fd)
         self.close()
-        return Staged(self.file, b"".join(self._heads), self._count)
+        return StagedPiece(self.file, b"".join(self._heads), self._count)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
@@ -355,7 +355,7 @@ class _Growing:
             self._handed_over = self.size
 
 
-def _read(folder: Folder, staged: Staged) -> Iterator[Frame]:
+def _read(folder: Folder, staged: StagedPiece) -> Iterator[Frame]:
     """The frames of a piece, as they were staged."""
     fd = -1 if staged.file is None else folder.files.open(folder.name(staged.file), write=False)
     try:

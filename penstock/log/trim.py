@@ -15,7 +15,7 @@ from penstock.files import refusal
 from penstock.log.append import Appender
 from penstock.log.folder import COMPANIONS, DELETED, KEY_INDEX, PRODUCERS, Folder, file_bytes
 from penstock.log.producer_table import keep_later_checkpoint
-from penstock.log.segments import View
+from penstock.log.segments import Segments
 
 #: How long a removed segment can still be opened by a scan that was planned before.
 LINGER_NS = 60 * NANOSECONDS
@@ -30,7 +30,7 @@ class Trimmed(NamedTuple):
     bytes: int
 
 
-def trim(folder: Folder, appender: Appender, view: View, start: int) -> Trimmed:
+def trim(folder: Folder, appender: Appender, view: Segments, start: int) -> Trimmed:
     """Make `start` the first readable offset, durably, then remove whole segments below it."""
     with folder.append:
         a = appender.ready()
@@ -45,7 +45,7 @@ def trim(folder: Folder, appender: Appender, view: View, start: int) -> Trimmed:
     return Trimmed(start, start - bounds.start, segments, removed)
 
 
-def _remove_below(folder: Folder, view: View, start: int) -> tuple[int, int]:
+def _remove_below(folder: Folder, view: Segments, start: int) -> tuple[int, int]:
     """Rename segments that lie wholly below `start`; count them and their bytes."""
     limit = min(start, view.bounds().segment)
     bases = [base for base in view.segments() if base <= limit]

@@ -24,7 +24,7 @@ from penstock.payloads.names import (
     note_of,
     path_of,
 )
-from penstock.payloads.store import Body, Found, Stored
+from penstock.payloads.store import Body, FoundBody, StoredBody
 
 #: Read at once, where a body is read piece by piece.
 _BUFFER_BYTES = 256 * 1024
@@ -39,7 +39,7 @@ class FileBodies:
 
     def put(
         self, name: str, body: Body, *, content_type: str | None = None, most: int | None = None
-    ) -> Stored:
+    ) -> StoredBody:
         path = path_of(name)
         pieces = Pieces(body, most)
         note = note_of(path)
@@ -51,7 +51,7 @@ class FileBodies:
             if pieces.error is not None:
                 raise
             raise refusal(self.folder, error) from error
-        return Stored(name, pieces.size, pieces.sha256)
+        return StoredBody(name, pieces.size, pieces.sha256)
 
     def get(self, name: str, start: int = 0, length: int | None = None) -> bytes:
         with self.open(name, start, length) as file:
@@ -88,19 +88,19 @@ class FileBodies:
             self._remove_empty(folder)
         return count
 
-    def list(self, prefix: str = "") -> Iterator[Found]:
+    def list(self, prefix: str = "") -> Iterator[FoundBody]:
         for root in (folder_of(checked_name(prefix) if prefix else ""), f"{LONG}/"):
             yield from (each for each in self._found(self._walk(root)) if each.name.startswith(prefix))
 
     def shares(self) -> Sequence[str]:
         return ["", *sorted(f"{each.name}/" for each in self._top() if each.is_dir(follow_symlinks=False))]
 
-    def list_share(self, share: str) -> Iterator[Found]:
+    def list_share(self, share: str) -> Iterator[FoundBody]:
         if share:
             return self._found(self._walk(share))
         return self._found(each.name for each in self._top() if not each.is_dir(follow_symlinks=False))
 
-    def unfinished(self) -> Iterator[Found]:
+    def unfinished(self) -> Iterator[FoundBody]:
         try:
             entries = list(os.scandir(self._path(TEMPORARY)))
         except (FileNotFoundError, NotADirectoryError):
@@ -108,7 +108,7 @@ class FileBodies:
         for entry in entries:
             with suppress(FileNotFoundError):  # it is in its place by now
                 stat = entry.stat(follow_symlinks=False)
-                yield Found(entry.name, stat.st_size, stat.st_mtime_ns)
+                yield FoundBody(entry.name, stat.st_size, stat.st_mtime_ns)
 
     def forget(self, unfinished: Iterable[str]) -> int:
         count = 0
@@ -126,13 +126,13 @@ class FileBodies:
     def __repr__(self) -> str:
         return f"<FileBodies {self.folder}>"
 
-    def _found(self, paths: Iterable[str]) -> Iterator[Found]:
+    def _found(self, paths: Iterable[str]) -> Iterator[FoundBody]:
         for path in paths:
             name = self._name(path)
             with suppress(FileNotFoundError):  # deleted meanwhile
                 stat = os.stat(self._path(path))
                 if name is not None:
-                    yield Found(name, stat.st_size, stat.st_mtime_ns)
+                    yield FoundBody(name, stat.st_size, stat.st_mtime_ns)
 
     def _top(self) -> Sequence[os.DirEntry[str]]:
         try:

@@ -18,7 +18,7 @@ from penstock.errors import BodyMissing, InvalidOption, MissingExtra, PenstockEr
 from penstock.options import MIB, datetime_ns, refuse_secrets
 from penstock.payloads.chunks import PIECE_BYTES, Pieces, Ranged
 from penstock.payloads.names import LONG, checked_name, folder_of, is_body, name_of, note_of, path_of
-from penstock.payloads.store import Body, Found, Stored
+from penstock.payloads.store import Body, FoundBody, StoredBody
 
 #: Parts of one body that are under way together.
 _PARTS_AT_ONCE = 3
@@ -60,7 +60,7 @@ class S3Bodies:
 
     def put(
         self, name: str, body: Body, *, content_type: str | None = None, most: int | None = None
-    ) -> Stored:
+    ) -> StoredBody:
         path = path_of(name)
         pieces = Pieces(body, most)
         note = note_of(path)
@@ -79,7 +79,7 @@ class S3Bodies:
                     path, map(bytes, chain(begin, coming)), attributes=attributes,
                     chunk_size=PIECE_BYTES, max_concurrency=_PARTS_AT_ONCE,
                 )  # fmt: skip
-        return Stored(name, pieces.size, pieces.sha256)
+        return StoredBody(name, pieces.size, pieces.sha256)
 
     def get(self, name: str, start: int = 0, length: int | None = None) -> bytes:
         path = path_of(name)
@@ -118,7 +118,7 @@ class S3Bodies:
             count += len(batch)
         return count
 
-    def list(self, prefix: str = "") -> Iterator[Found]:
+    def list(self, prefix: str = "") -> Iterator[FoundBody]:
         for root in (folder_of(checked_name(prefix) if prefix else ""), f"{LONG}/"):
             yield from (each for each in self._found(self._walk(root)) if each.name.startswith(prefix))
 
@@ -127,14 +127,14 @@ class S3Bodies:
             found = self._store.list_with_delimiter()
         return ["", *(f"{each.rstrip('/')}/" for each in found["common_prefixes"])]
 
-    def list_share(self, share: str) -> Iterator[Found]:
+    def list_share(self, share: str) -> Iterator[FoundBody]:
         if share:
             return self._found(self._walk(share))
         with self._telling(""):
             top = self._store.list_with_delimiter()["objects"]
         return self._found((each["path"], each["size"], each["last_modified"]) for each in top)
 
-    def unfinished(self) -> Iterator[Found]:
+    def unfinished(self) -> Iterator[FoundBody]:
         """Nothing: an upload in parts is the server's until it is whole, and a rule of the bucket ends it."""
         return iter(())
 
@@ -156,11 +156,11 @@ class S3Bodies:
                     if is_body(path) and (root.startswith(LONG) or not path.startswith(f"{LONG}/")):
                         yield path, found["size"], found["last_modified"]
 
-    def _found(self, objects: Iterable[tuple[str, int, datetime]]) -> Iterator[Found]:
+    def _found(self, objects: Iterable[tuple[str, int, datetime]]) -> Iterator[FoundBody]:
         for path, size, modified in objects:
             name = self._name(path)
             if name is not None:
-                yield Found(name, size, datetime_ns(modified))
+                yield FoundBody(name, size, datetime_ns(modified))
 
     def _name(self, path: str) -> str | None:
         note = note_of(path)

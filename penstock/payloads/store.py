@@ -20,7 +20,7 @@ Body = bytes | bytearray | memoryview | Path | BinaryIO
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredBody:
     """What `put` stored."""
 
     name: str
@@ -29,7 +29,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundBody:
     """What `list` found; `modified_ns` is when it was stored, by the store's own clock."""
 
     name: str
@@ -42,7 +42,7 @@ class BodyStore(Protocol):
 
     def put(
         self, name: str, body: Body, *, content_type: str | None = None, most: int | None = None
-    ) -> Stored:
+    ) -> StoredBody:
         """Store a body, whole and synced when this returns; memory does not grow with its size.
 
         One of more than `most` bytes raises `MessageTooLarge`, and nothing of it stays.
@@ -57,16 +57,16 @@ class BodyStore(Protocol):
     def delete(self, names: Iterable[str]) -> int:
         """Remove bodies; how many were there, as far as the place says so. A missing one is no mistake."""
 
-    def list(self, prefix: str = "") -> Iterator[Found]:
+    def list(self, prefix: str = "") -> Iterator[FoundBody]:
         """All bodies whose names begin so, in no order to rely on."""
 
     def shares(self) -> Sequence[str]:
         """The place divided into shares, for several to list it together; a body is in one of them."""
 
-    def list_share(self, share: str) -> Iterator[Found]:
+    def list_share(self, share: str) -> Iterator[FoundBody]:
         """All bodies of a share."""
 
-    def unfinished(self) -> Iterator[Found]:
+    def unfinished(self) -> Iterator[FoundBody]:
         """What was begun and is not stored yet, as far as the place tells; `name` is for `forget`.
 
         Under way, or left by a process that died; `modified_ns` is when something was last added to it.
@@ -83,8 +83,8 @@ M = TypeVar("M")
 
 
 def orphans(
-    bodies: Iterable[Found], referenced: Container[str], now_ns: int, grace_ns: int = GRACE_NS
-) -> Iterator[Found]:
+    bodies: Iterable[FoundBody], referenced: Container[str], now_ns: int, grace_ns: int = GRACE_NS
+) -> Iterator[FoundBody]:
     """Bodies of one place that no message refers to by name, and that are older than the grace."""
     limit = now_ns - grace_ns
     return (body for body in bodies if body.modified_ns < limit and body.name not in referenced)

@@ -22,7 +22,16 @@ from penstock.serve import limits
 from penstock.serve.access import Origins, is_local
 from penstock.serve.http_messages import Refusal, error_body, error_headers, reply
 from penstock.store import Store
-from penstock.websocket_frames import BINARY, CLOSE, NO_STATUS, TEXT, Frame, Frames, close_code, frame
+from penstock.websocket_frames import (
+    BINARY,
+    CLOSE,
+    NO_STATUS,
+    TEXT,
+    Frames,
+    WebSocketFrame,
+    close_code,
+    frame,
+)
 
 #: They are about the connection that the ASGI server has; ours has its own.
 _HOP_BY_HOP = frozenset(
@@ -34,7 +43,7 @@ _UPGRADE = (
 )
 
 
-class Line(asyncio.Transport):
+class AsgiTransport(asyncio.Transport):
     """Bytes on their way out: written by a `Connection`, taken by whoever calls `next`.
 
     As with a socket, who writes is told when too much waits, and when there is room again.
@@ -153,7 +162,7 @@ def _line(name: bytes, value: bytes) -> bytes:
 try:
     from penstock.serve.http_connection import Connection
     from penstock.serve.routes import Routes
-    from penstock.serve.server import ServeOptions, Server, Topics
+    from penstock.serve.server import ServedTopics, ServeOptions, Server
 except ImportError as missing:
     if missing.name != "httptools":
         raise
@@ -249,7 +258,7 @@ class Asgi:
 class _Running:
     """What runs in one event loop."""
 
-    def __init__(self, server: Server, topics: Topics, threads: Threads | None) -> None:
+    def __init__(self, server: Server, topics: ServedTopics, threads: Threads | None) -> None:
         self.server = server
         self._topics = topics
         self._threads = threads
@@ -270,7 +279,7 @@ async def _start(store: Store | aio.Store, options: ServeOptions, *, is_for_all:
     if isinstance(store, Store):
         threads = Threads()
         store = aio.Store(store, threads)
-    topics = Topics(store, options)
+    topics = ServedTopics(store, options)
     await topics.warm_up()
     origins = Origins(origins=options.origins, hosts=options.hosts, local_only=not is_for_all)
     routes = Routes(topics, options.access(), origins)
@@ -287,7 +296,7 @@ class _Call:
         self._send = send
         self._is_websocket = scope["type"] == "websocket"
         self._connection = Connection(server)
-        self._line = Line(self._connection)
+        self._line = AsgiTransport(self._connection)
 
     async def answer(self, refusal: Refusal | None) -> None:
         listening = None
@@ -348,7 +357,9 @@ class _Call:
             if message["type"] == "websocket.receive":
                 text = message.get("text")
                 heard = (
-                    Frame(BINARY, message.get("bytes") or b"") if text is None else Frame(TEXT, text.encode())
+                    WebSocketFrame(BINARY, message.get("bytes") or b"")
+                    if text is None
+                    else WebSocketFrame(TEXT, text.encode())
                 )
                 self._connection.data_received(frame(*heard, _MASK))
 

@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
 from penstock.errors import PenstockError, Unavailable
-from penstock.events.event_query import Found, Question
+from penstock.events.event_query import EventQuery, EventQueryStep
 from penstock.events.events import Events
 from penstock.keys import Match
 from penstock.serve import limits
@@ -30,7 +30,7 @@ _FAR_MOST = 4
 StartInThread = Callable[..., asyncio.Future[Any]]
 
 
-class Wanted(NamedTuple):
+class CatchUpRange(NamedTuple):
     """What is to be read for a subscriber: these keys, from an offset up to another."""
 
     asked: Match
@@ -38,34 +38,34 @@ class Wanted(NamedTuple):
     stop: int
 
 
-class Behindhand(Protocol):
+class CatchingUp(Protocol):
     """Who may be behind."""
 
-    def wanted(self) -> Wanted | None:
+    def wanted(self) -> CatchUpRange | None:
         """What to read for it; None when it is not behind, or has no room."""
 
-    def read_on(self, wanted: Wanted, found: Found | None) -> None:
+    def read_on(self, wanted: CatchUpRange, found: EventQueryStep | None) -> None:
         """What was found; None is nothing up to where it was looked."""
 
     def ended(self, error: PenstockError) -> None:
         """There will be no more: the topic was dropped, the store closed, or the log cannot be read."""
 
 
-class Behind:
+class CatchUp:
     """Those of one feed."""
 
     def __init__(self, events: Events, start: StartInThread) -> None:
-        self._partitions = events._partitions
+        self._partitions = events.open_topic
         self._epoch = events.epoch
         self._start = start
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[Behindhand] = deque()
+        self._waiting: deque[CatchingUp] = deque()
         #: Those who wait for a thread, and those for whom one reads.
-        self._far: deque[Behindhand] = deque()
-        self._read_for: set[Behindhand] = set()
+        self._far: deque[CatchingUp] = deque()
+        self._read_for: set[CatchingUp] = set()
         self._is_scheduled = self._is_ended = False
 
-    def add(self, subscriber: Behindhand) -> None:
+    def add(self, subscriber: CatchingUp) -> None:
         """Read on for a subscriber that has room, in its turn."""
         self._waiting.append(subscriber)
         if not self._is_scheduled:
@@ -90,7 +90,7 @@ class Behind:
         if self._is_scheduled:
             self._loop.call_soon(self._turn)
 
-    def _read(self, subscriber: Behindhand) -> None:
+    def _read(self, subscriber: CatchingUp) -> None:
         wanted = None if subscriber in self._read_for else subscriber.wanted()
         if wanted is None:
             return
@@ -112,7 +112,9 @@ class Behind:
                 self._read_for.add(subscriber)
                 found.add_done_callback(partial(self._was_read, subscriber, wanted))
 
-    def _was_read(self, subscriber: Behindhand, wanted: Wanted, found: asyncio.Future[Found | None]) -> None:
+    def _was_read(
+        self, subscriber: CatchingUp, wanted: CatchUpRange, found: asyncio.Future[EventQueryStep | None]
+    ) -> None:
         self._read_for.discard(subscriber)
         if self._is_ended or found.cancelled():
             return
@@ -125,13 +127,13 @@ class Behind:
                 self.add(subscriber)
         self._read_far()
 
-    def _search(self, wanted: Wanted) -> Found | None:
+    def _search(self, wanted: CatchUpRange) -> EventQueryStep | None:
         asked, offset, stop = wanted
-        question = Question(self._partitions, self._epoch, asked, limits.CATCH_UP_EVENTS)
+        question = EventQuery(self._partitions, self._epoch, asked, limits.CATCH_UP_EVENTS)
         return question.at(offset).search(stop)
 
     @contextmanager
-    def _ending(self, subscriber: Behindhand) -> Iterator[None]:
+    def _ending(self, subscriber: CatchingUp) -> Iterator[None]:
         """A subscriber that cannot be read on is told so, and comes back by itself."""
         try:
             yield

@@ -17,7 +17,7 @@ from penstock.message import Message, value_bytes
 AUDIENCE = "audience"
 
 
-class Piece:
+class EncodedEvent:
     """One event, encoded; and where it stands."""
 
     __slots__ = ("alone", "audience", "json", "offset")

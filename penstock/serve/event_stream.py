@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 from penstock.errors import PenstockError
 from penstock.events.event import EventGap
-from penstock.events.event_query import Found, Question
+from penstock.events.event_query import EventQuery, EventQueryStep
 from penstock.keys import Match
 from penstock.serve import limits
 from penstock.serve.access import Grant, has_expired
-from penstock.serve.catch_up import Wanted
-from penstock.serve.encoded_event import Piece
+from penstock.serve.catch_up import CatchUpRange
+from penstock.serve.encoded_event import EncodedEvent
 from penstock.serve.feed import Feed
 from penstock.serve.http_connection import Connection
 
@@ -39,7 +39,7 @@ class EventStream:
 
     # How it is written; the kinds of streams differ in this.
 
-    def frame(self, pieces: Sequence[Piece], behind: int) -> bytes:
+    def frame(self, pieces: Sequence[EncodedEvent], behind: int) -> bytes:
         """Events as bytes; the client stands at `behind` then."""
         raise NotImplementedError
 
@@ -58,7 +58,7 @@ class EventStream:
 
     # What the feed calls.
 
-    def deliver(self, pieces: list[Piece], position: int) -> None:
+    def deliver(self, pieces: list[EncodedEvent], position: int) -> None:
         connection, piece, reached = self.connection, pieces[0], position
         if len(pieces) == 1 and piece.audience is None:  # most often, so it should cost little
             connection.write(piece.alone.get(type(self)) or self._alone(piece, position))
@@ -67,14 +67,14 @@ class EventStream:
         if reached < position or connection.is_full:
             self.feed.fall_behind(self, reached)
 
-    def wanted(self) -> Wanted | None:
+    def wanted(self) -> CatchUpRange | None:
         if self.next < 0 or self.connection.is_full or not self.connection.is_open:
             return None  # `drained` comes when there is room
         if self._extras:
-            return Wanted(*self._extras[0], self.next)
-        return Wanted(self.match, self.next, self.feed.position)
+            return CatchUpRange(*self._extras[0], self.next)
+        return CatchUpRange(self.match, self.next, self.feed.position)
 
-    def read_on(self, wanted: Wanted, found: Found | None) -> None:
+    def read_on(self, wanted: CatchUpRange, found: EventQueryStep | None) -> None:
         """Write what was found, and have more read until it is live again."""
         reached = wanted.stop if found is None else self._tell(found)
         if self._extras:
@@ -120,7 +120,7 @@ class EventStream:
         own = self.feed.position if self.next < 0 else self.next
         return min([own, *(offset for _, offset in self._extras)])
 
-    def begin(self, head: bytes, asked: Match, question: Question, now: int) -> None:
+    def begin(self, head: bytes, asked: Match, question: EventQuery, now: int) -> None:
         """Register, replay up to the feed's position, go live."""
         self._next_ping = now + limits.PING_S
         self.connection.become(self, head + self.hello_frame(question.next), self._next_time(now))
@@ -129,7 +129,7 @@ class EventStream:
         self.next = question.next
         self._first_step(question)
 
-    def _first_step(self, question: Question) -> None:
+    def _first_step(self, question: EventQuery) -> None:
         if self.feed.is_near(question):
             found = question.search(self.feed.position)
             self.next = question.next if found is None else self._tell(found)
@@ -144,13 +144,13 @@ class EventStream:
         else:
             self.feed.wake(self)
 
-    def _tell(self, found: Found) -> int:
+    def _tell(self, found: EventQueryStep) -> int:
         """Write what was found; the offset that was reached."""
         if found.gap is not None:
             self.connection.write(self.gap_frame(found.gap, found.behind))
-        return self._send(list(map(Piece, found.messages)), found.behind)
+        return self._send(list(map(EncodedEvent, found.messages)), found.behind)
 
-    def _send(self, pieces: list[Piece], position: int) -> int:
+    def _send(self, pieces: list[EncodedEvent], position: int) -> int:
         """Write events while there is room; the offset up to which it has all that is for it."""
         sees = self.grant.sees
         if any(piece.audience is not None for piece in pieces):
@@ -171,7 +171,7 @@ class EventStream:
                 return behind
         return position
 
-    def _alone(self, piece: Piece, position: int) -> bytes:
+    def _alone(self, piece: EncodedEvent, position: int) -> bytes:
         """A single event as it is written; the same for everybody who gets it alone."""
         data = piece.alone[type(self)] = self.frame((piece,), position)
         return data
@@ -183,7 +183,7 @@ class EventStream:
         return min(self._next_ping, now + max(1, math.ceil(expires - time.time())))
 
 
-def _cut(pieces: Sequence[Piece], first: int) -> int:
+def _cut(pieces: Sequence[EncodedEvent], first: int) -> int:
     """How many events go into one write: as many as fit, one at least."""
     size, stop = len(pieces[first].json), first + 1
     while stop < len(pieces) and size + len(pieces[stop].json) <= limits.WRITE_BYTES:

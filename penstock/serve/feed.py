@@ -24,14 +24,14 @@ from typing import NamedTuple, Protocol
 from penstock import wake
 from penstock.errors import Closed, ConflictError, Corrupt, OffsetTrimmed, PenstockError
 from penstock.events.event import cursor_text
-from penstock.events.event_query import Help, Interest, Question, Waiting
+from penstock.events.event_query import EventQuery, Help, Interest, Waiting
 from penstock.events.events import Events
 from penstock.keys import Match
 from penstock.message import Message
 from penstock.options import KIB
 from penstock.serve import limits
-from penstock.serve.catch_up import Behind, Behindhand, StartInThread
-from penstock.serve.encoded_event import Piece
+from penstock.serve.catch_up import CatchingUp, CatchUp, StartInThread
+from penstock.serve.encoded_event import EncodedEvent
 
 logger = logging.getLogger("penstock.serve")
 
@@ -49,14 +49,14 @@ class Start(NamedTuple):
     since: str | datetime | None = None
 
 
-class Subscriber(Behindhand, Protocol):
+class Subscriber(CatchingUp, Protocol):
     """Who waits for keys. A feed looks at these fields and sets them."""
 
     match: Match
     #: Where it stands while it is behind; -1 while it is live.
     next: int
 
-    def deliver(self, pieces: list[Piece], position: int) -> None:
+    def deliver(self, pieces: list[EncodedEvent], position: int) -> None:
         """These are new, and now everything before `position` was delivered."""
 
 
@@ -67,11 +67,11 @@ class Feed:
         self.events = events
         self.topic = events.topic
         self.epoch = events.epoch
-        self._partitions = events._partitions
+        self._partitions = events.open_topic
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._interest: Interest[Subscriber] = Interest()
-        self._behind = Behind(events, start)
+        self._behind = CatchUp(events, start)
         self._is_rung = False
         self.is_ended = False
         self._cursor = self._partitions.log(0).cursor(self._partitions.log(0).bounds().end)
@@ -105,22 +105,22 @@ class Feed:
 
     # Who subscribes.
 
-    def begin(self, asked: Match, start: Start, limit: int = limits.CATCH_UP_EVENTS) -> Question:
+    def begin(self, asked: Match, start: Start, limit: int = limits.CATCH_UP_EVENTS) -> EventQuery:
         """Where a subscriber begins; the feed stands there or behind it. Raises for a cursor that is none."""
         question = self.question(asked, start, limit)
         self.reach(question.next)
         return question
 
-    def question(self, asked: Match, start: Start, limit: int = limits.CATCH_UP_EVENTS) -> Question:
+    def question(self, asked: Match, start: Start, limit: int = limits.CATCH_UP_EVENTS) -> EventQuery:
         """The same in any thread, and without the feed: `reach` follows."""
-        return Question(self._partitions, self.epoch, asked, limit).begin(*start)
+        return EventQuery(self._partitions, self.epoch, asked, limit).begin(*start)
 
     def reach(self, offset: int) -> None:
         """Read up to an offset, at least."""
         while self.position < offset and not self.is_ended and self._read():
             pass
 
-    def is_near(self, question: Question) -> bool:
+    def is_near(self, question: EventQuery) -> bool:
         """Whether a question is answered from memory: it asks for the segment that is being written."""
         return question.has_gap or self._behind.is_near(question.next)
 
@@ -221,14 +221,14 @@ class Feed:
         return True
 
     def _deliver(self, messages: Sequence[Message]) -> None:
-        touched: dict[Subscriber, list[Piece]] = {}
+        touched: dict[Subscriber, list[EncodedEvent]] = {}
         for message in messages:
             if message.key is None:
                 continue
             heard = self._interest.of(message.key)
             if not heard:
                 continue
-            alone = [Piece(message)]  # shared by all who hear nothing else
+            alone = [EncodedEvent(message)]  # shared by all who hear nothing else
             for subscriber in heard:
                 if subscriber.next < 0:
                     pieces = touched.setdefault(subscriber, alone)
@@ -252,7 +252,7 @@ class Feed:
         return True
 
 
-class Hub:
+class Feeds:
     """The feeds of one process."""
 
     def __init__(self, find: Callable[[str], Events], start: StartInThread) -> None:

@@ -20,11 +20,11 @@ import httptools
 from penstock.errors import PenstockError
 from penstock.serve import limits
 from penstock.serve.http_messages import (
-    Host,
-    Owed,
+    ConnectionHost,
+    ConnectionOwner,
+    PendingReply,
     Refusal,
     Request,
-    Stream,
     error_body,
     error_headers,
     lowered,
@@ -53,12 +53,12 @@ class Connection(asyncio.Protocol):
         "extra_headers", "is_full", "stream", "transport", "wheel_at",
     )  # fmt: skip
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: ConnectionHost) -> None:
         self._host = host
         self._parser: httptools.HttpRequestParser | None = None
         #: Requests that have come in whole. A list: they are few, and an empty deque takes ten times as much.
         self._queue: list[Request] | None = None
-        self._owed: list[Owed] | None = None
+        self._owed: list[PendingReply] | None = None
         self._busy = self._turning = self.is_full = False
         self._reads = True
         self._keep_alive = True
@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
         self._forget_request()
         #: Sent with the present answer: what lets a page see it.
         self.extra_headers = b""
-        self.stream: Stream | None = None
+        self.stream: ConnectionOwner | None = None
         self.transport: asyncio.Transport | None = None
         self.wheel_at = -1
 
@@ -155,10 +155,10 @@ class Connection(asyncio.Protocol):
         self.owe().reply(status, body, headers)
         self.settle()
 
-    def owe(self) -> Owed:
+    def owe(self) -> PendingReply:
         """Answer the present request later; pushes that follow it begin meanwhile."""
         self._busy = False
-        owed = Owed(self, self.extra_headers, self._keep_alive)
+        owed = PendingReply(self, self.extra_headers, self._keep_alive)
         if self._owed is None:
             self._owed = [owed]
         else:
@@ -194,7 +194,7 @@ class Connection(asyncio.Protocol):
             return
         self.reply(status_of(error), error_body(error), error_headers(error))
 
-    def become(self, stream: Stream, head: bytes, first_time: int) -> None:
+    def become(self, stream: ConnectionOwner, head: bytes, first_time: int) -> None:
         """Belong to a stream from now on; `head` is what HTTP has to say before it."""
         self._parser = None
         self._queue = None
@@ -204,7 +204,7 @@ class Connection(asyncio.Protocol):
         self._host.wheel.remove(self)
         self._host.wheel.put(self, first_time)
 
-    def await_answer(self, stream: Stream) -> None:
+    def await_answer(self, stream: ConnectionOwner) -> None:
         """Somebody answers later, and wants to know if the client goes meanwhile."""
         self.stream = stream
 

@@ -209,7 +209,7 @@ def lowered(name: bytes) -> str:
     return name.decode("latin-1").lower()
 
 
-class Stream(Protocol):
+class ConnectionOwner(Protocol):
     """Whom a connection belongs to while it streams, or while its answer is awaited."""
 
     def received(self, data: bytes) -> None:
@@ -231,7 +231,7 @@ class Stream(Protocol):
         """The server ends: say goodbye."""
 
 
-class Host(Protocol):
+class ConnectionHost(Protocol):
     """What a connection needs of its server."""
 
     wheel: Wheel
@@ -244,7 +244,7 @@ class Host(Protocol):
     def closed(self, connection: Connection) -> None: ...
 
 
-class Owed:
+class PendingReply:
     """The answer to a request that others may overtake; it goes out when all before it have."""
 
     __slots__ = ("answer", "connection", "extra_headers", "keep_alive")

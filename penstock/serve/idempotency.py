@@ -77,7 +77,7 @@ def _found_again(store: Store, events: Events, push: Push, name: bytes, noted_at
     """The id of the first event; whoever pushed it died before it could note it."""
     topic = store.topic(events.topic)
     _settle(topic)
-    log = topic._partitions.log(0)
+    log = topic.open_topic.log(0)
     # The transaction's parts are stored one after the other; a minute is more than that takes.
     start = log.offset_at(noted_at - 60 * 10**9)
     for message in topic.scan(start=max(start, log.bounds().start), key=push.keys[0]).messages():
@@ -88,7 +88,7 @@ def _found_again(store: Store, events: Events, push: Push, name: bytes, noted_at
 
 def _settle(topic: Topic) -> None:
     """See what a process had committed when it died: its parts come in one after the other."""
-    log = topic._partitions.log(0)
+    log = topic.open_topic.log(0)
     log.finish_transactions()
     log.sync_all()
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 
 from penstock.errors import PenstockError
 from penstock.events.event import EventGap
-from penstock.events.event_query import Found, Question
+from penstock.events.event_query import EventQuery, EventQueryStep
 from penstock.keys import Match
 from penstock.serve import limits
 from penstock.serve.access import Grant
-from penstock.serve.catch_up import Wanted
-from penstock.serve.encoded_event import Piece, answer_json
+from penstock.serve.catch_up import CatchUpRange
+from penstock.serve.encoded_event import EncodedEvent, answer_json
 from penstock.serve.feed import Feed
 from penstock.serve.http_connection import Connection
 
@@ -32,7 +32,7 @@ class LongPoll:
         self.match = asked
         self.next = -1
 
-    def ask(self, question: Question, timeout: float) -> None:
+    def ask(self, question: EventQuery, timeout: float) -> None:
         """Answer now, or wait; so long once everything that is there was read."""
         self._timeout = timeout
         self.next = question.next
@@ -46,16 +46,16 @@ class LongPoll:
 
     # What the feed calls.
 
-    def deliver(self, pieces: list[Piece], position: int) -> None:
+    def deliver(self, pieces: list[EncodedEvent], position: int) -> None:
         seen = self._seen(pieces)
         if seen:
             self._end()
             self._answer(seen, position)
 
-    def wanted(self) -> Wanted | None:
-        return None if self.next < 0 else Wanted(self.match, self.next, self._feed.position)
+    def wanted(self) -> CatchUpRange | None:
+        return None if self.next < 0 else CatchUpRange(self.match, self.next, self._feed.position)
 
-    def read_on(self, wanted: Wanted, found: Found | None) -> None:
+    def read_on(self, wanted: CatchUpRange, found: EventQueryStep | None) -> None:
         self._take(found, wanted.stop)
 
     def ended(self, error: PenstockError) -> None:
@@ -81,10 +81,10 @@ class LongPoll:
 
     # Inside.
 
-    def _take(self, found: Found | None, stop: int) -> None:
+    def _take(self, found: EventQueryStep | None, stop: int) -> None:
         """Answer with what was found up to `stop`, read on, or wait."""
         if found is not None:
-            seen = self._seen(map(Piece, found.messages))
+            seen = self._seen(map(EncodedEvent, found.messages))
             if seen or found.gap is not None or self._timeout <= 0:
                 self._end()
                 self._answer(seen, found.behind, found.gap)
@@ -99,7 +99,7 @@ class LongPoll:
             if self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(self._timeout, self._give_up)
 
-    def _seen(self, pieces: Iterable[Piece]) -> list[Piece]:
+    def _seen(self, pieces: Iterable[EncodedEvent]) -> list[EncodedEvent]:
         return [piece for piece in pieces if self._grant.sees(piece.audience)]
 
     def _give_up(self) -> None:
@@ -115,7 +115,7 @@ class LongPoll:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _answer(self, pieces: Sequence[Piece], behind: int, gap: EventGap | None = None) -> None:
+    def _answer(self, pieces: Sequence[EncodedEvent], behind: int, gap: EventGap | None = None) -> None:
         """Answer with as many events as an answer may hold; the next one goes on behind them."""
         size = count = 0
         for piece in pieces[: self._limit]:

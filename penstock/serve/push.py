@@ -22,7 +22,7 @@ from penstock.keys import stored_key
 from penstock.serve import limits
 from penstock.serve.access import Grant
 from penstock.serve.encoded_event import AUDIENCE
-from penstock.serve.http_messages import Owed, Refusal, Request
+from penstock.serve.http_messages import PendingReply, Refusal, Request
 
 _NULL = b"null"
 
@@ -111,7 +111,7 @@ Outcome = Pushed | Exception
 Timed = tuple[list[Outcome], float]
 
 
-class Disk:
+class DiskSpeed:
     """Whether storing is so quick that the loop may wait for it: a change of threads costs more CPU."""
 
     def __init__(self) -> None:
@@ -190,7 +190,7 @@ T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
 
 
-class Storage(Protocol):
+class PushStore(Protocol):
     """Where pushes go."""
 
     def find(self, topic: str, *, anew: bool = False) -> Events:
@@ -206,13 +206,13 @@ class Storage(Protocol):
 class _Waiting(NamedTuple):
     push: Push
     size: int
-    owed: Owed
+    owed: PendingReply
 
 
 class Groups:
     """The pushes that wait for the disk."""
 
-    def __init__(self, storage: Storage, fail: Callable[[Owed, Exception], None]) -> None:
+    def __init__(self, storage: PushStore, fail: Callable[[PendingReply, Exception], None]) -> None:
         self._storage = storage
         self._fail = fail
         self._groups: dict[str, _Group] = {}
@@ -228,7 +228,7 @@ class Groups:
         if self._count >= limits.PUSHES_WAITING_MOST or self._bytes > limits.PUSH_BYTES_WAITING_MOST:
             raise Refusal(429, "too much waits for the disk", "push again in a second", retry_s=1)
 
-    def add(self, topic: str, push: Push, owed: Owed) -> None:
+    def add(self, topic: str, push: Push, owed: PendingReply) -> None:
         """Have a push stored, and answered when it is durable."""
         group = self._groups.get(topic)
         if group is None:
@@ -255,7 +255,7 @@ class _Group:
     """The pushes to one topic."""
 
     def __init__(
-        self, topic: str, storage: Storage, answer: Callable[[Sequence[_Waiting], Sequence[Outcome]], None]
+        self, topic: str, storage: PushStore, answer: Callable[[Sequence[_Waiting], Sequence[Outcome]], None]
     ) -> None:
         self._topic = topic
         self._storage = storage
@@ -266,7 +266,7 @@ class _Group:
         #: So many pushes may come together: those that were just answered again, and those that waited.
         self._expected = 1
         self._timer: asyncio.TimerHandle | None = None
-        self._disk = Disk()
+        self._disk = DiskSpeed()
 
     def add(self, waiting: _Waiting) -> None:
         self._waiting.append(waiting)

@@ -20,18 +20,18 @@ import msgspec
 
 from penstock.errors import InvalidOption, PenstockError, TopicReplaced
 from penstock.events.event import Pushed
-from penstock.events.event_query import Question
+from penstock.events.event_query import EventQuery
 from penstock.keys import Match, match, shown_key, spoken_key, spoken_prefix
 from penstock.options import seconds, whole
 from penstock.serve import limits
 from penstock.serve import static_files as assets
 from penstock.serve.access import Access, Grant, Origins
-from penstock.serve.feed import Feed, Hub, Start
+from penstock.serve.feed import Feed, Feeds, Start
 from penstock.serve.http_connection import Connection
-from penstock.serve.http_messages import Owed, Refusal, Request
+from penstock.serve.http_messages import PendingReply, Refusal, Request
 from penstock.serve.idempotency import push_once
 from penstock.serve.long_poll import LongPoll
-from penstock.serve.push import Groups, Push, Storage, read_push
+from penstock.serve.push import Groups, Push, PushStore, read_push
 from penstock.serve.sse import HEAD as SSE_HEAD
 from penstock.serve.sse import SseStream
 from penstock.serve.websocket import WebSocketStream, handshake
@@ -84,10 +84,10 @@ _WAIT_S = 25.0
 _ASKED = ("key", "prefix", "cursor", "timeout", "rewind", "since", "limit", "topic", "token")
 
 
-class Topics(Storage, Protocol):
+class Topics(PushStore, Protocol):
     """What routes need to know of the store."""
 
-    hub: Hub
+    hub: Feeds
     default: str
 
     def require(self, topic: str) -> None: ...
@@ -235,7 +235,7 @@ class Routes:
 
     def _begin(
         self, connection: Connection, feed: Feed, asked: Match, start: Start, limit: int,
-        answer: Callable[[Question], None],
+        answer: Callable[[EventQuery], None],
     ) -> None:  # fmt: skip
         """Find where a subscriber begins, in a thread if old segments may have to be read for it."""
         if start.rewind is None and start.since is None:
@@ -295,7 +295,7 @@ class Routes:
         except Exception as error:  # noqa: BLE001 - as in `answer`
             self._refuse(connection, error)
 
-    def _refuse(self, connection: Connection | Owed, error: Exception) -> None:
+    def _refuse(self, connection: Connection | PendingReply, error: Exception) -> None:
         if not isinstance(error, PenstockError):
             logger.error("a request failed", exc_info=error)
             error = Refusal(500, "something went wrong here")

@@ -25,7 +25,7 @@ from penstock.events.events import Events
 from penstock.keys import Match
 from penstock.serve import limits
 from penstock.serve.access import Access, Origins, is_local
-from penstock.serve.feed import Hub
+from penstock.serve.feed import Feeds
 from penstock.serve.http_connection import Connection
 from penstock.serve.http_messages import Request
 from penstock.serve.routes import Routes
@@ -131,14 +131,14 @@ def _check_pages(pages: str, store: str) -> None:
         )
 
 
-class Topics:
+class ServedTopics:
     """The topics of the store, as routes see them."""
 
     def __init__(self, store: aio.Store, options: ServeOptions) -> None:
         self._async = store
         self._served = options.topics
         self.default = options.default_topic
-        self.hub = Hub(self._find, self.start)
+        self.hub = Feeds(self._find, self.start)
         self._events: dict[str, Events] = {}
 
     @property
@@ -179,7 +179,7 @@ class Topics:
         """Open what is served and read the keys of what is there, so that the first client need not wait."""
         for topic in self._served or (self.default,):
             events = await self.in_thread(self.find, topic)
-            log = events._partitions.log(0)
+            log = events.open_topic.log(0)
             bounds = log.bounds()
             await self.in_thread(log.keyed.oldest, Match(), bounds.start, bounds.end, 1)
             self.hub.feed(topic)
@@ -194,7 +194,9 @@ class Topics:
 class Server:
     """What all connections of a process share."""
 
-    def __init__(self, topics: Topics, routes: Routes, *, connections_most: int, is_cleaner: bool) -> None:
+    def __init__(
+        self, topics: ServedTopics, routes: Routes, *, connections_most: int, is_cleaner: bool
+    ) -> None:
         self._topics = topics
         self._is_cleaner = is_cleaner
         self._routes = routes
@@ -267,7 +269,7 @@ async def serve(
         loop.add_signal_handler(number, stop.set)
     async with AsyncExitStack() as steps:
         store = await steps.enter_async_context(aio.open(options.store))
-        topics = Topics(store, options)
+        topics = ServedTopics(store, options)
         await topics.warm_up()
         steps.callback(topics.hub.close)
         origins = Origins(origins=options.origins, hosts=options.hosts, local_only=options.access().is_open)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from penstock.errors import PenstockError
 from penstock.events.event import EventGap
-from penstock.serve.encoded_event import Piece, answer_json
+from penstock.serve.encoded_event import EncodedEvent, answer_json
 from penstock.serve.event_stream import EventStream
 
 #: It ends with the connection: no length and no chunks.
@@ -33,7 +33,7 @@ class SseStream(EventStream):
 
     __slots__ = ()
 
-    def frame(self, pieces: Sequence[Piece], behind: int) -> bytes:
+    def frame(self, pieces: Sequence[EncodedEvent], behind: int) -> bytes:
         at = self.feed.cursor_at
         return b"".join(
             b"id: %s\ndata: %s\n\n" % (at(piece.offset + 1).encode(), piece.json) for piece in pieces

@@ -22,12 +22,12 @@ import msgspec
 
 from penstock.errors import InvalidOption, PenstockError
 from penstock.events.event import EventGap
-from penstock.events.event_query import Found, Question
+from penstock.events.event_query import EventQuery, EventQueryStep
 from penstock.keys import Match, match
 from penstock.serve import limits
 from penstock.serve.access import OPEN, Access, Grant
-from penstock.serve.catch_up import Wanted
-from penstock.serve.encoded_event import Piece, answer_json
+from penstock.serve.catch_up import CatchUpRange
+from penstock.serve.encoded_event import EncodedEvent, answer_json
 from penstock.serve.event_stream import EventStream
 from penstock.serve.feed import Feed, Start
 from penstock.serve.http_connection import Connection
@@ -42,8 +42,8 @@ from penstock.websocket_frames import (
     TEXT,
     UNSUPPORTED,
     BadFrame,
-    Frame,
     Frames,
+    WebSocketFrame,
     accept_token,
     close_code,
     close_frame,
@@ -107,7 +107,7 @@ class WebSocketStream(EventStream):
         #: Of messages that are done when old events of their keys are sent.
         self._refs: tuple[int, ...] = ()
 
-    def open(self, head: bytes, question: Question, now: int) -> None:
+    def open(self, head: bytes, question: EventQuery, now: int) -> None:
         """Begin, or wait for a token first."""
         if self._access is None:
             self.begin(head, self._asked, question, now)
@@ -116,7 +116,7 @@ class WebSocketStream(EventStream):
 
     # How it is written.
 
-    def frame(self, pieces: Sequence[Piece], behind: int) -> bytes:
+    def frame(self, pieces: Sequence[EncodedEvent], behind: int) -> bytes:
         joined = b",".join([piece.json for piece in pieces])
         return frame(TEXT, b'{"events":[%s],"next":"%s"}' % (joined, self.feed.cursor_at(behind).encode()))
 
@@ -138,7 +138,7 @@ class WebSocketStream(EventStream):
 
     # What the feed calls.
 
-    def read_on(self, wanted: Wanted, found: Found | None) -> None:
+    def read_on(self, wanted: CatchUpRange, found: EventQueryStep | None) -> None:
         super().read_on(wanted, found)
         self._tell_done()
 
@@ -159,7 +159,7 @@ class WebSocketStream(EventStream):
 
     # Inside.
 
-    def _take(self, taken: Frame) -> None:
+    def _take(self, taken: WebSocketFrame) -> None:
         if not self.connection.is_open:
             return
         if taken.opcode == TEXT:
@@ -236,7 +236,7 @@ class WebSocketStream(EventStream):
             self.next = question.next
             self._first_step(question)
 
-    def _replay(self, wanted: Match, question: Question) -> None:
+    def _replay(self, wanted: Match, question: EventQuery) -> None:
         """Read keys that came later from where they begin up to where the others stand."""
         if self.next < 0:
             self.next = self.feed.position

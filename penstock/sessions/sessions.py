@@ -28,13 +28,13 @@ from penstock.consume.dead_letters import DeadLetter
 from penstock.consume.options import Retry, checked_policy
 from penstock.consume.retries import error_text
 from penstock.delay.journal import Journal, SessionData, abandoned
-from penstock.delay.records import DATA_BYTES_MAX, Entry
-from penstock.delay.waiting import Waiting
-from penstock.delay.window import Taken
+from penstock.delay.records import DATA_BYTES_MAX, NewRecord
+from penstock.delay.waiting import WaitingMessages
+from penstock.delay.window import TakenMessage
 from penstock.errors import Closed, Corrupt, MessageTooLarge, UsageError, WrongType
 from penstock.files import Files
 from penstock.options import KIB, Duration, seconds, topic_name, wait_seconds, whole
-from penstock.topic.write_batch import Outgoing
+from penstock.topic.write_batch import WriteBatch
 
 _NAME = "policy.json"
 
@@ -85,7 +85,7 @@ def write_policy(folder: str, files: Files, policy: Retry) -> None:
 
 
 #: Stores a dead letter of a topic.
-Bury = Callable[[str, Outgoing], None]
+Bury = Callable[[str, WriteBatch], None]
 _BYTES_MAX = DATA_BYTES_MAX - 64 * KIB
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(SessionData)
@@ -98,7 +98,8 @@ class Session:
     """
 
     def __init__(
-        self, desk: Desk, identity: bytes, data: SessionData, attempt: int, taken: Taken | None,
+        self,
+        desk: SessionTopic, identity: bytes, data: SessionData, attempt: int, taken: TakenMessage | None,
         journal: Journal | None,
     ) -> None:  # fmt: skip
         self._desk = desk
@@ -219,11 +220,13 @@ class Session:
                 f"session {self.id} {self._ended} before", hint="each is finished or stored once"
             )
 
-    def _entry(self, data: SessionData, wait_s: float) -> Entry:
-        return Entry(round(wait_s * 1000), self._identity, self.topic, self._attempt, _encoder.encode(data))
+    def _entry(self, data: SessionData, wait_s: float) -> NewRecord:
+        return NewRecord(
+            round(wait_s * 1000), self._identity, self.topic, self._attempt, _encoder.encode(data)
+        )
 
 
-class Desk:
+class SessionTopic:
     """The sessions of one topic: its files, its policy, and what dead letters become."""
 
     def __init__(self, topic: str, folder: str, files: Files, clock: Clock, bury: Bury) -> None:
@@ -232,7 +235,7 @@ class Desk:
         self._files = files
         self._bury = bury
         self._clock = clock
-        self._waiting: Waiting | None = None
+        self._waiting: WaitingMessages | None = None
         self._journal: Journal | None = None
         self._mutex = threading.RLock()
         self._taking = threading.Lock()
@@ -257,7 +260,7 @@ class Desk:
             return wait_s
         return max(asked_s, seconds("first", self.policy.first))
 
-    def store(self, entries: list[Entry]) -> None:
+    def store(self, entries: list[NewRecord]) -> None:
         self._opened().store_many(entries)
 
     def take(self, limit: int, timeout: float) -> list[Session]:
@@ -285,11 +288,13 @@ class Desk:
         if self._waiting is not None:
             self._waiting.close()
 
-    def _opened(self) -> Waiting:
+    def _opened(self) -> WaitingMessages:
         """The files, opened with the first session that is stored: one that is finished needs none."""
         with self._mutex:
             if self._waiting is None:
-                self._waiting = Waiting(os.path.join(self._folder, "waiting"), self._files, self._clock)
+                self._waiting = WaitingMessages(
+                    os.path.join(self._folder, "waiting"), self._files, self._clock
+                )
             return self._waiting
 
     def _recover(self) -> None:
@@ -297,7 +302,9 @@ class Desk:
         for journal in abandoned(self._folder, self._files):
             with journal:
                 found = journal.sessions()
-                self.store([Entry(0, each, self.topic, 1, _encoder.encode(found[each])) for each in found])
+                self.store(
+                    [NewRecord(0, each, self.topic, 1, _encoder.encode(found[each])) for each in found]
+                )
                 journal.forget()
 
 
@@ -314,7 +321,7 @@ class Sessions:
         self._clock = clock
         self._bury = bury
         self._mutex = threading.Lock()
-        self._desks: dict[str, Desk] = {}
+        self._desks: dict[str, SessionTopic] = {}
         self._closed = False
 
     def declare(self, topic: str, retry: Retry) -> None:
@@ -355,7 +362,7 @@ class Sessions:
             at += length
         again = SessionData(chunks, letter.first_error, letter.last_error)
         identity = bytes.fromhex(letter.session)
-        self._desk(topic).store([Entry(0, identity, topic, 1, _encoder.encode(again))])
+        self._desk(topic).store([NewRecord(0, identity, topic, 1, _encoder.encode(again))])
 
     def count(self, topic: str) -> int:
         """How many wait or were handed out."""
@@ -376,14 +383,14 @@ class Sessions:
     def __repr__(self) -> str:
         return f"<Sessions in {self._folder}>"
 
-    def _desk(self, topic: str) -> Desk:
+    def _desk(self, topic: str) -> SessionTopic:
         topic_name(topic)
         with self._mutex:
             if self._closed:
                 raise Closed("the store is closed", hint="open it again")
             if topic not in self._desks:
                 folder = os.path.join(self._folder, topic)
-                self._desks[topic] = Desk(topic, folder, self._files, self._clock, self._bury)
+                self._desks[topic] = SessionTopic(topic, folder, self._files, self._clock, self._bury)
             return self._desks[topic]
 
 

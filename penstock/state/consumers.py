@@ -12,7 +12,7 @@ from typing import NamedTuple
 from penstock.errors import AlreadyExists, PartitionLost, UnknownConsumer, WrongType
 from penstock.state import queues
 from penstock.state.database import Database
-from penstock.state.queues import Place, Queues
+from penstock.state.queues import QueuePlace, Queues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +191,7 @@ class Consumers:
                 )
                 if not changed.rowcount and epochs is not None:
                     raise self._lost(name, topic_id, partition)
-                queues.move(connection, Place(name, topic_id, partition), at)
+                queues.move(connection, QueuePlace(name, topic_id, partition), at)
             rows = connection.execute(
                 "SELECT partition, epoch FROM positions WHERE consumer = ? AND topic_id = ?", (name, topic_id)
             ).fetchall()

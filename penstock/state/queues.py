@@ -21,7 +21,7 @@ _OF = "consumer = ? AND topic_id = ? AND partition = ?"
 FREE = 0
 
 
-class Place(NamedTuple):
+class QueuePlace(NamedTuple):
     """One partition of a queue."""
 
     consumer: str
@@ -48,7 +48,7 @@ class Queues:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def begin(self, place: Place) -> None:
+    def begin(self, place: QueuePlace) -> None:
         """Make a partition of a consumer a queue, from its position on, unless it is one."""
         self._database.quick(
             "INSERT OR IGNORE INTO queues SELECT consumer, topic_id, partition, position FROM positions "
@@ -65,13 +65,13 @@ class Queues:
             is not None
         )
 
-    def next(self, place: Place) -> int | None:
+    def next(self, place: QueuePlace) -> int | None:
         """The first offset that nobody was given; None when the consumer was dropped."""
         row = self._database.row(f"SELECT next FROM queues WHERE {_OF}", place)
         return None if row is None else int(row[0])
 
     def take_new(
-        self, place: Place, runs: Sequence[tuple[int, int]], behind: int, expected: int, member: int,
+        self, place: QueuePlace, runs: Sequence[tuple[int, int]], behind: int, expected: int, member: int,
         until_ms: int,
     ) -> bool:  # fmt: skip
         """Take runs of messages that nobody was given; False when another reader was quicker."""
@@ -86,7 +86,9 @@ class Queues:
                 )
             return bool(moved.rowcount)
 
-    def take_free(self, place: Place, limit: int, member: int, now_ms: int, until_ms: int) -> list[Lease]:
+    def take_free(
+        self, place: QueuePlace, limit: int, member: int, now_ms: int, until_ms: int
+    ) -> list[Lease]:
         """Take what is nobody's any more, what has been so for longest first, at most `limit` messages."""
         if not self._is_any_free(place, now_ms):
             return []
@@ -108,7 +110,7 @@ class Queues:
                 limit -= end - first
         return taken
 
-    def done(self, place: Place, first: int, stop: int, member: int, now_ns: int) -> int:
+    def done(self, place: QueuePlace, first: int, stop: int, member: int, now_ns: int) -> int:
         """Messages `first` to `stop` are done, as far as this reader has them; how many it has."""
         count = 0
         with self._database.transaction(durable=False) as connection:
@@ -124,7 +126,7 @@ class Queues:
             )
         return count
 
-    def has(self, place: Place, offset: int, member: int) -> bool:
+    def has(self, place: QueuePlace, offset: int, member: int) -> bool:
         """Whether a reader has a message."""
         row = self._database.row(
             f"SELECT 1 FROM leases WHERE {_OF} AND first <= ? AND stop > ? AND member = ?",
@@ -132,7 +134,7 @@ class Queues:
         )
         return row is not None
 
-    def add_due(self, place: Place, waited: Iterable[tuple[int, int, bytes]], *, durable: bool) -> None:
+    def add_due(self, place: QueuePlace, waited: Iterable[tuple[int, int, bytes]], *, durable: bool) -> None:
         """Messages whose next attempt is due, for anybody: (offset, attempts so far, the message).
 
         Whoever retries a message stores it first and then says that it is done. If it falls due before that,
@@ -150,17 +152,17 @@ class Queues:
                     _cut(connection, place, at, (at, at + 1), there[0])
                 _insert(connection, place, Lease(at, at + 1, attempts, data), FREE, 0)
 
-    def extend(self, place: Place, member: int, until_ms: int) -> None:
+    def extend(self, place: QueuePlace, member: int, until_ms: int) -> None:
         """A reader keeps what it has for longer."""
         self._database.quick(
             f"UPDATE leases SET until = ? WHERE {_OF} AND member = ?", (until_ms, *place, member)
         )
 
-    def end(self, place: Place, member: int) -> None:
+    def end(self, place: QueuePlace, member: int) -> None:
         """The time of a reader is up: what it has is anybody's."""
         self._database.quick(f"UPDATE leases SET until = 0 WHERE {_OF} AND member = ?", (*place, member))
 
-    def give_back(self, place: Place, member: int, *, undelivered: Iterable[int]) -> None:
+    def give_back(self, place: QueuePlace, member: int, *, undelivered: Iterable[int]) -> None:
         """A reader gives back all it has; what it did not deliver counts as no attempt."""
         with self._database.transaction(durable=False) as connection:
             for offset in undelivered:
@@ -169,19 +171,19 @@ class Queues:
                 f"UPDATE leases SET until = 0, member = {FREE} WHERE {_OF} AND member = ?", (*place, member)
             )
 
-    def members(self, place: Place) -> set[int]:
+    def members(self, place: QueuePlace) -> set[int]:
         """All readers that have something."""
         rows = self._database.rows(
             f"SELECT DISTINCT member FROM leases WHERE {_OF} AND member <> {FREE}", place
         )
         return {row[0] for row in rows}
 
-    def next_free_ms(self, place: Place) -> int | None:
+    def next_free_ms(self, place: QueuePlace) -> int | None:
         """When the next lease runs out; None when nothing is out."""
         row = self._database.row(f"SELECT min(until) FROM leases WHERE {_OF}", place)
         return None if row is None else row[0]
 
-    def _is_any_free(self, place: Place, now_ms: int) -> bool:
+    def _is_any_free(self, place: QueuePlace, now_ms: int) -> bool:
         row = self._database.row(f"SELECT 1 FROM leases WHERE {_OF} AND until <= ? LIMIT 1", (*place, now_ms))
         return row is not None
 
@@ -192,7 +194,7 @@ def forget(connection: sqlite3.Connection, consumer: str, topic_id: int) -> None
         connection.execute(f"DELETE FROM {table} WHERE consumer = ? AND topic_id = ?", (consumer, topic_id))
 
 
-def move(connection: sqlite3.Connection, place: Place, offset: int) -> None:
+def move(connection: sqlite3.Connection, place: QueuePlace, offset: int) -> None:
     """The consumer goes on from another offset: whoever has something has it no more."""
     connection.execute(f"UPDATE queues SET next = ? WHERE {_OF}", (offset, *place))
     connection.execute(f"DELETE FROM leases WHERE {_OF} AND data IS NULL", place)
@@ -200,7 +202,7 @@ def move(connection: sqlite3.Connection, place: Place, offset: int) -> None:
 
 
 def _held(
-    connection: sqlite3.Connection, place: Place, first: int, stop: int, member: int
+    connection: sqlite3.Connection, place: QueuePlace, first: int, stop: int, member: int
 ) -> list[tuple[int, int]]:
     return connection.execute(
         f"SELECT first, stop FROM leases WHERE {_OF} AND first < ? AND stop > ? AND member = ?",
@@ -208,7 +210,9 @@ def _held(
     ).fetchall()
 
 
-def _cut(connection: sqlite3.Connection, place: Place, begin: int, part: tuple[int, int], end: int) -> None:
+def _cut(
+    connection: sqlite3.Connection, place: QueuePlace, begin: int, part: tuple[int, int], end: int
+) -> None:
     """Take a part out of a lease `begin` to `end`; what is left of it stays as it was."""
     at = (*place, begin)
     if part[1] < end:
@@ -223,12 +227,14 @@ def _cut(connection: sqlite3.Connection, place: Place, begin: int, part: tuple[i
         connection.execute(f"DELETE FROM leases WHERE {_OF} AND first = ?", at)
 
 
-def _insert(connection: sqlite3.Connection, place: Place, lease: Lease, member: int, until_ms: int) -> None:
+def _insert(
+    connection: sqlite3.Connection, place: QueuePlace, lease: Lease, member: int, until_ms: int
+) -> None:
     row = (*place, lease.first, lease.stop, member, until_ms, lease.attempts, lease.data)
     connection.execute("INSERT INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
-def _uncount(connection: sqlite3.Connection, place: Place, offset: int, member: int) -> None:
+def _uncount(connection: sqlite3.Connection, place: QueuePlace, offset: int, member: int) -> None:
     """The message at an offset was taken and not delivered."""
     row = connection.execute(
         f"SELECT first, stop, attempts, data FROM leases WHERE {_OF} AND first <= ? AND stop > ? "

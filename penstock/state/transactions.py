@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from penstock.errors import AlreadyCommitted, PartitionLost
-from penstock.log.staging import Piece
+from penstock.log.staging import PlacedPiece
 from penstock.state.database import Database
 
 
-class Move(NamedTuple):
+class PositionUpdate(NamedTuple):
     """A consumer's position as a transaction changes it."""
 
     consumer: str
@@ -33,7 +33,7 @@ class Part(NamedTuple):
 
     topic_id: int
     partition: int
-    pieces: Sequence[Piece]
+    pieces: Sequence[PlacedPiece]
 
 
 class DelayedRow(NamedTuple):
@@ -57,7 +57,7 @@ class Transactions:
         tx: int,
         name: str | None,
         parts: Sequence[Part],
-        moves: Sequence[Move],
+        moves: Sequence[PositionUpdate],
         now_ns: int,
         *,
         check: Callable[[], None],
@@ -163,18 +163,18 @@ class Transactions:
         )
         return {row[0] for row in rows}
 
-    def pieces(self, topic_id: int) -> dict[int, list[Piece]]:
+    def pieces(self, topic_id: int) -> dict[int, list[PlacedPiece]]:
         """What is still to be brought into a topic, by partition; nothing in a store of format 1."""
         if self._database.row("SELECT 1 FROM sqlite_master WHERE name = 'staged'") is None:
             return {}
-        found: dict[int, list[Piece]] = {}
+        found: dict[int, list[PlacedPiece]] = {}
         rows = self._database.rows(
             "SELECT partition, tx, number, base, count, file, data FROM staged WHERE topic_id = ? "
             "ORDER BY base",
             (topic_id,),
         )
         for partition, *piece in rows:
-            found.setdefault(partition, []).append(Piece(*piece))
+            found.setdefault(partition, []).append(PlacedPiece(*piece))
         return found
 
     def collect(self, remove: Callable[[], None]) -> None:
@@ -194,15 +194,15 @@ class PartitionLedger:
         self._database = database
         self._place = (topic_id, partition)
 
-    def unfinished(self) -> list[Piece]:
+    def unfinished(self) -> list[PlacedPiece]:
         rows = self._database.rows(
             "SELECT tx, number, base, count, file, data FROM staged WHERE topic_id = ? AND partition = ? "
             "ORDER BY base",
             self._place,
         )
-        return [Piece(*row) for row in rows]
+        return [PlacedPiece(*row) for row in rows]
 
-    def move(self, pieces: Iterable[Piece]) -> None:
+    def move(self, pieces: Iterable[PlacedPiece]) -> None:
         with self._database.transaction() as connection:
             connection.executemany(
                 "UPDATE staged SET base = ? WHERE topic_id = ? AND partition = ? AND tx = ? AND number = ?",
@@ -213,7 +213,7 @@ class PartitionLedger:
         self._transactions.finish(tx, [self._place])
 
 
-def _move(connection: sqlite3.Connection, move: Move, now_ns: int) -> None:
+def _move(connection: sqlite3.Connection, move: PositionUpdate, now_ns: int) -> None:
     changed = connection.execute(
         "UPDATE positions SET position = ?, updated = ? "
         "WHERE consumer = ? AND topic_id = ? AND partition = ? AND epoch = ? AND position = ?",

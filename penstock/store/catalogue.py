@@ -30,7 +30,7 @@ from penstock.state.topics import TopicRecord, Topics
 from penstock.state.transactions import Transactions
 from penstock.topic.delayed import DelaysMessages
 from penstock.topic.housekeeper import Housekeeper
-from penstock.topic.open_topic import PAYLOADS, Partitions
+from penstock.topic.open_topic import PAYLOADS, OpenTopic
 
 _GONE = ".dropped-"
 
@@ -84,13 +84,13 @@ class Catalogue:
         self._clock = clock
         self._read_only = read_only
         self._mutex = threading.Lock()
-        self._opened: dict[int, Partitions] = {}
+        self._opened: dict[int, OpenTopic] = {}
         self.housekeeper = Housekeeper()
         #: What topics are given when they are opened: who holds their delayed messages, and their neighbours.
         self.delayed: DelaysMessages | None = None
-        self.neighbour: Callable[[str, dict[str, Any]], Partitions] | None = None
+        self.neighbour: Callable[[str, dict[str, Any]], OpenTopic] | None = None
 
-    def create(self, name: str, options: TopicOptions) -> Partitions:
+    def create(self, name: str, options: TopicOptions) -> OpenTopic:
         """Make a topic with its partitions; raises `AlreadyExists`."""
         leftover = self._folders.path(name)
         partitions = self.open(
@@ -101,12 +101,12 @@ class Catalogue:
         partitions.logs()
         return partitions
 
-    def open(self, record: TopicRecord) -> Partitions:
+    def open(self, record: TopicRecord) -> OpenTopic:
         """The topic of a record."""
         with self._mutex:
             partitions = self._opened.get(record.id)
             if partitions is None:
-                partitions = Partitions(
+                partitions = OpenTopic(
                     self._folders.path(record.name), record, self._records, self._consumers,
                     self._transactions, self._files, self._clock, read_only=self._read_only,
                 )  # fmt: skip
@@ -118,7 +118,7 @@ class Catalogue:
                 self._opened[record.id] = partitions
             return partitions
 
-    def by_id(self, topic_id: int) -> Partitions:
+    def by_id(self, topic_id: int) -> OpenTopic:
         """The topic of an id; raises `TopicReplaced` when it was dropped."""
         return self.open(self._records.by_id(topic_id))
 
@@ -130,7 +130,7 @@ class Catalogue:
             return True
         return False
 
-    def drop(self, partitions: Partitions) -> None:
+    def drop(self, partitions: OpenTopic) -> None:
         """Remove a topic with its messages and positions; who has it open gets `TopicReplaced`."""
         record, folder = partitions.record, self._folders.path(partitions.name)
         partitions.publish_dropped(
@@ -194,7 +194,7 @@ def refuse_other_options(name: str, there: TopicOptions, wanted: Mapping[str, An
         )
 
 
-def _settle(partitions: Partitions) -> None:
+def _settle(partitions: OpenTopic) -> None:
     """Everything goes to disk, and offsets set aside are given back."""
     for log in list(partitions._logs.values()):
         try:
@@ -219,7 +219,7 @@ class DroppedBodies:
         self._store_id = store_id
         self._files = files
 
-    def note(self, partitions: Partitions) -> None:
+    def note(self, partitions: OpenTopic) -> None:
         """Before a topic goes: where its bodies lie."""
         chosen = partitions.options.payloads
         if chosen is None:

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from penstock.errors import Closed, NotDurable, PenstockError
 from penstock.log.append import Appended
 from penstock.log.log import Log
-from penstock.log.staging import Piece, Staged
-from penstock.message import Stored
-from penstock.state.transactions import DelayedRow, Move, Part, Transactions
-from penstock.topic.open_topic import Partitions
+from penstock.log.staging import PlacedPiece, StagedPiece
+from penstock.message import StoredRun
+from penstock.state.transactions import DelayedRow, Part, PositionUpdate, Transactions
+from penstock.topic.open_topic import OpenTopic
 from penstock.topic.staging import TopicStaging
 
 
@@ -25,10 +25,10 @@ class Target(NamedTuple):
 
     staging: TopicStaging
     number: int
-    pieces: Sequence[Staged]
+    pieces: Sequence[StagedPiece]
 
     @property
-    def partitions(self) -> Partitions:
+    def partitions(self) -> OpenTopic:
         return self.staging.partitions
 
     @property
@@ -51,18 +51,18 @@ class Applied(NamedTuple):
     """The same, in its partition."""
 
     target: Target
-    pieces: Sequence[Piece]
+    pieces: Sequence[PlacedPiece]
     appended: Appended
 
-    def stored(self, moved: Mapping[tuple[int, int], int] = MappingProxyType({})) -> list[Stored]:
+    def stored(self, moved: Mapping[tuple[int, int], int] = MappingProxyType({})) -> list[StoredRun]:
         """Where its messages are; `moved` are (transaction, piece) that a failed sync sent elsewhere."""
-        runs: list[Stored] = []
+        runs: list[StoredRun] = []
         for piece in self.pieces:
             first = moved.get((piece.tx, piece.number), piece.base)
             if runs and runs[-1].first + runs[-1].count == first:
-                runs[-1] = Stored(self.target.number, runs[-1].first, runs[-1].count + piece.count)
+                runs[-1] = StoredRun(self.target.number, runs[-1].first, runs[-1].count + piece.count)
             else:
-                runs.append(Stored(self.target.number, first, piece.count))
+                runs.append(StoredRun(self.target.number, first, piece.count))
         return runs
 
 
@@ -78,7 +78,7 @@ class Commit:
         self._now_ns = now_ns
 
     def make_true(
-        self, targets: Sequence[Target], moves: Sequence[Move], guard: Callable[[], None],
+        self, targets: Sequence[Target], moves: Sequence[PositionUpdate], guard: Callable[[], None],
         delayed: Callable[[], Sequence[DelayedRow]],
     ) -> list[Applied]:  # fmt: skip
         """Steps 2 to 4; raises `Rerouted` when a topic's partitions changed since it was staged."""
@@ -109,11 +109,11 @@ class Commit:
                     log.folder.append.drop()
                 raise
 
-    def move_only(self, moves: Sequence[Move]) -> None:
+    def move_only(self, moves: Sequence[PositionUpdate]) -> None:
         """The same for a transaction that wrote nothing."""
         self._transactions.commit(self._tx, None, (), moves, self._now_ns(), check=nothing)
 
-    def make_durable(self, applied: Sequence[Applied], stored: dict[str, list[Stored]]) -> None:
+    def make_durable(self, applied: Sequence[Applied], stored: dict[str, list[StoredRun]]) -> None:
         """Step 5 of what is applied; notes in `stored` where the messages of each topic are, run by run."""
         for each in applied:
             try:
@@ -128,7 +128,7 @@ class Commit:
             self._transactions.finish(self._tx, places)
 
 
-def _try_again(applied: Applied) -> list[Stored]:
+def _try_again(applied: Applied) -> list[StoredRun]:
     """A sync failed: what was cut off is brought in again, behind it; return where.
 
     Nothing, when another process was quicker and the new offsets are not known here.

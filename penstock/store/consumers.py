@@ -13,7 +13,7 @@ from penstock.errors import InvalidOption, UnknownConsumer
 from penstock.options import Duration, Place, consumer_name, seconds, whole
 from penstock.state.consumers import ConsumerOptions, ConsumerRecord
 from penstock.topic.delayed import forget_consumer
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 
 
 class ConsumerStats(NamedTuple):
@@ -56,7 +56,7 @@ def options_from(before: ConsumerOptions, now_ns: int, changes: dict[str, Any]) 
 
 
 def add(
-    topic: Partitions, name: str, *, important: bool, availability_period: Duration | None, start: Place,
+    topic: OpenTopic, name: str, *, important: bool, availability_period: Duration | None, start: Place,
     read_from: Moment | None,
 ) -> None:  # fmt: skip
     now = topic.clock.now_ns()
@@ -66,13 +66,13 @@ def add(
     topic.consumers.add(consumer_name(name), topic.record.id, options, places, now)
 
 
-def alter(topic: Partitions, name: str, changes: dict[str, Any]) -> None:
+def alter(topic: OpenTopic, name: str, changes: dict[str, Any]) -> None:
     before = topic.consumers.options(consumer_name(name), topic.record.id)
     after = options_from(before, topic.clock.now_ns(), changes)
     topic.consumers.alter(name, topic.record.id, after)
 
 
-def seek(topic: Partitions, name: str, place: Place) -> dict[int, int]:
+def seek(topic: OpenTopic, name: str, place: Place) -> dict[int, int]:
     now = topic.clock.now_ns()
     consumer_name(name)
     if not topic.consumers.exists(name, topic.record.id):
@@ -86,7 +86,7 @@ def seek(topic: Partitions, name: str, place: Place) -> dict[int, int]:
     return places
 
 
-def kick(topic: Partitions, name: str, pid: int | None) -> list[int]:
+def kick(topic: OpenTopic, name: str, pid: int | None) -> list[int]:
     if not topic.consumers.exists(consumer_name(name), topic.record.id):
         raise UnknownConsumer(f"no consumer {name!r} of {topic.name!r}")
     if pid is not None:
@@ -94,18 +94,18 @@ def kick(topic: Partitions, name: str, pid: int | None) -> list[int]:
     return members.kick(topic, name, pid)
 
 
-def drop(topic: Partitions, name: str) -> None:
+def drop(topic: OpenTopic, name: str) -> None:
     topic.consumers.drop(consumer_name(name), topic.record.id)
     members.remove(topic, name)
     forget_consumer(topic, name)
 
 
-def stats(topic: Partitions) -> list[ConsumerStats]:
+def stats(topic: OpenTopic) -> list[ConsumerStats]:
     """All consumers of a topic, by name."""
     return [_stats(topic, record) for record in topic.consumers.of_topic(topic.record.id)]
 
 
-def _stats(topic: Partitions, record: ConsumerRecord) -> ConsumerStats:
+def _stats(topic: OpenTopic, record: ConsumerRecord) -> ConsumerStats:
     stored = topic.consumers.positions(topic.record.id, record.name)
     positions = {p.partition: p.position for p in stored}
     now = topic.clock.now_ns()

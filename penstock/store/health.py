@@ -24,7 +24,7 @@ class Complaint(NamedTuple):
     what: str
 
 
-class Disk(NamedTuple):
+class DiskSpace(NamedTuple):
     """The disk a store lies on."""
 
     free_bytes: int
@@ -35,9 +35,9 @@ class Disk(NamedTuple):
         return self.free_bytes / self.total_bytes if self.total_bytes else 1.0
 
 
-def disk(store: Store) -> Disk:
+def disk(store: Store) -> DiskSpace:
     room = os.statvfs(store.path)
-    return Disk(room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize)
+    return DiskSpace(room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize)
 
 
 def complaints(store: Store) -> Iterator[Complaint]:
@@ -68,7 +68,7 @@ def _of_topic(topic: Topic) -> Iterator[Complaint]:
                 yield Complaint("problem", f"{place}, beyond the end ({end}): messages are lost")
             elif position < start:
                 yield Complaint("warning", f"{place}, behind the start ({start}): retention overtook it")
-    for log in topic._partitions.logs():
+    for log in topic.open_topic.logs():
         durable = log.folder.read_durable()
         if durable is not None and durable.poisoned:
             place = f"{topic.name} partition {log.partition}"
@@ -79,7 +79,7 @@ def _of_retention(topic: Topic) -> Iterator[Complaint]:
     """Consumers that keep messages from going: the disk can fill up (S001-57)."""
     kept: dict[tuple[str, ...], int] = {}
     for number in range(topic.options.partitions):
-        messages, held_by = held(topic._partitions, number)
+        messages, held_by = held(topic.open_topic, number)
         if messages:
             kept[held_by] = kept.get(held_by, 0) + messages
     for held_by, messages in kept.items():

@@ -20,7 +20,7 @@ from penstock.errors import AlreadyExists
 from penstock.files import Files
 from penstock.options import EARLIEST, Place
 from penstock.state.consumers import ConsumerOptions, Position
-from penstock.state.transactions import Move, Transactions
+from penstock.state.transactions import PositionUpdate, Transactions
 from penstock.store.pipelines import PipelineRun
 from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
@@ -28,11 +28,11 @@ from penstock.store.transaction import Transaction
 _BEGUN = "begun"
 
 
-class Standing:
+class PipelinePosition:
     """A run's positions in the topic that it reads. Whoever else reads as its consumer loses its place."""
 
     def __init__(self, topic: Topic[Any], run: PipelineRun, start: Place = "earliest") -> None:
-        self._partitions = topic._partitions
+        self._partitions = topic.open_topic
         self._consumer = run.name
         self._partitions.refresh()
         self.began = self._begin(run.folder, start)
@@ -55,10 +55,10 @@ class Standing:
         self._moving = {number: at for number, at in to.items() if at != self.at[number]}
         tx.enlist(self)
 
-    def moves(self, tx: Transaction) -> list[Move]:
+    def moves(self, tx: Transaction) -> list[PositionUpdate]:
         topic_id = self._partitions.record.id
         return [
-            Move(self._consumer, topic_id, number, self._stored[number].epoch, self.at[number], to)
+            PositionUpdate(self._consumer, topic_id, number, self._stored[number].epoch, self.at[number], to)
             for number, to in self._moving.items()
         ]
 

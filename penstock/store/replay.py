@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.clock import NANOSECONDS
 from penstock.errors import InvalidOption, OffsetTrimmed
-from penstock.log.copy import FrameRun, LooseRun, Run
+from penstock.log.copy import FrameRun, MessageRun, SingleRun
 from penstock.log.cursor import Cursor
 from penstock.log.folder import file_bytes
 from penstock.log.log import Log
 from penstock.log.rows import FrameRows
 from penstock.message import Rows
 from penstock.options import MIB, Place, spot
-from penstock.store.pipeline_position import Standing
+from penstock.store.pipeline_position import PipelinePosition
 from penstock.store.pipelines import PipelineRun, Watch, claim, unwatched
 from penstock.store.stats import written_at
 from penstock.store.topic import Topic
-from penstock.topic.copy import Copying
-from penstock.topic.copy_bodies import BodyCarrier
-from penstock.topic.open_topic import Partitions
+from penstock.topic.copy import TopicCopy
+from penstock.topic.copy_bodies import BodyCopy
+from penstock.topic.open_topic import OpenTopic
 from penstock.topic.write_plan import TopicPlan, plan_of
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def replay(
     """
     origin, target = two_topics(store, source, sink)
     _check_pace(rate, speed)
-    _resolved(origin._partitions, start, stop)  # a wrong place is said before the pipeline is made
+    _resolved(origin.open_topic, start, stop)  # a wrong place is said before the pipeline is made
     called = name or f"replay-{source}"
     identity = {**identity_of(origin, target), "from": str(start)}
     options = {"to": str(stop), "rate": rate, "speed": speed}
@@ -200,8 +200,8 @@ def plan_replay(
     """What a new replay would copy; nothing is changed."""
     origin, target = two_topics(store, source, sink)
     ranges = []
-    for number, (first, last) in _resolved(origin._partitions, start, stop).items():
-        size = _range_bytes(origin._partitions.log(number), first, last)
+    for number, (first, last) in _resolved(origin.open_topic, start, stop).items():
+        size = _range_bytes(origin.open_topic.log(number), first, last)
         ranges.append(PartitionRange(number, first, last, last - first, size))
     return ReplayPlan.of(origin.name, target.name, ranges)
 
@@ -228,8 +228,8 @@ class _Replay:
         self, store: Store, source: Topic, sink: Topic, run: PipelineRun, start: Place, stop: Place
     ) -> None:
         self._store, self._source, self._sink, self._run = store, source, sink, run
-        self._from = source._partitions
-        self._standing = Standing(source, run, start)
+        self._from = source.open_topic
+        self._standing = PipelinePosition(source, run, start)
         now = self._from.clock.now_ns()
         self._ends = {
             number: max(_end(self._from.log(number), stop, now), at)
@@ -265,7 +265,7 @@ class _Replay:
 
     def _step(self, targets: Offsets, step_bytes: int) -> bool:
         """Copy some of what may be copied, in one transaction; False when there was nothing."""
-        partitions = self._sink._partitions
+        partitions = self._sink.open_topic
         partitions.refresh()
         plan = plan_of(partitions)
         copying = copying_into(partitions, plan, source_partitions=len(self._from))
@@ -288,7 +288,7 @@ class _Replay:
         self._run.report(rows=copying.count)
         return True
 
-    def _copy(self, copying: Copying, targets: Offsets, step_bytes: int) -> dict[int, int]:
+    def _copy(self, copying: TopicCopy, targets: Offsets, step_bytes: int) -> dict[int, int]:
         """How far each partition was copied, of those that were."""
         at, reached = dict(self._standing.at), {}
         for number in sorted(targets):
@@ -315,13 +315,13 @@ class _Replay:
         return cursor
 
 
-def copying_into(partitions: Partitions, plan: TopicPlan, *, source_partitions: int) -> Copying:
+def copying_into(partitions: OpenTopic, plan: TopicPlan, *, source_partitions: int) -> TopicCopy:
     """A copy into a topic that this process has open."""
     bounds = {log.partition: log.bounds() for log in partitions.logs()}
-    return Copying(
+    return TopicCopy(
         plan, lambda number: partitions.log(number).folder, source_partitions=source_partitions,
         empty={number for number, each in bounds.items() if each.end == each.segment},
-        carrier=BodyCarrier(partitions),
+        carrier=BodyCopy(partitions),
     )  # fmt: skip
 
 
@@ -331,12 +331,12 @@ def is_open(number: int, at: Offsets, ends: Offsets, gates: Mapping[int, Offsets
     return all(at[parent] >= min(gate, ends[parent]) for parent, gate in needed.items() if parent in at)
 
 
-def run_of(rows: Rows) -> Run:
+def run_of(rows: Rows) -> MessageRun:
     """What a cursor reads, as it can be copied."""
     if isinstance(rows, FrameRows):
         return FrameRun(rows.frame, rows.begin, rows.end)
     found = rows.messages()
-    return LooseRun(
+    return SingleRun(
         [m.key for m in found], [m.value for m in found], [m.timestamp for m in found],
         [m.written_at for m in found],
     )  # fmt: skip
@@ -350,7 +350,7 @@ def _check_pace(rate: float | None, speed: float | None) -> None:
             raise InvalidOption(f"{what}={given} is not above 0")
 
 
-def _resolved(partitions: Partitions, start: Place, stop: Place) -> dict[int, tuple[int, int]]:
+def _resolved(partitions: OpenTopic, start: Place, stop: Place) -> dict[int, tuple[int, int]]:
     """First offset and the one behind the last, by partition."""
     partitions.refresh()
     now = partitions.clock.now_ns()

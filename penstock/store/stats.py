@@ -7,7 +7,7 @@ from typing import NamedTuple
 from penstock.errors import OffsetTrimmed
 from penstock.log.folder import file_bytes
 from penstock.log.log import Log
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 
 
 class PartitionStats(NamedTuple):
@@ -33,7 +33,7 @@ class TopicStats(NamedTuple):
     partitions: tuple[PartitionStats, ...]
 
 
-def topic_stats(partitions: Partitions) -> TopicStats:
+def topic_stats(partitions: OpenTopic) -> TopicStats:
     """Messages, bytes and times of each partition, without reading the messages."""
     rows = tuple(_partition_stats(log) for log in partitions.logs())
     return TopicStats(partitions.name, sum(r.messages for r in rows), sum(r.bytes for r in rows), rows)

@@ -37,12 +37,12 @@ from penstock.store.pipelines import Pipeline
 from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
 from penstock.streams.stream import Stream
-from penstock.streams.topic_engine import StreamEngine, open_elsewhere, open_stream
+from penstock.streams.topic_engine import StreamEngineOpener, open_elsewhere, open_stream
 from penstock.topic.delayed import DELAY, PUBLISH, SESSIONS, forget_topic
-from penstock.topic.delayed_publisher import Delayed
-from penstock.topic.open_topic import Partitions
+from penstock.topic.delayed_publisher import DelayedPublisher
+from penstock.topic.open_topic import OpenTopic
 from penstock.topic.value_codec import coder_of
-from penstock.topic.write_batch import Outgoing
+from penstock.topic.write_batch import WriteBatch
 
 
 def several_topics(
@@ -60,7 +60,7 @@ def several_topics(
     if len(set(names)) < len(names):
         raise InvalidOption(f"a topic is named twice: {', '.join(names)}")
     for topic in found:
-        if topic._partitions.topics is not records:
+        if topic.open_topic.topics is not records:
             raise InvalidOption(f"topic {topic.name!r} is of another store", hint="name it instead")
     return found
 
@@ -106,7 +106,7 @@ class Store:
         self._catalogue.neighbour = self._neighbour
         self._dropped_bodies = DroppedBodies(path, lambda: self.id, files)
         self._sessions: Sessions | None = None
-        self._delayed = Delayed(
+        self._delayed = DelayedPublisher(
             os.path.join(path, DELAY, PUBLISH), files, clock, self._catalogue.by_id, self._transactions
         )
         forget_in_child(self)
@@ -210,7 +210,8 @@ class Store:
         )  # fmt: skip
 
     def stream(
-        self, name: str, *, engine: StreamEngine | None = None, bodies: str | os.PathLike[str] | None = None,
+        self, name: str, *,
+        engine: StreamEngineOpener | None = None, bodies: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> Stream:  # fmt: skip
         """A subject stream: messages under subjects in one global sequence, read by durable consumers.
@@ -247,7 +248,7 @@ class Store:
         if log is None and letters is None:
             raise UnknownTopic(topic, tuple(self._records.names()))
 
-        def find() -> Partitions | None:
+        def find() -> OpenTopic | None:
             return self._find(dead_name(topic))
 
         return DeadLetters(topic, log, find, self._revive_session)
@@ -269,7 +270,7 @@ class Store:
         if consumer is not None:
             refuse_read_only(self.read_only)
         several = several_topics(topics, self.topic, self._records)
-        opened = [topic._partitions for topic in several]
+        opened = [topic.open_topic for topic in several]
         options = reader_options(
             opened, consumer=consumer, start=start, partitions=partitions, follow=follow, on_gap=on_gap,
             create=create, read_from=read_from, max_lag=max_lag, handover=handover, retry=retry,
@@ -381,27 +382,27 @@ class Store:
             if self._temporary:
                 shutil.rmtree(self.path, ignore_errors=True)
 
-    def _find(self, topic: str) -> Partitions | None:
+    def _find(self, topic: str) -> OpenTopic | None:
         self._require_open()
         try:
-            return self.topic(topic)._partitions
+            return self.topic(topic).open_topic
         except UnknownTopic:
             return None
 
-    def _bury_session(self, topic: str, letter: Outgoing) -> None:
+    def _bury_session(self, topic: str, letter: WriteBatch) -> None:
         dead.append(self._neighbour(dead_name(topic), {"retention": dead.RETENTION}), letter)
 
     def _revive_session(self, topic: str, letter: DeadLetter) -> None:
         self.sessions.revive(topic, letter)
 
-    def _neighbour(self, name: str, options: dict[str, Any]) -> Partitions:
+    def _neighbour(self, name: str, options: dict[str, Any]) -> OpenTopic:
         """A topic that others need, made with these options if it is not there."""
         try:
-            return self.topic(name)._partitions
+            return self.topic(name).open_topic
         except UnknownTopic:
             with suppress(AlreadyExists):  # made by another process at the same moment
-                return self.create_topic(name, **options)._partitions
-            return self.topic(name)._partitions
+                return self.create_topic(name, **options).open_topic
+            return self.topic(name).open_topic
 
     def _require_open(self) -> None:
         if self._closed:

@@ -38,7 +38,7 @@ from penstock.topic import input as outgoing
 from penstock.topic import retention as deleting
 from penstock.topic.bodies import is_file
 from penstock.topic.input import Value
-from penstock.topic.open_topic import Partitions, append_many, append_one, append_with_body, nothing_at
+from penstock.topic.open_topic import OpenTopic, append_many, append_one, append_with_body, nothing_at
 from penstock.topic.producer import group_sender, sender_of
 from penstock.topic.retention import VacuumReport, vacuum
 from penstock.topic.routing import Partitioner
@@ -55,24 +55,24 @@ class Topic(Generic[V]):
     Opened with `type=Order` it is a `Topic[Order]`, whose values are orders instead of bytes.
     """
 
-    def __init__(self, partitions: Partitions, coder: Coder | None = None) -> None:
-        self._partitions = partitions
+    def __init__(self, partitions: OpenTopic, coder: Coder | None = None) -> None:
+        self.open_topic = partitions
         self._coder = coder
         self._decode = None if coder is None else coder.decode
 
     @property
     def name(self) -> str:
-        return self._partitions.name
+        return self.open_topic.name
 
     @property
     def id(self) -> int:
         """Differs for a topic that was dropped and created again."""
-        return self._partitions.record.id
+        return self.open_topic.record.id
 
     @property
     def options(self) -> TopicOptions:
         """What the topic promises, as last read from the store."""
-        return self._partitions.options
+        return self.open_topic.options
 
     # Writing.
 
@@ -92,7 +92,7 @@ class Topic(Generic[V]):
         before the message (docs/payloads.md). With a `name`, which becomes part of the body's, also a small
         value is stored so.
         """
-        partitions = self._partitions
+        partitions = self.open_topic
         self._require_raw()
         if partition is not None:
             partitions.check(partition)
@@ -121,7 +121,7 @@ class Topic(Generic[V]):
         `values` is a list, an Arrow array, a table with a column `value`, a `Batch` or a `Scan`; nothing
         is written unless all of them can be. Messages of one partition stay together, in order.
         """
-        partitions = self._partitions
+        partitions = self.open_topic
         self._require_raw()
         partitions.check(partition)
         if isinstance(values, Scan):
@@ -156,7 +156,7 @@ class Topic(Generic[V]):
         sender = sender_of(producer_id, group, partitioner)
         kind: type[Writer[V]] = Writer if producer_id is None else ProducerWriter
         return kind(
-            self._partitions,
+            self.open_topic,
             sender=sender,
             headers=headers,
             linger_s=seconds("linger", linger),
@@ -180,7 +180,7 @@ class Topic(Generic[V]):
         (`["chat", 345]`) with its first elements.
         """
         whole("limit", limit, 1, 2**31)
-        partitions = self._partitions
+        partitions = self.open_topic
         asked = wanted(partitions, key, prefix)
         now = partitions.clock.now_ns()
         rows: list[Rows] = []
@@ -201,7 +201,7 @@ class Topic(Generic[V]):
 
     def get(self, offset: int, *, partition: int = 0) -> Message[V]:
         """The one message at `offset`; raises `OutOfRange` when it is not there (any more, or yet)."""
-        log = self._partitions.log(partition)
+        log = self.open_topic.log(partition)
         message = log.living.message(offset) if type(offset) is int else None
         if message is None:
             raise nothing_at(self.name, log, offset)
@@ -213,8 +213,8 @@ class Topic(Generic[V]):
         Where a key is in several partitions, that is the one written last.
         """
         asked = match((key,))
-        require_index(self._partitions)
-        message = latest(self._partitions, asked)
+        require_index(self.open_topic)
+        message = latest(self.open_topic, asked)
         return message if message is None or self._decode is None else typed(message, self._decode)
 
     def scan(
@@ -231,14 +231,14 @@ class Topic(Generic[V]):
         archive.
         """
         if partition is not None:
-            self._partitions.check(partition)
-        asked = wanted(self._partitions, key, prefix)
+            self.open_topic.check(partition)
+        asked = wanted(self.open_topic, key, prefix)
         if asked is not None and history is not None:
             raise InvalidOption(
                 "an archive has no index of keys", hint="leave out key and prefix, or history"
             )
-        past = past_of(self._partitions, history, storage_options)
-        return Scan(self._partitions, partition, start, stop, columns, self._decode, asked, past)
+        past = past_of(self.open_topic, history, storage_options)
+        return Scan(self.open_topic, partition, start, stop, columns, self._decode, asked, past)
 
     def reader(
         self, *, consumer: str | None = None, start: Place = "earliest",
@@ -264,7 +264,7 @@ class Topic(Generic[V]):
         """
         if consumer is not None:
             self._require_writable()
-        topics = [self._partitions]
+        topics = [self.open_topic]
         options = reader_options(
             topics, consumer=consumer, start=start, partitions=partitions, follow=follow, on_gap=on_gap,
             create=create, read_from=read_from, max_lag=max_lag, handover=handover, retry=retry,
@@ -285,7 +285,7 @@ class Topic(Generic[V]):
         `availability_period` does so for a time. Messages written before `read_from` are passed over.
         """
         consumers.add(
-            self._partitions, name, important=important, availability_period=availability_period,
+            self.open_topic, name, important=important, availability_period=availability_period,
             start=start, read_from=read_from,
         )  # fmt: skip
 
@@ -295,11 +295,11 @@ class Topic(Generic[V]):
         Readers that are open take a new `read_from` up with the next partition they get.
         """
         self._require_writable()
-        consumers.alter(self._partitions, name, changes)
+        consumers.alter(self.open_topic, name, changes)
 
     def consumers(self) -> list[ConsumerStats]:
         """Who reads this topic, where they stand, how far behind they are, and which processes read."""
-        return consumers.stats(self._partitions)
+        return consumers.stats(self.open_topic)
 
     def seek_consumer(self, name: str, place: Place) -> dict[int, int]:
         """Put a consumer anywhere and return the offsets; a reader open under its name loses its place.
@@ -307,7 +307,7 @@ class Topic(Generic[V]):
         Offsets by partition leave the partitions that they do not name where they are. The reader's next
         commit of what it got before raises `PartitionLost`; it goes on at the new place.
         """
-        return consumers.seek(self._partitions, name, place)
+        return consumers.seek(self.open_topic, name, place)
 
     def kick_consumer(self, name: str, pid: int | None = None) -> list[int]:
         """Take their partitions from a consumer's readers, all or those of one process, for others to read.
@@ -316,30 +316,30 @@ class Topic(Generic[V]):
         and it joins again. Returns the pids that were kicked.
         """
         self._require_writable()
-        return consumers.kick(self._partitions, name, pid)
+        return consumers.kick(self.open_topic, name, pid)
 
     def drop_consumer(self, name: str) -> None:
         """Forget a consumer and its positions; raises `UnknownConsumer`, as do its open readers then."""
-        consumers.drop(self._partitions, name)
+        consumers.drop(self.open_topic, name)
 
     # The topic itself.
 
     def alter(self, **changes: Any) -> None:
         """Change options. Partitions can be added, not taken away; other processes notice by themselves."""
         self._require_writable()
-        self._partitions.refresh()
-        self._partitions.alter(self.options.altered(changes))
+        self.open_topic.refresh()
+        self.open_topic.alter(self.options.altered(changes))
 
     def stats(self) -> TopicStats:
         """Messages, bytes and times of each partition, without reading the messages."""
-        self._partitions.refresh()
-        return topic_stats(self._partitions)
+        self.open_topic.refresh()
+        return topic_stats(self.open_topic)
 
     def vacuum(self) -> VacuumReport:
         """Remove what retention lets go, now, and report it."""
         self._require_writable()
-        self._partitions.refresh()
-        return vacuum(self._partitions)
+        self.open_topic.refresh()
+        return vacuum(self.open_topic)
 
     def delete_before(self, place: Place) -> Batch[V]:
         """Remove everything before a place ("7d" ago, an offset), for good, and return what was removed.
@@ -348,8 +348,8 @@ class Topic(Generic[V]):
         (`key_retention`) had ended already is among it.
         """
         self._require_writable()
-        self._partitions.refresh()
-        return Batch(self.name, deleting.delete_before(self._partitions, place), self._decode)
+        self.open_topic.refresh()
+        return Batch(self.name, deleting.delete_before(self.open_topic, place), self._decode)
 
     def expired(self, *, since: int | datetime | None = None) -> Batch[V]:
         """Messages whose lifetime (`key_retention`) is over, as far as they still lie in the log.
@@ -358,11 +358,11 @@ class Topic(Generic[V]):
         cleans up after them gets each once.
         """
         moment = None if since is None else nanoseconds("since", since)
-        self._partitions.refresh()
-        return Batch(self.name, deleting.expired(self._partitions, moment), self._decode)
+        self.open_topic.refresh()
+        return Batch(self.name, deleting.expired(self.open_topic, moment), self._decode)
 
     def __repr__(self) -> str:
-        return f"<Topic {self.name}: {len(self._partitions)} partitions>"
+        return f"<Topic {self.name}: {len(self.open_topic)} partitions>"
 
     # Inside.
 
@@ -382,4 +382,4 @@ class Topic(Generic[V]):
             refuse_codec(RAW, self.options)
 
     def _require_writable(self) -> None:
-        refuse_read_only(self._partitions.read_only)
+        refuse_read_only(self.open_topic.read_only)

@@ -30,17 +30,17 @@ from penstock.keys import Key
 from penstock.locks import FORKED, forget_in_child
 from penstock.log.append import Rerouted
 from penstock.log.frame import RAW
-from penstock.log.staging import Staged
-from penstock.message import Stored, V
+from penstock.log.staging import StagedPiece
+from penstock.message import StoredRun, V
 from penstock.options import KEY_BYTES_MAX, Duration, identifier
-from penstock.state.transactions import DelayedRow, Move, Transactions
+from penstock.state.transactions import DelayedRow, PositionUpdate, Transactions
 from penstock.store.commit import Applied, Commit, Target, nothing
 from penstock.store.topic import Topic
 from penstock.topic import delayed_publisher as delayed
 from penstock.topic import input as outgoing
 from penstock.topic.bodies import is_file
 from penstock.topic.delayed_publisher import Postponed
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 from penstock.topic.scan import Scan
 from penstock.topic.staging import TopicStaging
 from penstock.topic.value_codec import packing
@@ -54,7 +54,7 @@ class Enlisted(Protocol):
     @property
     def transactions(self) -> Transactions: ...
 
-    def moves(self, tx: Transaction) -> list[Move]:
+    def moves(self, tx: Transaction) -> list[PositionUpdate]:
         """How its positions change with the commit."""
 
     def committed(self, tx: Transaction) -> None: ...
@@ -87,9 +87,9 @@ class Transaction:
         self._last: tuple[str | Topic[Any] | None, TopicStaging | None] = (None, None)
         self._readers: list[Enlisted] = []
         #: What it delays, in order.
-        self._later: list[tuple[Partitions, Postponed]] = []
+        self._later: list[tuple[OpenTopic, Postponed]] = []
         self._ended = "never begun"
-        self._stored: dict[str, list[Stored]] = {}
+        self._stored: dict[str, list[StoredRun]] = {}
         #: Asked at the commit, when no other can come between; raises when it must not be.
         self.guard: Callable[[], None] = nothing
         if any(other._owner is self._owner for other in others):
@@ -163,7 +163,7 @@ class Transaction:
         return sum(staging.count for staging in self._staging.values()) + len(self._later)
 
     @property
-    def stored(self) -> Mapping[str, Sequence[Stored]]:
+    def stored(self) -> Mapping[str, Sequence[StoredRun]]:
         """After the commit: where the messages of each topic are, run by run."""
         return self._stored
 
@@ -228,7 +228,8 @@ class Transaction:
             self._readers.append(reader)
 
     def adopt(
-        self, topic: str | Topic[Any], pieces: Mapping[int, Sequence[Staged]], *, tree: int, partitions: int,
+        self, topic: str | Topic[Any], pieces: Mapping[int, Sequence[StagedPiece]],
+        *, tree: int, partitions: int,
         raw: bool = True, bodies: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """Take what others staged for a topic, by partition, when it had this tree, and bodies made for it.
@@ -261,7 +262,7 @@ class Transaction:
         if staging is None:
             found = topic if isinstance(topic, Topic) else self._find(topic)
             found._require_raw() if raw else found._require_writable()
-            staging = self._staging[found.id] = TopicStaging(found._partitions, self._id)
+            staging = self._staging[found.id] = TopicStaging(found.open_topic, self._id)
         return staging
 
     def known_staging(self, topic: str | Topic[Any]) -> TopicStaging | None:
@@ -284,7 +285,7 @@ class Transaction:
         """Whether it was committed or rolled back."""
         return bool(self._ended)
 
-    def _commit(self, commit: Commit, moves: Sequence[Move]) -> list[Applied]:
+    def _commit(self, commit: Commit, moves: Sequence[PositionUpdate]) -> list[Applied]:
         """Steps 1 to 4."""
         if self.name is None and not self.written:
             if moves:

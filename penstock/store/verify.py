@@ -19,7 +19,7 @@ from penstock.errors import DataError, NotAStore, PenstockError, UnknownFormat, 
 from penstock.files import Files
 from penstock.findings import Checked, Finding, damage, note
 from penstock.log.folder import DATA, Folder
-from penstock.log.staging import Piece
+from penstock.log.staging import PlacedPiece
 from penstock.log.verify import PartitionVerifier
 from penstock.options import topic_name
 from penstock.payloads.store import losses
@@ -29,10 +29,10 @@ from penstock.state.topics import Topics
 from penstock.state.transactions import Transactions
 from penstock.topic.body_trim import Referring, references_between
 from penstock.topic.delayed import DELAY, PUBLISH, RETRIES, SESSIONS
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 
 
-def body_findings(partitions: Partitions) -> Iterator[Finding]:
+def body_findings(partitions: OpenTopic) -> Iterator[Finding]:
     """Messages of a topic whose bodies are gone or too short; a place that does not answer is noted."""
     bodies = partitions.bodies
     if not bodies.is_used:
@@ -55,7 +55,7 @@ def body_findings(partitions: Partitions) -> Iterator[Finding]:
         yield found._replace(topic=partitions.name, partition=each.partition)
 
 
-def _referring(partitions: Partitions, number: int) -> Iterator[Referring]:
+def _referring(partitions: OpenTopic, number: int) -> Iterator[Referring]:
     log = partitions.log(number)
     bounds = log.bounds()
     return references_between(log, bounds.start, bounds.end)
@@ -136,7 +136,7 @@ class _Known(NamedTuple):
     sync: str = "disk"
     positions: tuple[Position, ...] = ()
     #: What committed transactions have still to bring in, by partition.
-    pieces: Mapping[int, Sequence[Piece]] = MappingProxyType({})
+    pieces: Mapping[int, Sequence[PlacedPiece]] = MappingProxyType({})
 
 
 class StoreVerifier:
@@ -267,7 +267,7 @@ class StoreVerifier:
                     position.position,
                 )
 
-    def _piece_findings(self, path: str, piece: Piece, end: int) -> Iterator[Finding]:
+    def _piece_findings(self, path: str, piece: PlacedPiece, end: int) -> Iterator[Finding]:
         """What a committed transaction has still to bring in: it must be there."""
         if piece.stop <= end:
             return

@@ -20,7 +20,7 @@ import msgspec
 
 from penstock.errors import PenstockError
 from penstock.options import utc
-from penstock.streams.subjects import Asked
+from penstock.streams.subjects import SubjectQuery
 
 #: Opens a body that does not lie in the message.
 OpenBody = Callable[[], BinaryIO]
@@ -109,7 +109,7 @@ class Ttl(NamedTuple):
     channels: Mapping[str, float] = {}
 
 
-class Watching(Protocol):
+class StreamWatch(Protocol):
     """Someone's wish to be rung when there may be something new; entered while they wait."""
 
     @property
@@ -117,7 +117,7 @@ class Watching(Protocol):
         """How long one may wait for a ring before looking again."""
 
 
-class Engine(Protocol):
+class StreamEngine(Protocol):
     """A stream's messages and positions; used by many threads at once."""
 
     @property
@@ -133,22 +133,22 @@ class Engine(Protocol):
     def get(self, sequence: int) -> Row | None:
         """The message of that sequence; None when there is none, any more or yet."""
 
-    def rows(self, asked: Asked, start: int, limit: int) -> list[Row]:
+    def rows(self, asked: SubjectQuery, start: int, limit: int) -> list[Row]:
         """Messages of the subjects asked for, from `start` on, ascending, at most `limit`."""
 
-    def messages(self, asked: Asked, start: int, limit: int) -> list[StreamMessage]:
+    def messages(self, asked: SubjectQuery, start: int, limit: int) -> list[StreamMessage]:
         """The same with their bodies, which are loaded when they are looked at."""
 
-    def latest(self, asked: Asked) -> int:
+    def latest(self, asked: SubjectQuery) -> int:
         """The newest sequence that is there of the subjects asked for; 0 when there is none."""
 
     def last(self) -> int:
         """The last sequence ever given, also when its message is gone; 0 before the first."""
 
-    def count(self, asked: Asked, after: int = 0) -> int:
+    def count(self, asked: SubjectQuery, after: int = 0) -> int:
         """How many messages there are of the subjects asked for with a sequence over `after`; exact."""
 
-    def subjects(self, asked: Asked) -> list[SubjectFacts]:
+    def subjects(self, asked: SubjectQuery) -> list[SubjectFacts]:
         """The subjects asked for that have messages, by name."""
 
     def position(self, durable: str, subject: str) -> int:
@@ -178,7 +178,7 @@ class Engine(Protocol):
     def set_ttl(self, ttl: Ttl) -> None:
         """Change it, for all who have the stream open."""
 
-    def watching(self, ring: Callable[[], None]) -> AbstractContextManager[Watching]:
+    def watching(self, ring: Callable[[], None]) -> AbstractContextManager[StreamWatch]:
         """Have `ring` called, from any thread, soon after something was published, and at the close."""
 
     def help(self) -> None:

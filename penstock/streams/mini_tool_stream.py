@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from penstock.errors import InvalidOption, WrongType
-from penstock.streams.engine import Deleted, Engine, Publication, Row, SubjectFacts
+from penstock.streams.engine import Deleted, Publication, Row, StreamEngine, SubjectFacts
 from penstock.streams.subjects import (
     EVERYTHING,
     asked,
@@ -44,10 +44,10 @@ class NewMessages(TypedDict):
     new_count: int
 
 
-class SeedCalls:
+class MiniToolStream:
     """The part of a stream that speaks as MiniToolStream does."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: StreamEngine) -> None:
         self._engine = engine
 
     # Messages.

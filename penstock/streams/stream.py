@@ -1,7 +1,7 @@
 """Subject streams: messages under subjects in one global sequence, read by durable consumers.
 
 Two faces on the same data. The eight functions of MiniToolStream keep their names, parameters and results
-(`SeedCalls`); `publish`, `fetch`, `ack` and `subscribe` are for everyone else:
+(`MiniToolStream`); `publish`, `fetch`, `ack` and `subscribe` are for everyone else:
 
     sequence = stream.publish("orders", b"paid", headers={"content-type": "text/plain"})
     for message in stream.fetch("billing", "orders"):
@@ -20,11 +20,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from penstock.errors import OffsetAhead, PenstockError, WrongType
 from penstock.options import Duration, seconds
-from penstock.streams.engine import DATA_TYPES, Data, Engine, Publication, StreamMessage
-from penstock.streams.mini_tool_stream import SeedCalls
+from penstock.streams.engine import DATA_TYPES, Data, Publication, StreamEngine, StreamMessage
+from penstock.streams.mini_tool_stream import MiniToolStream
 from penstock.streams.subjects import (
     EVERYTHING,
-    Asked,
+    SubjectQuery,
     asked,
     checked_durable,
     checked_limit,
@@ -51,10 +51,10 @@ class News(NamedTuple):
     new_count: int
 
 
-class Following:
+class StreamTail:
     """A place in a stream, and what comes behind it."""
 
-    def __init__(self, engine: Engine, asked: Asked, subject: str, position: int) -> None:
+    def __init__(self, engine: StreamEngine, asked: SubjectQuery, subject: str, position: int) -> None:
         self._engine = engine
         self._asked = asked
         self._subject = subject
@@ -85,7 +85,7 @@ class Following:
                 yield message
 
 
-def followed(engine: Engine, take: Callable[[], list[T]], timeout_s: float | None) -> Iterator[T]:
+def followed(engine: StreamEngine, take: Callable[[], list[T]], timeout_s: float | None) -> Iterator[T]:
     """What `take` gives, waiting for more whenever it gives nothing; ends when that took too long."""
     bell = Bell()
     with engine.watching(bell.ring) as watching:
@@ -111,11 +111,11 @@ class Published(NamedTuple):
     error: PenstockError | None = None
 
 
-class Stream(SeedCalls, TtlCleanup):
+class Stream(MiniToolStream, TtlCleanup):
     """A stream of an open store; made by `Store.stream`. Any number of threads and processes may use it."""
 
-    def __init__(self, engine: Engine) -> None:
-        SeedCalls.__init__(self, engine)
+    def __init__(self, engine: StreamEngine) -> None:
+        MiniToolStream.__init__(self, engine)
         TtlCleanup.__init__(self, engine)
 
     @property
@@ -211,7 +211,7 @@ class Stream(SeedCalls, TtlCleanup):
     def messages(self, subject: str = "*", start_sequence: int = 1) -> Iterator[StreamMessage]:
         """Everything there is now of a subject or a pattern, in the order of the global sequence."""
         before = checked_sequence("start_sequence", start_sequence) - 1
-        return Following(self._engine, asked(subject), subject, before).up_to(self._engine.last())
+        return StreamTail(self._engine, asked(subject), subject, before).up_to(self._engine.last())
 
     def close(self) -> None:
         """Stop the cleanup of this process, if it runs. Messages and positions are safe without."""
@@ -220,13 +220,13 @@ class Stream(SeedCalls, TtlCleanup):
     def __repr__(self) -> str:
         return f"<Stream {self.name}>"
 
-    def _following(self, durable: str, subject: str, start_sequence: int | None) -> Following:
+    def _following(self, durable: str, subject: str, start_sequence: int | None) -> StreamTail:
         """From where a durable consumer follows a subject."""
         wanted = asked(subject)
         position = self._engine.position(checked_durable(durable), subject)
         if start_sequence is not None:
             position = max(position, checked_sequence("start_sequence", start_sequence) - 1)
-        return Following(self._engine, wanted, subject, position)
+        return StreamTail(self._engine, wanted, subject, position)
 
 
 def publication(

@@ -28,7 +28,7 @@ ELSEWHERE_HEADER = "penstock-elsewhere"
 _RESERVED = "penstock-"
 
 
-class Asked(NamedTuple):
+class SubjectQuery(NamedTuple):
     """Which subjects are asked for: one, or all that begin with a text."""
 
     text: str
@@ -38,16 +38,16 @@ class Asked(NamedTuple):
         return subject.startswith(self.text) if self.is_prefix else subject == self.text
 
 
-EVERYTHING = Asked("", is_prefix=True)
+EVERYTHING = SubjectQuery("", is_prefix=True)
 
 
-def asked(pattern: object) -> Asked:
+def asked(pattern: object) -> SubjectQuery:
     """What a subject or a pattern asks for."""
     if type(pattern) is str and pattern and "*" not in pattern:
-        return Asked(checked_subject(pattern))
+        return SubjectQuery(checked_subject(pattern))
     if isinstance(pattern, str) and pattern.endswith("*") and pattern.count("*") == 1:
-        return EVERYTHING if pattern == "*" else Asked(checked_subject(pattern[:-1]), is_prefix=True)
-    return Asked(checked_subject(pattern))
+        return EVERYTHING if pattern == "*" else SubjectQuery(checked_subject(pattern[:-1]), is_prefix=True)
+    return SubjectQuery(checked_subject(pattern))
 
 
 def checked_subject(subject: object) -> str:

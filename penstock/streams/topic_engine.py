@@ -22,7 +22,7 @@ from penstock.events.event_query import Help, Waiting
 from penstock.keys import Match, checked_key, match
 from penstock.log import single_frame as lone
 from penstock.log.append import Rerouted
-from penstock.log.frame_encode import Draft
+from penstock.log.frame_encode import EncodedFrame
 from penstock.log.frame_header import HEADERS, KEYS
 from penstock.log.log import Log
 from penstock.log.segments import Bounds
@@ -32,14 +32,14 @@ from penstock.payloads.open import open_bodies
 from penstock.payloads.store import BodyStore
 from penstock.state.streams import Streams, StreamSettings
 from penstock.store.topic import Topic
-from penstock.streams.engine import Deleted, Engine, Publication, Row, StreamMessage, SubjectFacts, Ttl
+from penstock.streams.engine import Deleted, Publication, Row, StreamEngine, StreamMessage, SubjectFacts, Ttl
 from penstock.streams.message_rows import body_of, deleted_of, message_of, read_body, row_of, stored_headers
 from penstock.streams.stream import Stream
-from penstock.streams.subjects import EVERYTHING, Asked
+from penstock.streams.subjects import EVERYTHING, SubjectQuery
 from penstock.streams.ttl import lifetimes
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 from penstock.topic.value_codec import checked_headers, checked_value
-from penstock.topic.write_batch import FRAME_BYTES, Outgoing
+from penstock.topic.write_batch import FRAME_BYTES, WriteBatch
 
 #: `publish_many` stores so many messages, or bytes, as one frame, which is there or not.
 _TOGETHER_MESSAGES, _TOGETHER_BYTES = 1000, FRAME_BYTES // 4
@@ -49,7 +49,7 @@ class Writes(Protocol):
     """What is asked of the topic."""
 
     @property
-    def _partitions(self) -> Partitions: ...
+    def open_topic(self) -> OpenTopic: ...
 
     def write(self, value: Any, *, key: Any = None, headers: Any = None) -> Receipt: ...
 
@@ -72,7 +72,7 @@ class Publisher:
 
     def __init__(self, topic: Writes) -> None:
         self._topic = topic
-        self._partitions = topic._partitions
+        self.open_topic = topic.open_topic
 
     def publish(self, message: Publication) -> int:
         """Store a message; its sequence."""
@@ -81,8 +81,8 @@ class Publisher:
         draft = self._lone_draft(message)
         if draft is None:
             _, value, key, headers = self._ready(0, message)
-            batch = Outgoing((value,), (key,), None if headers is None else (headers,))
-            (draft,) = self._partitions.encode(batch)
+            batch = WriteBatch((value,), (key,), None if headers is None else (headers,))
+            (draft,) = self.open_topic.encode(batch)
         first = self._append([draft])
         return self._written(message) if first is None else first
 
@@ -106,7 +106,7 @@ class Publisher:
 
     def _is_plain(self, message: Publication) -> bool:
         """Whether it lies in the log itself, and nothing is to be chosen or refused."""
-        partitions, data = self._partitions, message.data
+        partitions, data = self.open_topic, message.data
         options = partitions.options
         if options.codecs or partitions.read_only:
             return False
@@ -114,12 +114,12 @@ class Publisher:
             return len(data) * (4 if isinstance(data, str) else 1) <= options.inline_bytes
         return data is None
 
-    def _lone_draft(self, message: Publication) -> Draft | None:
+    def _lone_draft(self, message: Publication) -> EncodedFrame | None:
         """The frame of one message with headers, without a stop between; None when it needs a closer look."""
         headers, value = stored_headers(message), body_of(message.data)
         if headers is None or not isinstance(value, bytes):
             return None
-        partitions = self._partitions
+        partitions = self.open_topic
         try:
             parts = lone.parts(value, message.subject.encode(), headers)
         except UnicodeEncodeError:  # said by whoever looks closer
@@ -128,10 +128,10 @@ class Publisher:
             return None
         is_packed = partitions.options.compress is not None
         now = partitions.clock.now_ns()
-        return Draft(parts, count=1, flags=KEYS | HEADERS, created=now, compress=is_packed)
+        return EncodedFrame(parts, count=1, flags=KEYS | HEADERS, created=now, compress=is_packed)
 
     def _ready(self, place: int, message: Publication) -> _Ready:
-        value = checked_value(body_of(message.data), self._partitions.options.inline_bytes) or b""
+        value = checked_value(body_of(message.data), self.open_topic.options.inline_bytes) or b""
         headers = checked_headers(stored_headers(message))
         return _Ready(place, value, checked_key(message.subject) or b"", headers)
 
@@ -141,21 +141,21 @@ class Publisher:
         """What became of each of them."""
         for together in _frames(ready):
             headers = [each.headers for each in together]
-            batch = Outgoing(
+            batch = WriteBatch(
                 [each.value for each in together], [each.key for each in together],
                 headers if any(headers) else None,
             )  # fmt: skip
             try:
-                first = self._append(self._partitions.encode(batch))
+                first = self._append(self.open_topic.encode(batch))
             except PenstockError as error:
                 yield from ((each.place, error) for each in together)
                 continue
             for number, each in enumerate(together):
                 yield each.place, self._written(messages[each.place]) if first is None else first + number
 
-    def _append(self, drafts: list[Draft]) -> int | None:
+    def _append(self, drafts: list[EncodedFrame]) -> int | None:
         """Store a frame; the sequence of its first message, or None when it has to go the long way."""
-        partitions = self._partitions
+        partitions = self.open_topic
         try:
             appended = partitions.append_drafts(0, drafts, partitions.record.tree)
         except Rerouted:
@@ -168,8 +168,8 @@ class Publisher:
         value = body_of(message.data)
         if isinstance(value, Path) and not value.is_file():
             raise InvalidOption(f"there is no file {value}")
-        if not isinstance(value, (bytes, str)) and not self._partitions.bodies.takes_bodies:
-            value = read_body(value, self._partitions.options.max_message_bytes)
+        if not isinstance(value, (bytes, str)) and not self.open_topic.bodies.takes_bodies:
+            value = read_body(value, self.open_topic.options.max_message_bytes)
         return self._topic.write(value, key=message.subject, headers=stored_headers(message)).offset + 1
 
 
@@ -204,22 +204,22 @@ class StreamTopic(Writes, Protocol):
     def expired(self, *, since: int | None = None) -> Batch[Any]: ...
 
 
-class EmbeddedEngine:
+class TopicStreamEngine:
     """A stream whose messages lie in a topic and whose positions lie in the state database."""
 
     def __init__(self, topic: StreamTopic, streams: Streams, elsewhere: BodyStore | None = None) -> None:
         self._topic = topic
-        self._partitions = topic._partitions
-        self._id = self._partitions.record.id
+        self.open_topic = topic.open_topic
+        self._id = self.open_topic.record.id
         self._streams = streams
         #: Where bodies lie that were published by their names only.
         self._elsewhere = elsewhere
         self._publisher = Publisher(topic)
-        self._help = Help(self._partitions)
+        self._help = Help(self.open_topic)
 
     @property
     def name(self) -> str:
-        return self._partitions.name
+        return self.open_topic.name
 
     # Messages.
 
@@ -230,20 +230,20 @@ class EmbeddedEngine:
         return self._publisher.publish_many(messages)
 
     def get(self, sequence: int) -> Row | None:
-        log = self._partitions.log(0)
+        log = self.open_topic.log(0)
         message = log.living.message(sequence - 1)
         if message is None:
             _refuse_dropped(log.bounds(), self.name)
             return None
         return None if message.key is None else row_of(message)
 
-    def rows(self, asked: Asked, start: int, limit: int) -> list[Row]:
+    def rows(self, asked: SubjectQuery, start: int, limit: int) -> list[Row]:
         return list(map(row_of, self._read(asked, start, limit)))
 
-    def messages(self, asked: Asked, start: int, limit: int) -> list[StreamMessage]:
+    def messages(self, asked: SubjectQuery, start: int, limit: int) -> list[StreamMessage]:
         return [message_of(each, self._elsewhere) for each in self._read(asked, start, limit)]
 
-    def latest(self, asked: Asked) -> int:
+    def latest(self, asked: SubjectQuery) -> int:
         def newest(log: Log, bounds: Bounds) -> int:
             if asked == EVERYTHING and bounds.end > bounds.start:
                 last = log.living.message(bounds.end - 1)
@@ -257,12 +257,12 @@ class EmbeddedEngine:
     def last(self) -> int:
         return self._looked(lambda log, bounds: bounds.end)
 
-    def count(self, asked: Asked, after: int = 0) -> int:
+    def count(self, asked: SubjectQuery, after: int = 0) -> int:
         return self._looked(
             lambda log, bounds: log.keyed.count(_match(asked), max(after, bounds.start), bounds.end)
         )
 
-    def subjects(self, asked: Asked) -> list[SubjectFacts]:
+    def subjects(self, asked: SubjectQuery) -> list[SubjectFacts]:
         found = self._looked(lambda log, bounds: log.keyed.spans(_match(asked), bounds.start, bounds.end))
         return [
             SubjectFacts(key.decode(errors="surrogateescape"), span.messages, span.first + 1, span.last + 1)
@@ -289,9 +289,9 @@ class EmbeddedEngine:
     # What is too old.
 
     def delete(self, age_s: float) -> list[Deleted]:
-        now = self._partitions.clock.now_ns()
+        now = self.open_topic.clock.now_ns()
         told_ns = self._streams.settings(self._id).swept_ns
-        log = self._partitions.log(0)
+        log = self.open_topic.log(0)
         told = None if told_ns is None else log.living.floors(told_ns)
         # What is exactly as old goes too: it was written at this moment or before.
         place = log.offset_at(now - round(age_s * NANOSECONDS) + 1)
@@ -301,7 +301,7 @@ class EmbeddedEngine:
         ]
 
     def sweep(self) -> list[Deleted]:
-        now = self._partitions.clock.now_ns()
+        now = self.open_topic.clock.now_ns()
         settings = self._streams.settings(self._id)
         over = {each.offset: each for each in self._topic.expired(since=settings.swept_ns)}
         # Time goes on: what is removed may have been over only a moment, and is told all the same.
@@ -311,7 +311,7 @@ class EmbeddedEngine:
 
     def _removed(self, told_ns: int | None) -> list[Message[Any]]:
         """Remove what lies before the first message that is alive; what was not over when last told."""
-        log = self._partitions.log(0)
+        log = self.open_topic.log(0)
         told = None if told_ns is None else log.living.floors(told_ns)
         bounds = log.bounds()  # what is published from here on is not looked at, so it stays
         try:
@@ -322,13 +322,13 @@ class EmbeddedEngine:
         return [each for each in gone if told is None or not told.is_over(each)]
 
     def ttl(self) -> Ttl:
-        self._partitions.require_open()
+        self.open_topic.require_open()
         return Ttl(**self._streams.settings(self._id).ttl)
 
     def set_ttl(self, ttl: Ttl) -> None:
         lasting = lifetimes(ttl)
         changes: dict[str, Any] = {"key_retention": lasting}
-        retention = self._partitions.options.retention_s
+        retention = self.open_topic.options.retention_s
         if lasting and retention is not None and retention < max(lasting.values()):
             changes["retention"] = max(lasting.values())
         self._topic.alter(**changes)
@@ -338,7 +338,7 @@ class EmbeddedEngine:
     # Waiting.
 
     def watching(self, ring: Callable[[], None]) -> Waiting:
-        return Waiting(self._partitions, ring)
+        return Waiting(self.open_topic, ring)
 
     def help(self) -> None:
         if self._help.is_due():
@@ -346,7 +346,7 @@ class EmbeddedEngine:
 
     # Inside.
 
-    def _read(self, asked: Asked, start: int, limit: int) -> list[Message[Any]]:
+    def _read(self, asked: SubjectQuery, start: int, limit: int) -> list[Message[Any]]:
         def found(log: Log, bounds: Bounds) -> list[Message[Any]]:
             first = max(start - 1, bounds.start)
             if first >= bounds.end:
@@ -361,7 +361,7 @@ class EmbeddedEngine:
     def _looked(self, look: Callable[[Log, Bounds], T]) -> T:
         """What a look finds within what can be read now; again when retention came between."""
         while True:
-            log = self._partitions.log(0)
+            log = self.open_topic.log(0)
             bounds = log.bounds()
             _refuse_dropped(bounds, self.name)
             try:
@@ -390,7 +390,7 @@ def _everything(log: Log, first: int, stop: int, limit: int) -> Iterator[Message
             yield from (message for message in each.messages() if message.key is not None)
 
 
-def _match(asked: Asked) -> Match:
+def _match(asked: SubjectQuery) -> Match:
     return match((), (asked.text,)) if asked.is_prefix else match((asked.text,))
 
 
@@ -403,10 +403,10 @@ def _refuse_dropped(bounds: Bounds, name: str) -> None:
 OPTIONS = {"index": "key", "retention": "7d", "payloads": "files"}
 
 
-class StreamEngine(Protocol):
+class StreamEngineOpener(Protocol):
     """Where streams can be kept besides the store: `penstock.Tarantool`."""
 
-    def open(self, name: str, bodies: BodyStore) -> Engine:
+    def open(self, name: str, bodies: BodyStore) -> StreamEngine:
         """The engine of one stream, whose bodies are in `bodies`."""
 
 
@@ -432,11 +432,11 @@ def open_stream(
             f"topic {name!r} cannot hold a stream: it needs one partition and an index of its keys",
             hint='alter(index="key") gives it one; partitions cannot be taken away',
         )
-    return Stream(EmbeddedEngine(topic, streams, None if bodies is None else open_bodies(bodies)))
+    return Stream(TopicStreamEngine(topic, streams, None if bodies is None else open_bodies(bodies)))
 
 
 def open_elsewhere(
-    name: str, engine: StreamEngine, options: dict[str, Any], bodies: str | os.PathLike[str] | None,
+    name: str, engine: StreamEngineOpener, options: dict[str, Any], bodies: str | os.PathLike[str] | None,
     folder: str,
 ) -> Stream:  # fmt: skip
     """The stream in another engine; its bodies lie in the store's folder unless a place is named.

@@ -13,8 +13,8 @@ from typing import Any, TypedDict
 
 from penstock.errors import Closed, InvalidOption, PenstockError, WrongType
 from penstock.options import Duration, seconds
-from penstock.streams.engine import Deleted, Engine, Ttl
-from penstock.streams.subjects import EVERYTHING, Asked, asked
+from penstock.streams.engine import Deleted, StreamEngine, Ttl
+from penstock.streams.subjects import EVERYTHING, SubjectQuery, asked
 
 logger = logging.getLogger("penstock.stream")
 
@@ -39,7 +39,7 @@ class TtlStatus(TypedDict):
 class TtlCleanup:
     """The part of a stream that lets messages go when their time is over."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: StreamEngine) -> None:
         self._engine = engine
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
@@ -144,7 +144,7 @@ def lifetimes(ttl: Ttl) -> dict[str, float]:
     return {"*": ttl.default_s, **ttl.channels} if ttl.enabled else {}
 
 
-def lives(ttl: Ttl) -> list[tuple[Asked, float]]:
+def lives(ttl: Ttl) -> list[tuple[SubjectQuery, float]]:
     """The same, the most telling first; the last one takes all subjects that are left."""
     chosen = [(asked(pattern), life) for pattern, life in ttl.channels.items()]
     chosen.sort(key=lambda each: (each[0].is_prefix, -len(each[0].text)))

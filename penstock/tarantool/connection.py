@@ -75,7 +75,7 @@ _PAUSE_FIRST_S, _PAUSE_MOST_S = 0.02, 1.0
 _ATTEMPT_S = 2.0
 
 
-class Question(NamedTuple):
+class TarantoolRequest(NamedTuple):
     """What is asked of Tarantool."""
 
     #: "call" or "eval".
@@ -108,22 +108,22 @@ class Link:
 
     def call(self, function: str, *arguments: Any, again: bool = True) -> Any:
         """The first thing that a function returns; `again` says that it may be called twice."""
-        return self._wait_for(Question("call", function, arguments, again))
+        return self._wait_for(TarantoolRequest("call", function, arguments, again))
 
     def eval(self, lua: str, *arguments: Any) -> Any:
         """The first thing that a piece of Lua returns, which may be run twice."""
-        return self._wait_for(Question("eval", lua, arguments))
+        return self._wait_for(TarantoolRequest("eval", lua, arguments))
 
     async def called(self, function: str, *arguments: Any, waits_s: float = 0.0) -> Any:
         """`call`, for those who are in the link's own thread; the function itself waits so long."""
-        return await self._answer(Question("call", function, arguments, waits_s=waits_s))
+        return await self._answer(TarantoolRequest("call", function, arguments, waits_s=waits_s))
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Have something done in the link's thread until it ends or the link is closed."""
         with self._mutex:
             asyncio.run_coroutine_threadsafe(work, self._running())
 
-    def _wait_for(self, question: Question) -> Any:
+    def _wait_for(self, question: TarantoolRequest) -> Any:
         waiting = Future[Any]()
         with self._mutex:  # so that nothing is asked behind the end
             self._running().call_soon_threadsafe(self._ask, question, waiting)
@@ -146,7 +146,7 @@ class Link:
 
     # In its own thread.
 
-    def _ask(self, question: Question, waiting: Future[Any]) -> None:
+    def _ask(self, question: TarantoolRequest, waiting: Future[Any]) -> None:
         """The short way, over a connection that works, makes no task; what goes wrong takes the long one."""
         try:
             if self._connection is None or not self._connection.is_connected:
@@ -157,7 +157,9 @@ class Link:
         else:
             answer.add_done_callback(lambda answer: self._answered(question, waiting, answer))
 
-    def _answered(self, question: Question, waiting: Future[Any], answer: asyncio.Future[Any]) -> None:
+    def _answered(
+        self, question: TarantoolRequest, waiting: Future[Any], answer: asyncio.Future[Any]
+    ) -> None:
         if not answer.cancelled() and answer.exception() is None:
             body = answer.result().body
             waiting.set_result(body[0] if body else None)
@@ -165,7 +167,7 @@ class Link:
             self._begin_answer(question, waiting, answer)
 
     def _begin_answer(
-        self, question: Question, waiting: Future[Any], first: asyncio.Future[Any] | None
+        self, question: TarantoolRequest, waiting: Future[Any], first: asyncio.Future[Any] | None
     ) -> None:
         def tell(task: asyncio.Task[Any]) -> None:
             if task.cancelled():
@@ -177,7 +179,7 @@ class Link:
 
         asyncio.ensure_future(self._answer(question, first)).add_done_callback(tell)
 
-    def _sent(self, connection: Connection, question: Question) -> asyncio.Future[Any]:
+    def _sent(self, connection: Connection, question: TarantoolRequest) -> asyncio.Future[Any]:
         """The answer to come."""
         ask = connection.call if question.kind == "call" else connection.eval
         return cast(
@@ -185,7 +187,7 @@ class Link:
             ask(question.what, question.arguments, timeout=self.timeout_s + question.waits_s),
         )
 
-    async def _answer(self, question: Question, first: asyncio.Future[Any] | None = None) -> Any:
+    async def _answer(self, question: TarantoolRequest, first: asyncio.Future[Any] | None = None) -> Any:
         """The answer, by as many attempts as the question allows; `first` is one that was sent already."""
         from asynctnt.exceptions import TarantoolDatabaseError, TarantoolNetworkError
 

@@ -26,11 +26,11 @@ from penstock.streams.engine import (
     Publication,
     Row,
     StreamMessage,
+    StreamWatch,
     SubjectFacts,
     Ttl,
-    Watching,
 )
-from penstock.streams.subjects import EVERYTHING, Asked
+from penstock.streams.subjects import EVERYTHING, SubjectQuery
 from penstock.streams.ttl import lives
 from penstock.tarantool.connection import Link
 from penstock.wake import LOOK_AGAIN_S
@@ -39,7 +39,7 @@ from penstock.wake import LOOK_AGAIN_S
 DIGEST_HEADER = "penstock-sha256"
 
 
-class Bodies:
+class TarantoolBodies:
     """The bodies of one stream, in a place of its own."""
 
     def __init__(self, store: BodyStore) -> None:
@@ -113,7 +113,7 @@ class NewsWatcher:
     pause_s = LOOK_AGAIN_S
 
 
-class News:
+class NewsWatch:
     """Rings all who wait when a message was published, whoever did it."""
 
     def __init__(self, link: Link, function: str) -> None:
@@ -124,7 +124,7 @@ class News:
         self._round = 0
 
     @contextmanager
-    def watching(self, ring: Callable[[], None]) -> Iterator[Watching]:
+    def watching(self, ring: Callable[[], None]) -> Iterator[StreamWatch]:
         """Have `ring` called soon after something was published."""
         with self._mutex:
             self._rings.append(ring)
@@ -165,14 +165,14 @@ class TarantoolEngine:
     """One stream; made by `Tarantool.open`. Any number of threads may use it."""
 
     def __init__(
-        self, link: Link, prefix: str, name: str, bodies: Bodies, clock: Clock | None = None
+        self, link: Link, prefix: str, name: str, bodies: TarantoolBodies, clock: Clock | None = None
     ) -> None:
         self._link = link
         self._own = f"{prefix}penstock."
         self._name = name
         self._bodies = bodies
         self._clock = clock
-        self._news = News(link, f"{self._own}wait")
+        self._news = NewsWatch(link, f"{self._own}wait")
 
     @property
     def name(self) -> str:
@@ -212,15 +212,15 @@ class TarantoolEngine:
         found = self._read("get", sequence)
         return None if found is None else _row(found)
 
-    def rows(self, asked: Asked, start: int, limit: int) -> list[Row]:
+    def rows(self, asked: SubjectQuery, start: int, limit: int) -> list[Row]:
         """Messages of the subjects asked for, from `start` on, ascending, at most `limit`."""
         return [_row(found) for found in self._found(asked, start, limit)]
 
-    def messages(self, asked: Asked, start: int, limit: int) -> list[StreamMessage]:
+    def messages(self, asked: SubjectQuery, start: int, limit: int) -> list[StreamMessage]:
         """The same with their bodies, which are loaded when they are looked at."""
         return [self._message(found) for found in self._found(asked, start, limit)]
 
-    def latest(self, asked: Asked) -> int:
+    def latest(self, asked: SubjectQuery) -> int:
         """The newest sequence that is there of the subjects asked for; 0 when there is none."""
         return int(self._read("latest", *asked))
 
@@ -228,11 +228,11 @@ class TarantoolEngine:
         """The last sequence ever given, also when its message is gone; 0 before the first."""
         return int(self._read("last"))
 
-    def count(self, asked: Asked, after: int = 0) -> int:
+    def count(self, asked: SubjectQuery, after: int = 0) -> int:
         """How many messages there are of the subjects asked for with a sequence over `after`; exact."""
         return int(self._read("count", *asked, after))
 
-    def subjects(self, asked: Asked) -> list[SubjectFacts]:
+    def subjects(self, asked: SubjectQuery) -> list[SubjectFacts]:
         """The subjects asked for that have messages, by name."""
         return [SubjectFacts(*found) for found in self._read("subjects", *asked)]
 
@@ -280,7 +280,7 @@ class TarantoolEngine:
         """Change it, for all who have the stream open."""
         self._read("set", "ttl", {**ttl._asdict(), "channels": dict(ttl.channels)})
 
-    def watching(self, ring: Callable[[], None]) -> AbstractContextManager[Watching]:
+    def watching(self, ring: Callable[[], None]) -> AbstractContextManager[StreamWatch]:
         """Have `ring` called, from any thread, soon after something was published, and at the close."""
         return self._news.watching(ring)
 
@@ -295,7 +295,7 @@ class TarantoolEngine:
     def _write(self, function: str, *arguments: Any) -> Any:
         return self._link.call(self._own + function, *arguments, again=False)
 
-    def _found(self, asked: Asked, start: int, limit: int) -> list[Any]:
+    def _found(self, asked: SubjectQuery, start: int, limit: int) -> list[Any]:
         """Rows as they come; a large answer is asked for in parts."""
         found = part = self._read("rows", *asked, start, min(limit, _AT_ONCE))
         while len(part) == _AT_ONCE and len(found) < limit:
@@ -316,7 +316,7 @@ class TarantoolEngine:
         sequence, headers, object_name, subject, create_at = _row(found)
         return StreamMessage(subject, sequence, headers, object_name, create_at * NANOSECONDS, body)
 
-    def _expire(self, chosen: list[tuple[Asked, float]]) -> list[Deleted]:
+    def _expire(self, chosen: list[tuple[SubjectQuery, float]]) -> list[Deleted]:
         """Batch by batch; what an earlier one that died left behind goes first."""
         self._remove_bodies()
         deleted: list[Deleted] = []

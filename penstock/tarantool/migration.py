@@ -27,7 +27,7 @@ from penstock.tarantool.old_stream import Body, OldBodies, OldMessage, OldStream
 from penstock.topic.retention import trim_to
 
 
-class Plan:
+class SequencePlan:
     """Which message gets which sequence, where they keep theirs."""
 
     def __init__(self, source: OldStream) -> None:
@@ -45,7 +45,7 @@ class Plan:
         return self._source.get(sequence)
 
 
-class _RenumberedPlan(Plan):
+class _RenumberedPlan(SequencePlan):
     """The same where each subject counted for itself: by time, and within a subject by its own numbers."""
 
     def __init__(self, source: OldStream) -> None:
@@ -81,9 +81,9 @@ class _RenumberedPlan(Plan):
         return max(read, default=0)
 
 
-def planned(source: OldStream) -> Plan:
+def planned(source: OldStream) -> SequencePlan:
     """The plan for a source."""
-    return Plan(source) if source.is_global else _RenumberedPlan(source)
+    return SequencePlan(source) if source.is_global else _RenumberedPlan(source)
 
 
 def _numbered(message: OldMessage, sequence: int) -> OldMessage:
@@ -177,7 +177,7 @@ def _stream(
     name: str,
     options: dict[str, Any],
     clock: _SourceClock,
-    plan: Plan,
+    plan: SequencePlan,
     bodies: OldBodies | None,
 ) -> Stream:
     """The stream that is written to; a new one begins when its first message did."""
@@ -192,7 +192,7 @@ class _Target:
     """The stream that is written to."""
 
     def __init__(
-        self, stream: Stream, topic: Topic, clock: _SourceClock, plan: Plan, bodies: OldBodies | None
+        self, stream: Stream, topic: Topic, clock: _SourceClock, plan: SequencePlan, bodies: OldBodies | None
     ) -> None:
         self._engine = stream._engine
         self._topic = topic
@@ -282,7 +282,7 @@ class _Target:
     def _trim(self) -> None:
         """What was only filled before the first message need not be kept."""
         firsts = [each.first_sequence for each in self._engine.subjects(EVERYTHING)]
-        partitions = self._topic._partitions
+        partitions = self._topic.open_topic
         log = partitions.log(0)
         with log.folder.housekeeping() as alone:
             if alone and firsts:

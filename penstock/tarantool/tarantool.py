@@ -12,7 +12,7 @@ from penstock.errors import ConflictError, InvalidOption, UsageError
 from penstock.options import Duration, seconds, whole
 from penstock.payloads.store import BodyStore
 from penstock.tarantool.connection import Link
-from penstock.tarantool.engine import Bodies, TarantoolEngine
+from penstock.tarantool.engine import TarantoolBodies, TarantoolEngine
 from penstock.tarantool.migration import Migrated, Progress, migrate, survey
 from penstock.tarantool.old_stream import OldStream
 
@@ -120,7 +120,7 @@ class Tarantool:
                 f"Tarantool {self._link.address} keeps stream {bound!r} there, not {name!r}",
                 hint="give this one a prefix of its own: Tarantool(…, prefix=…), and install with it",
             )
-        return TarantoolEngine(self._link, self.prefix, name, Bodies(bodies), self._clock)
+        return TarantoolEngine(self._link, self.prefix, name, TarantoolBodies(bodies), self._clock)
 
     def survey(self, name: str) -> Migrated:
         """What `migrate` would find, of a MiniToolStream as of a stream of ours; nothing is written."""

@@ -34,7 +34,7 @@ from penstock.payloads.store import GRACE_NS, Body, BodyStore
 from penstock.references import Reference, Referenced
 
 if TYPE_CHECKING:
-    from penstock.topic.write_batch import Outgoing
+    from penstock.topic.write_batch import WriteBatch
 
 
 logger = logging.getLogger("penstock.bodies")
@@ -45,10 +45,10 @@ _PACK_BYTES = 8 * MIB
 _AT_ONCE = 16
 
 
-class Lifted(NamedTuple):
+class StoredBodies(NamedTuple):
     """A batch whose large values were stored outside."""
 
-    batch: Outgoing
+    batch: WriteBatch
     #: Objects that were made for it, and the places of the messages whose bodies are in each.
     made: dict[str, list[int]]
     #: The same for bodies that were stored before the batch was.
@@ -149,7 +149,7 @@ class TopicBodies:
             return values
         return [self.outside(value) for value in values]
 
-    def lift(self, batch: Outgoing, places: Sequence[int]) -> Lifted:
+    def lift(self, batch: WriteBatch, places: Sequence[int]) -> StoredBodies:
         """Store what is too large of the messages at `places`, which go to one partition together."""
         limit, values = self._options().inline_bytes, batch.values
         given = {references.unpack(v).name: [p] for p in places if isinstance(v := values[p], Referenced)}
@@ -161,7 +161,7 @@ class TopicBodies:
             and not isinstance(value, Referenced)
         ]
         if not heavy and not given:
-            return Lifted(batch, {}, {})
+            return StoredBodies(batch, {}, {})
         numbers = list(batch.codecs) if batch.codecs is not None else [batch.codec] * len(values)
         packs = list(self._packs(values, heavy))
         made = self._put_packs(packs, values, numbers)
@@ -174,7 +174,7 @@ class TopicBodies:
             if isinstance(lifted[place], Referenced):
                 numbers[place] = references.CODEC
         kept = batch._replace(values=lifted, codecs=numbers, lengths=(None, batch.lengths[1]))
-        return Lifted(kept, {next(iter(each.values())).name: list(each) for each in made}, given)
+        return StoredBodies(kept, {next(iter(each.values())).name: list(each) for each in made}, given)
 
     def discard(self, names: Iterable[str]) -> None:
         """Remove bodies that no message will refer to; what cannot be removed now is left to the sweep."""

@@ -124,7 +124,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 _decoder = msgspec.json.Decoder(list[Entry])
 
 
-class GoingBodies:
+class BodyTrim:
     """The list of one partition. Its housekeeping lock is held."""
 
     def __init__(self, folder: Folder, bodies: TopicBodies) -> None:

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING
 
 from penstock import codecs
 from penstock.errors import InvalidOption, MessageTooLarge
-from penstock.log.copy import FrameRun, Run
+from penstock.log.copy import FrameRun, MessageRun
 from penstock.log.folder import Folder
 from penstock.log.frame_columns import unpack_bits
-from penstock.log.frame_encode import Draft
-from penstock.log.staging import Shelf, Staged
+from penstock.log.frame_encode import EncodedFrame
+from penstock.log.staging import StagedPiece, StagingArea
 from penstock.topic.routing import PARTITIONERS
 from penstock.topic.write_plan import TopicPlan
 
 if TYPE_CHECKING:
-    from penstock.topic.copy_bodies import BodyCarrier
+    from penstock.topic.copy_bodies import BodyCopy
 
 
-class Marks:
+class OffsetSet:
     """Offsets from `first` up to `stop`, of which some are marked."""
 
     def __init__(self, first: int, stop: int) -> None:
@@ -54,9 +54,9 @@ class Marks:
         whole = int.from_bytes(self._bits[at : at + len(taken)], "little") | int.from_bytes(taken, "little")
         self._bits[at : at + len(taken)] = whole.to_bytes(len(taken), "little")
 
-    def between(self, first: int, stop: int) -> Marks:
+    def between(self, first: int, stop: int) -> OffsetSet:
         """The same marks for a part of the range."""
-        part = Marks(first, stop)
+        part = OffsetSet(first, stop)
         at = (part._base - self._base) // 8
         part._bits[:] = self._bits[at : at + len(part._bits)]
         return part
@@ -68,7 +68,7 @@ class Marks:
         return range(stop - first) if all(flags) else list(compress(range(stop - first), flags))
 
 
-class Copying:
+class TopicCopy:
     """What is copied into one topic before a commit makes it true.
 
     `empty` are partitions without a message: into those the first piece is copied once more by the commit,
@@ -77,14 +77,14 @@ class Copying:
 
     def __init__(
         self, plan: TopicPlan, folder_of: Callable[[int], Folder], *, source_partitions: int,
-        empty: Container[int] = (), carrier: BodyCarrier | None = None,
+        empty: Container[int] = (), carrier: BodyCopy | None = None,
     ) -> None:  # fmt: skip
         self._plan = plan
         self._folder_of = folder_of
         self._same = source_partitions == plan.partitions
         self._choose = PARTITIONERS[plan.partitioner]
         self._name = f"{secrets.randbits(62) | 1:016x}"
-        self._shelves: dict[int, Shelf] = {}
+        self._shelves: dict[int, StagingArea] = {}
         self._empty = empty
         self._carrier = carrier
         self.count = 0
@@ -96,7 +96,7 @@ class Copying:
         """Objects that were made for it."""
         return () if self._carrier is None else self._carrier.made
 
-    def add(self, partition: int, run: Run, places: Sequence[int] | None = None) -> None:
+    def add(self, partition: int, run: MessageRun, places: Sequence[int] | None = None) -> None:
         """Copy a run of a source's partition, or the messages at some places of it.
 
         Raises `MessageTooLarge` or `InvalidOption` for what the topic does not take.
@@ -112,7 +112,9 @@ class Copying:
         for number, chosen in self._routed(partition, run.keys(), places).items():
             self._shelve(number, run, None if len(chosen) == len(run) else chosen)
 
-    def add_marked(self, partition: int, first: int, run: Run, marks: Marks, *, keep_since: int) -> None:
+    def add_marked(
+        self, partition: int, first: int, run: MessageRun, marks: OffsetSet, *, keep_since: int
+    ) -> None:
         """Copy what is marked of a run that begins at `first`, less tombstones written before a time."""
         places = marks.places(first, first + len(run))
         if places and (tombstones := run.tombstones()):
@@ -121,7 +123,7 @@ class Copying:
             places = [place for place in places if place not in gone]
         self.add(partition, run, places)
 
-    def finish(self) -> dict[int, list[Staged]]:
+    def finish(self) -> dict[int, list[StagedPiece]]:
         """All of it by partition, durable."""
         return {number: shelf.finish() for number, shelf in sorted(self._shelves.items())}
 
@@ -142,7 +144,7 @@ class Copying:
             chosen.setdefault(number, []).append(place)
         return chosen
 
-    def _shelve(self, number: int, run: Run, places: Sequence[int] | None) -> None:
+    def _shelve(self, number: int, run: MessageRun, places: Sequence[int] | None) -> None:
         shelf = self._shelves.get(number)
         is_first = shelf is None and number in self._empty
         shelf = shelf or self._new_shelf(number)
@@ -153,22 +155,22 @@ class Copying:
         if is_first:
             shelf.cut()
 
-    def _drafts(self, run: Run, places: Sequence[int] | None) -> Iterable[Draft]:
+    def _drafts(self, run: MessageRun, places: Sequence[int] | None) -> Iterable[EncodedFrame]:
         carrier = self._carrier
         if carrier is None or not isinstance(run, FrameRun) or codecs.REFERENCE not in run.codecs():
             return run.drafts() if places is None else run.some(places)
         return self._with_bodies(carrier, run, places)
 
     def _with_bodies(
-        self, carrier: BodyCarrier, run: FrameRun, places: Sequence[int] | None
-    ) -> Iterator[Draft]:
+        self, carrier: BodyCopy, run: FrameRun, places: Sequence[int] | None
+    ) -> Iterator[EncodedFrame]:
         before = carrier.bytes
         yield from carrier.drafts(run, places)
         self.bytes += carrier.bytes - before
 
-    def _new_shelf(self, number: int) -> Shelf:
+    def _new_shelf(self, number: int) -> StagingArea:
         name = f"{self._name}-{len(self._shelves):x}"
-        shelf = self._shelves[number] = Shelf(self._folder_of(number), name, self._plan.segment_bytes)
+        shelf = self._shelves[number] = StagingArea(self._folder_of(number), name, self._plan.segment_bytes)
         return shelf
 
     def _check(self, numbers: set[int], longest: int) -> None:

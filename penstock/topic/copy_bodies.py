@@ -12,21 +12,21 @@ from penstock import codecs, references
 from penstock.errors import InvalidOption, MessageTooLarge
 from penstock.log.copy import FrameRun
 from penstock.log.frame import RAW
-from penstock.log.frame_encode import Draft
+from penstock.log.frame_encode import EncodedFrame
 from penstock.options import MIB
 from penstock.references import Reference
-from penstock.topic.open_topic import Partitions
-from penstock.topic.write_batch import Outgoing, encode_all
+from penstock.topic.open_topic import OpenTopic
+from penstock.topic.write_batch import WriteBatch, encode_all
 
 #: Bodies up to this size are fetched, and so many bytes of them together: small ones share an object again.
 _FETCHED_BYTES = MIB
 _GROUP_BYTES = 8 * MIB
 
 
-class BodyCarrier:
+class BodyCopy:
     """Brings bodies into one topic, which this process has open."""
 
-    def __init__(self, sink: Partitions) -> None:
+    def __init__(self, sink: OpenTopic) -> None:
         self._sink = sink
         self._where = f"a copy into {sink.name!r}"
         #: Objects that were made: for whoever gives the copy up.
@@ -34,7 +34,7 @@ class BodyCarrier:
         #: Bytes of all bodies so far.
         self.bytes = 0
 
-    def drafts(self, run: FrameRun, places: Sequence[int] | None) -> Iterator[Draft]:
+    def drafts(self, run: FrameRun, places: Sequence[int] | None) -> Iterator[EncodedFrame]:
         """Messages of a run, or those at some places of it, as frames that refer to the sink's own bodies.
 
         Raises `MessageTooLarge` or `InvalidOption` for a body that the topic does not take.
@@ -49,7 +49,7 @@ class BodyCarrier:
             weight += len(values[place] or b"")
             if weight >= _GROUP_BYTES or place == len(values) - 1:
                 stop = place + 1
-                batch = Outgoing(
+                batch = WriteBatch(
                     values[begin:stop],
                     found.keys and found.keys[begin:stop],
                     found.headers and found.headers[begin:stop],
@@ -78,7 +78,7 @@ class BodyCarrier:
         self.made.append(stored.name)
         return stored.packed(), references.CODEC
 
-    def _encoded(self, batch: Outgoing, created: int) -> list[Draft]:
+    def _encoded(self, batch: WriteBatch, created: int) -> list[EncodedFrame]:
         if self._sink.options.payloads is not None:
             lifted = self._sink.bodies.lift(batch, range(len(batch.values)))
             self.made += lifted.made

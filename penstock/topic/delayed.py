@@ -8,24 +8,24 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from penstock.topic.open_topic import Partitions
+    from penstock.topic.open_topic import OpenTopic
 
 
 DELAY = "delay"
 RETRIES, PUBLISH, SESSIONS = "retries", "publish", "sessions"
 
 
-def delay_root(topic: Partitions) -> str:
+def delay_root(topic: OpenTopic) -> str:
     """The folder of all waiting messages of the store that a topic is in."""
     return os.path.join(os.path.dirname(os.path.dirname(topic.folder)), DELAY)
 
 
-def retries_folder(topic: Partitions, consumer: str, partition: int) -> str:
+def retries_folder(topic: OpenTopic, consumer: str, partition: int) -> str:
     """Where messages of one partition wait for another attempt of a consumer."""
     return os.path.join(_of_consumer(topic, consumer), str(partition))
 
 
-def retries_of(topic: Partitions) -> list[tuple[str, str]]:
+def retries_of(topic: OpenTopic) -> list[tuple[str, str]]:
     """(consumer, folder) of all that ever waited for another attempt."""
     root, files = _of_topic(topic), topic.files
     return [
@@ -35,21 +35,21 @@ def retries_of(topic: Partitions) -> list[tuple[str, str]]:
     ]
 
 
-def forget_consumer(topic: Partitions, consumer: str) -> None:
+def forget_consumer(topic: OpenTopic, consumer: str) -> None:
     """The consumer was dropped: what it wanted to try again goes with it."""
     shutil.rmtree(_of_consumer(topic, consumer), ignore_errors=True)
 
 
-def forget_topic(topic: Partitions) -> None:
+def forget_topic(topic: OpenTopic) -> None:
     """The topic was dropped, and so is what its consumers wanted to try again."""
     shutil.rmtree(_of_topic(topic), ignore_errors=True)
 
 
-def _of_consumer(topic: Partitions, consumer: str) -> str:
+def _of_consumer(topic: OpenTopic, consumer: str) -> str:
     return os.path.join(_of_topic(topic), consumer)
 
 
-def _of_topic(topic: Partitions) -> str:
+def _of_topic(topic: OpenTopic) -> str:
     return os.path.join(delay_root(topic), RETRIES, str(topic.record.id))
 
 

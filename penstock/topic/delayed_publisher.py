@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.clock import NANOSECONDS, Clock
-from penstock.delay.records import Entry
-from penstock.delay.waiting import Waiting
-from penstock.delay.window import Taken
+from penstock.delay.records import NewRecord
+from penstock.delay.waiting import WaitingMessages
+from penstock.delay.window import TakenMessage
 from penstock.errors import Closed, InvalidOption, PenstockError, TakenElsewhere, TopicReplaced
 from penstock.files import Files
 from penstock.locks import forget_in_child
@@ -33,9 +33,9 @@ from penstock.message import Receipt
 from penstock.options import WAIT_MAX_S, Duration, nanoseconds, wait_seconds
 from penstock.state.transactions import DelayedRow, Transactions
 from penstock.topic.bodies import is_file
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 from penstock.topic.value_codec import checked_value
-from penstock.topic.write_batch import Outgoing
+from penstock.topic.write_batch import WriteBatch
 from penstock.topic.write_buffer import Extras
 from penstock.wake import Bell
 
@@ -77,11 +77,11 @@ def decode(data: bytes) -> DelayedMessage:
     return _decoder.decode(data)
 
 
-class Delayed:
+class DelayedPublisher:
     """The messages of a store that are on their way, and the thread that appends them. For all threads."""
 
     def __init__(
-        self, folder: str, files: Files, clock: Clock, find: Callable[[int], Partitions],
+        self, folder: str, files: Files, clock: Clock, find: Callable[[int], OpenTopic],
         transactions: Transactions,
     ) -> None:  # fmt: skip
         self._folder = folder
@@ -92,11 +92,11 @@ class Delayed:
         self._mutex = threading.Lock()
         self._publishing = threading.Lock()
         self._bell = Bell()
-        self._waiting: Waiting | None = None
+        self._waiting: WaitingMessages | None = None
         self._thread: threading.Thread | None = None
         self._ended = False
         #: Due, and could not be appended yet.
-        self._left: list[Taken] = []
+        self._left: list[TakenMessage] = []
         forget_in_child(self)
 
     def add(self, topic: str, messages: Sequence[Postponed]) -> None:
@@ -104,7 +104,9 @@ class Delayed:
 
         One sync serves them all. If it raises, some may have been stored.
         """
-        entries = [Entry(each.due_ms, each.id, topic, 0, _encoder.encode(each.message)) for each in messages]
+        entries = [
+            NewRecord(each.due_ms, each.id, topic, 0, _encoder.encode(each.message)) for each in messages
+        ]
         self._opened().store_until(entries)
         self._start()
 
@@ -131,7 +133,7 @@ class Delayed:
             waiting = self._opened()
             self._transactions.hand_on_delayed(self._store_rows, _AT_A_TIME)
             taken, self._left = [*self._left, *waiting.take(_AT_A_TIME)], []
-            by_topic: dict[int, list[tuple[Taken, DelayedMessage]]] = {}
+            by_topic: dict[int, list[tuple[TakenMessage, DelayedMessage]]] = {}
             for each in taken:
                 message = decode(each.data)
                 by_topic.setdefault(message.topic_id, []).append((each, message))
@@ -168,7 +170,9 @@ class Delayed:
     # Inside.
 
     def _store_rows(self, rows: Sequence[DelayedRow]) -> None:
-        self._opened().store_until([Entry(row.due_ms, _row_id(row), row.topic, 0, row.data) for row in rows])
+        self._opened().store_until(
+            [NewRecord(row.due_ms, _row_id(row), row.topic, 0, row.data) for row in rows]
+        )
 
     def _append(self, topic_id: int, messages: Sequence[DelayedMessage]) -> None:
         """In the order of due times; neighbours of one codec at a time."""
@@ -182,12 +186,12 @@ class Delayed:
             topic.sync(landed)
             first = stop
 
-    def _opened(self) -> Waiting:
+    def _opened(self) -> WaitingMessages:
         with self._mutex:
             if self._ended:
                 raise Closed("the store is closed", hint="open it again")
             if self._waiting is None:
-                self._waiting = Waiting(self._folder, self._files, self._clock)
+                self._waiting = WaitingMessages(self._folder, self._files, self._clock)
                 self._waiting.listen(self._bell.ring)
             return self._waiting
 
@@ -234,7 +238,7 @@ def due_at(delay: Duration | None, deliver_at: int | datetime | None, now_ns: in
 
 
 def postponed(
-    topic: Partitions, value: bytes | None, key: bytes | None, extras: Extras, due_ns: int, codec: int = RAW
+    topic: OpenTopic, value: bytes | None, key: bytes | None, extras: Extras, due_ns: int, codec: int = RAW
 ) -> Postponed:
     """A checked message that is to wait; it lies in the log meanwhile, so it is no larger than that takes."""
     checked_value(value, topic.options.max_message_bytes)
@@ -260,7 +264,7 @@ def no_body() -> InvalidOption:
     )
 
 
-def of_batch(topic: Partitions, message: Outgoing, group: str, due_ns: int) -> Postponed:
+def of_batch(topic: OpenTopic, message: WriteBatch, group: str, due_ns: int) -> Postponed:
     """The same for a batch of one."""
     extras = Extras(
         message.headers[0] if message.headers else None,
@@ -280,7 +284,7 @@ def rows(tx: int, delayed: Sequence[tuple[str, Postponed]]) -> list[DelayedRow]:
     ]
 
 
-def store(topic: Partitions, message: Outgoing, group: str, due_ns: int) -> Receipt:
+def store(topic: OpenTopic, message: WriteBatch, group: str, due_ns: int) -> Receipt:
     """Have a batch of one wait, on disk; its receipt names no place, since it has none in its topic yet."""
     later = of_batch(topic, message, group, due_ns)
     topic.delayed.add(topic.name, [later])
@@ -291,8 +295,8 @@ def _row_id(row: DelayedRow) -> bytes:
     return row.tx.to_bytes(8, "little") + row.number.to_bytes(8, "little")
 
 
-def _outgoing(messages: Sequence[DelayedMessage]) -> Outgoing:
-    return Outgoing(
+def _outgoing(messages: Sequence[DelayedMessage]) -> WriteBatch:
+    return WriteBatch(
         [each.value for each in messages],
         [each.key for each in messages],
         [each.headers for each in messages],

@@ -16,9 +16,9 @@ from typing import NoReturn, Self
 
 from penstock.errors import Closed, PenstockError, WriteTimeout
 from penstock.locks import FORKED, forget_in_child
-from penstock.message import Receipts, Stored
+from penstock.message import Receipts, StoredRun
 from penstock.options import Sync
-from penstock.topic.open_topic import Landed, Partitions
+from penstock.topic.open_topic import Landed, OpenTopic
 
 logger = logging.getLogger("penstock.writer")
 
@@ -27,13 +27,13 @@ _FLUSHER_S = 0.05
 _IDLE_S = 1.0
 
 
-class Outlet:
+class Flusher:
     """One way into a topic, with its thread; a writer says what is appended (`_append_pending`), and when."""
 
     def __init__(
-        self, partitions: Partitions, *, buffer_bytes: int, timeout_s: float | None, sync: Sync
+        self, partitions: OpenTopic, *, buffer_bytes: int, timeout_s: float | None, sync: Sync
     ) -> None:
-        self._partitions = partitions
+        self.open_topic = partitions
         self._buffer_bytes = max(buffer_bytes, 1)
         self._timeout_s = timeout_s
         self._sync = sync
@@ -41,7 +41,7 @@ class Outlet:
         self._changed = threading.Condition(self._lock)
         self._unsynced: list[Landed] = []
         self._unsynced_bytes = 0
-        self._runs: list[Stored] = []
+        self._runs: list[StoredRun] = []
         self._failure: BaseException | None = None
         self._closed = ""
         self._ending = False
@@ -82,7 +82,7 @@ class Outlet:
             waiting = list(self._unsynced)
         if self._sync == "disk":
             try:
-                self._partitions.sync(waiting)
+                self.open_topic.sync(waiting)
             except PenstockError as error:
                 self._fail(error)
                 with self._lock:
@@ -112,7 +112,7 @@ class Outlet:
         try:
             self.flush()
             if self._sync == "os":
-                for log in self._partitions.logs():
+                for log in self.open_topic.logs():
                     log.sync_all()
         finally:
             self._end("the writer is closed")
@@ -145,7 +145,7 @@ class Outlet:
         self._note(landed.stored())
         if self._sync == "os":
             self._count(landed)
-            if self._partitions.options.sync == "os":
+            if self.open_topic.options.sync == "os":
                 return
         self._unsynced.append(landed)
         self._unsynced_bytes += landed.size
@@ -153,12 +153,12 @@ class Outlet:
         self._wake_thread()
         self._changed.notify_all()  # it may be waiting for messages to linger; syncing comes first
 
-    def _note(self, run: Stored) -> None:
+    def _note(self, run: StoredRun) -> None:
         """Remember where messages went; neighbours become one run."""
         last = self._runs[-1] if self._runs else None
         alike = last is not None and (last.partition, last.duplicate) == (run.partition, run.duplicate)
         if last is not None and alike and (run.duplicate or last.first + last.count == run.first):
-            self._runs[-1] = Stored(run.partition, last.first, last.count + run.count, run.duplicate)
+            self._runs[-1] = StoredRun(run.partition, last.first, last.count + run.count, run.duplicate)
         else:
             self._runs.append(run)
 
@@ -195,7 +195,7 @@ class Outlet:
 
     def _refuse(self) -> NoReturn:
         reason = self._closed or "it is being closed; this message was not accepted"
-        raise Closed(f"writer of {self._partitions.name!r}: {reason}", hint="open a new one")
+        raise Closed(f"writer of {self.open_topic.name!r}: {reason}", hint="open a new one")
 
     def _raise_failure(self) -> None:
         """Raise what happened; after a failure that passes (a full disk) writing may go on."""
@@ -245,7 +245,7 @@ class Outlet:
 
     def _sync_in_background(self, waiting: Sequence[Landed]) -> None:
         try:
-            self._partitions.sync(waiting)
+            self.open_topic.sync(waiting)
         except BaseException as error:  # noqa: BLE001 - kept, and raised from the next call
             self._fail(error)
             return
@@ -271,13 +271,13 @@ class Outlet:
             self._thread.join(timeout=5)
 
 
-def _run(outlet: weakref.ref[Outlet]) -> None:
+def _run(outlet: weakref.ref[Flusher]) -> None:
     """The thread's loop; it does not keep a forgotten writer alive."""
     while (alive := outlet()) is not None and alive._step():
         del alive
 
 
-_open: weakref.WeakSet[Outlet] = weakref.WeakSet()
+_open: weakref.WeakSet[Flusher] = weakref.WeakSet()
 
 
 @atexit.register

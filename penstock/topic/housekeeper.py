@@ -10,7 +10,7 @@ import logging
 import threading
 
 from penstock.errors import PenstockError
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 from penstock.topic.retention import vacuum_partition
 
 logger = logging.getLogger("penstock.housekeeper")
@@ -21,11 +21,11 @@ class Housekeeper:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: list[tuple[Partitions, int]] = []
+        self._waiting: list[tuple[OpenTopic, int]] = []
         self._busy = False
         self._ended = False
 
-    def add(self, partitions: Partitions, partition: int) -> None:
+    def add(self, partitions: OpenTopic, partition: int) -> None:
         """Have a partition tidied soon."""
         with self._changed:
             if self._ended or (partitions, partition) in self._waiting:

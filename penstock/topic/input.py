@@ -14,7 +14,7 @@ from penstock.log.frame_columns import Lengths, measure
 from penstock.message import Batch, Headers, value_bytes
 from penstock.options import KEY_BYTES_MAX, nanoseconds
 from penstock.topic.value_codec import Packing, checked_headers, checked_seqno, checked_times, checked_value
-from penstock.topic.write_batch import Outgoing
+from penstock.topic.write_batch import WriteBatch
 
 Value = bytes | str | None
 
@@ -26,11 +26,11 @@ def one(
     timestamp: int | datetime | None,
     partition: int | None,
     limit: int,
-) -> Outgoing:
+) -> WriteBatch:
     """A single message."""
     checked = checked_headers(headers)
     stored_key = checked_key(key)
-    return Outgoing(
+    return WriteBatch(
         (checked_value(value, limit),),
         None if stored_key is None else (stored_key,),
         None if checked is None else (checked,),
@@ -47,7 +47,7 @@ def many(
     partition: int | None,
     limit: int,
     packing: Packing | None = None,
-) -> Outgoing:
+) -> WriteBatch:
     """Many messages: lists, Arrow arrays, an Arrow table or record batch, a `Batch`, or any Arrow stream.
 
     What a table or a `Batch` brings are bytes, also for a typed topic.
@@ -64,7 +64,7 @@ def many(
     stored, value_lengths = _values(_as_list("values", values), limit, packing, are_bodies=is_whole)
     count = len(stored)
     stored_keys, key_lengths = _keys(_of_length("keys", keys, count))
-    return Outgoing(
+    return WriteBatch(
         stored,
         stored_keys,
         _headers(_of_length("headers", headers, count)),
@@ -168,11 +168,11 @@ def _of_length(name: str, column: Any, count: int) -> Sequence[Any] | None:
     return listed
 
 
-def _of_batch(batch: Batch[Any], partition: int | None, limit: int, packing: Packing | None) -> Outgoing:
+def _of_batch(batch: Batch[Any], partition: int | None, limit: int, packing: Packing | None) -> WriteBatch:
     messages = batch.messages()
     keys = [m.key for m in messages]
     headers = [m.headers or None for m in messages]
-    return Outgoing(
+    return WriteBatch(
         _values([value_bytes(m) for m in messages], limit, packing, are_bodies=True)[0],
         keys if any(key is not None for key in keys) else None,
         headers if any(headers) else None,

@@ -22,11 +22,11 @@ from penstock.errors import (
 )
 from penstock.files import Files
 from penstock.log.append import Appended, Rerouted
-from penstock.log.frame import Producer
-from penstock.log.frame_encode import Draft
+from penstock.log.frame import ProducerStamp
+from penstock.log.frame_encode import EncodedFrame
 from penstock.log.log import Log
 from penstock.log.producers import Claim, Pair
-from penstock.message import Receipt, Receipts, Stored
+from penstock.message import Receipt, Receipts, StoredRun
 from penstock.options import PARTITIONS_MAX, Place, Spot, TopicOptions, spot, whole
 from penstock.references import Referenced, unpack
 from penstock.state.consumers import Consumers
@@ -34,10 +34,10 @@ from penstock.state.topics import TopicRecord, Topics
 from penstock.state.transactions import Transactions
 from penstock.topic.bodies import TopicBodies
 from penstock.topic.delayed import DelaysMessages, NoDelays
-from penstock.topic.partition_table import Gates
-from penstock.topic.producer import NOBODY, Sender
-from penstock.topic.routing import PARTITIONERS, Share
-from penstock.topic.write_batch import Outgoing, encode_all
+from penstock.topic.partition_table import PartitionTable
+from penstock.topic.producer import NOBODY, Producer
+from penstock.topic.routing import PARTITIONERS, Route
+from penstock.topic.write_batch import WriteBatch, encode_all
 
 
 def refuse_ahead(topic: str, log: Log, offset: int) -> None:
@@ -80,10 +80,10 @@ class Landed(NamedTuple):
     #: They were there before, and were not stored again.
     duplicate: bool = False
 
-    def stored(self) -> Stored:
+    def stored(self) -> StoredRun:
         if self.duplicate or self.appended is None:
-            return Stored(self.partition, -1, len(self.places), duplicate=True)
-        return Stored(self.partition, self.appended.first, len(self.places))
+            return StoredRun(self.partition, -1, len(self.places), duplicate=True)
+        return StoredRun(self.partition, self.appended.first, len(self.places))
 
 
 class Closable(Protocol):
@@ -98,7 +98,7 @@ class LetsGo(Protocol):
     def let_go(self) -> None: ...
 
 
-class Partitions:
+class OpenTopic:
     """One topic, as one process has it open: opens logs when they are used, notices new ones."""
 
     def __init__(
@@ -117,7 +117,7 @@ class Partitions:
         self._mutex = threading.Lock()
         self._turn = itertools.count()
         self.bindings = topics.bindings(record.id)
-        self.gates = Gates(self)
+        self.gates = PartitionTable(self)
         #: Where values lie that are too large for the log.
         self.bodies = TopicBodies(
             os.path.join(os.path.dirname(os.path.dirname(folder)), PAYLOADS), topics.store_id, record.id,
@@ -134,7 +134,7 @@ class Partitions:
         #: Stores messages until they are due; `look` takes part in appending those.
         self.delayed: DelaysMessages = NoDelays()
         #: Another topic of the same store, made with these options if it is not there.
-        self.neighbour: Callable[[str, dict[str, Any]], Partitions] = _no_neighbour
+        self.neighbour: Callable[[str, dict[str, Any]], OpenTopic] = _no_neighbour
 
     @property
     def options(self) -> TopicOptions:
@@ -199,7 +199,7 @@ class Partitions:
 
     # Writing.
 
-    def append(self, batch: Outgoing, sender: Sender = NOBODY) -> Iterator[Landed]:
+    def append(self, batch: WriteBatch, sender: Producer = NOBODY) -> Iterator[Landed]:
         """Append each message to its partition; visible to writers, not yet durable.
 
         Yields as it goes, so that the caller knows what is stored when a later partition fails.
@@ -218,7 +218,7 @@ class Partitions:
             yield from landed
             left = left[1:]
 
-    def _append_share(self, batch: Outgoing, share: Share, sender: Sender, tree: int) -> list[Landed]:
+    def _append_share(self, batch: WriteBatch, share: Route, sender: Producer, tree: int) -> list[Landed]:
         if self.record.options.payloads is None:
             return self._append_inline(batch, share, sender, tree)
         lifted = self.bodies.lift(batch, share.places)
@@ -234,7 +234,7 @@ class Partitions:
         self.bodies.discard(lifted.unused(stored))
         return landed
 
-    def _append_inline(self, batch: Outgoing, share: Share, sender: Sender, tree: int) -> list[Landed]:
+    def _append_inline(self, batch: WriteBatch, share: Route, sender: Producer, tree: int) -> list[Landed]:
         if sender.producer_id:
             return [
                 Landed(share.partition, places, appended, size, duplicate=not size)
@@ -244,19 +244,19 @@ class Partitions:
         appended = self.append_drafts(share.partition, drafts, tree)
         return [Landed(share.partition, share.places, appended, sum(draft.size for draft in drafts))]
 
-    def drafts(self, batch: Outgoing, share: Share) -> list[Draft]:
+    def drafts(self, batch: WriteBatch, share: Route) -> list[EncodedFrame]:
         """What one partition gets of a batch that no producer numbered, as frames."""
         places = share.places
         picked = batch if len(places) == len(batch.values) else batch.pick(places)
         if share.group:
-            picked = picked._replace(producer=Producer("", share.group), seqnos=range(len(places)))
+            picked = picked._replace(producer=ProducerStamp("", share.group), seqnos=range(len(places)))
         return self.encode(picked)
 
-    def encode(self, batch: Outgoing) -> list[Draft]:
+    def encode(self, batch: WriteBatch) -> list[EncodedFrame]:
         return encode_all(batch, self.clock.now_ns(), compress=self.options.compress is not None)
 
     def append_drafts(
-        self, partition: int, drafts: Sequence[Draft], tree: int, claim: Claim | None = None
+        self, partition: int, drafts: Sequence[EncodedFrame], tree: int, claim: Claim | None = None
     ) -> Appended:
         """Append frames to one partition; `Rerouted` when the partitions changed since `tree`."""
         log = self.log(partition)
@@ -279,14 +279,14 @@ class Partitions:
             if each.appended is not None:
                 self._logs[each.partition].sync(each.appended)
 
-    def route(self, batch: Outgoing, places: Sequence[int], sender: Sender = NOBODY) -> list[Share]:
+    def route(self, batch: WriteBatch, places: Sequence[int], sender: Producer = NOBODY) -> list[Route]:
         """What each partition gets: those chosen, then by group, by key, by producer, and in turn."""
         count = len(self)
         if batch.partitions is None and batch.groups is None:
             if count == 1:
-                return [Share(0, sender.group, places)]
+                return [Route(0, sender.group, places)]
             if sender.group or batch.keys is None:
-                return [Share(self._without_key(sender, sender.group), sender.group, places)]
+                return [Route(self._without_key(sender, sender.group), sender.group, places)]
         choose = sender.choose or PARTITIONERS[self.options.partitioner]
         chosen: dict[tuple[int, str], list[int]] = {}
         for place in places:
@@ -297,9 +297,9 @@ class Partitions:
                 number = choose(key, count) if key is not None else self._without_key(sender, group)
             chosen.setdefault((number, group), []).append(place)
         keyed = batch.keys is not None
-        return [Share(*key, places, keyed and not key[1]) for key, places in sorted(chosen.items())]
+        return [Route(*key, places, keyed and not key[1]) for key, places in sorted(chosen.items())]
 
-    def _without_key(self, sender: Sender, group: str) -> int:
+    def _without_key(self, sender: Producer, group: str) -> int:
         """The partition that a group, or a producer, is bound to; for others the next one in turn."""
         count = len(self)
         if count == 1:
@@ -407,11 +407,11 @@ class Partitions:
             raise Closed(f"topic {self.name!r}: {self._closed}", hint="open the store again")
 
 
-def _no_neighbour(name: str, options: dict[str, Any]) -> Partitions:
+def _no_neighbour(name: str, options: dict[str, Any]) -> OpenTopic:
     raise AssertionError(f"a topic outside a store knows no {name}")
 
 
-def append_one(partitions: Partitions, message: Outgoing, sender: Sender) -> Receipt:
+def append_one(partitions: OpenTopic, message: WriteBatch, sender: Producer) -> Receipt:
     """Append a single message; return once it is stored as safely as the topic's `sync` says."""
     landed = next(partitions.append(message, sender))
     sync = partitions.options.sync
@@ -421,7 +421,7 @@ def append_one(partitions: Partitions, message: Outgoing, sender: Sender) -> Rec
 
 
 def append_with_body(
-    partitions: Partitions, message: Outgoing, sender: Sender, body: Any, name: str | None
+    partitions: OpenTopic, message: WriteBatch, sender: Producer, body: Any, name: str | None
 ) -> Receipt:
     """Store a body outside the log, then its message; a body whose message was not stored goes again."""
     stored = partitions.bodies.outside(body, name)
@@ -433,7 +433,7 @@ def append_with_body(
         raise
 
 
-def append_many(partitions: Partitions, batch: Outgoing) -> Receipts:
+def append_many(partitions: OpenTopic, batch: WriteBatch) -> Receipts:
     """The same for many; the receipts are in the order of the batch."""
     sync = partitions.options.sync
     if not batch.values:
@@ -444,7 +444,7 @@ def append_many(partitions: Partitions, batch: Outgoing) -> Receipts:
     return Receipts([each.stored() for each in landed], sync=sync, order=_order(batch, landed))
 
 
-def _order(batch: Outgoing, landed: Sequence[Landed]) -> list[tuple[int, int]] | None:
+def _order(batch: WriteBatch, landed: Sequence[Landed]) -> list[tuple[int, int]] | None:
     """For each message of the batch: which run it is in, and its place there."""
     if len(landed) == 1:
         return None

@@ -9,24 +9,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.log.producer_table import NOTHING, Facts
+from penstock.log.producer_table import NOTHING, ProducerTable
 from penstock.log.producers import Pair, gate_facts
 from penstock.topic.routing import PARTITIONERS, Partitioner
 
 if TYPE_CHECKING:
-    from penstock.topic.open_topic import Partitions
-    from penstock.topic.write_batch import Outgoing
+    from penstock.topic.open_topic import OpenTopic
+    from penstock.topic.write_batch import WriteBatch
 
 
-class Gates:
+class PartitionTable:
     """The times partitions were added to a topic, oldest first, and what was known of producers then."""
 
-    def __init__(self, partitions: Partitions) -> None:
+    def __init__(self, partitions: OpenTopic) -> None:
         self._partitions = partitions
         self._tree = 0
         #: (number of partitions before, where each of them ended)
         self._times: list[tuple[int, dict[int, int]]] = []
-        self._facts: dict[tuple[int, int], Facts | None] = {}
+        self._facts: dict[tuple[int, int], ProducerTable | None] = {}
 
     def only_partition(self, pair: Pair) -> int | None:
         """0 when the topic once had that one partition only and the pair wrote to it, else None."""
@@ -36,7 +36,7 @@ class Gates:
         return None
 
     def stored_elsewhere(
-        self, batch: Outgoing, partition: int, pair: Pair, choose: Partitioner | None
+        self, batch: WriteBatch, partition: int, pair: Pair, choose: Partitioner | None
     ) -> list[int]:
         """Which messages of a batch, routed to `partition` by their keys, an earlier partition holds."""
         assert batch.keys is not None

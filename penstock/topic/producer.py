@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ProducerFenced
 from penstock.log.append import Appended
-from penstock.log.producers import NOTHING, Claim, Outdated, Pair, signed
+from penstock.log.producers import NOTHING, Claim, Pair, StaleClaim, signed
 from penstock.options import SEQNO_MAX, identifier
-from penstock.topic.routing import Partitioner, Share, checked
+from penstock.topic.routing import Partitioner, Route, checked
 
 if TYPE_CHECKING:
-    from penstock.topic.open_topic import Partitions
-    from penstock.topic.write_batch import Outgoing
+    from penstock.topic.open_topic import OpenTopic
+    from penstock.topic.write_batch import WriteBatch
 
 
-class Sender:
+class Producer:
     """How one writer signs and addresses its messages; an empty id or group is none."""
 
     def __init__(self, producer_id: str = "", group: str = "", choose: Partitioner | None = None) -> None:
@@ -31,7 +31,7 @@ class Sender:
         #: (partition, group) → the last seqno it tried to append there.
         self._tried: dict[tuple[int, str], int] = {}
 
-    def take_over(self, partitions: Partitions, group: str) -> int:
+    def take_over(self, partitions: OpenTopic, group: str) -> int:
         """Fence older writers of the pair in all partitions, durably; the highest seqno stored, or -1."""
         partitions.refresh()
         pair = Pair(self.producer_id, group)
@@ -42,7 +42,7 @@ class Sender:
         return max(each.seqno for _, each in fenced)
 
     def append(
-        self, partitions: Partitions, batch: Outgoing, share: Share, tree: int
+        self, partitions: OpenTopic, batch: WriteBatch, share: Route, tree: int
     ) -> list[tuple[Sequence[int], Appended | None, int]]:
         """Append a share of a batch, without what is stored already.
 
@@ -71,7 +71,7 @@ class Sender:
         return done
 
     def _append_new(
-        self, partitions: Partitions, picked: Outgoing, key: tuple[int, str], pair: Pair, tree: int
+        self, partitions: OpenTopic, picked: WriteBatch, key: tuple[int, str], pair: Pair, tree: int
     ) -> tuple[int, Appended, int]:
         """Append all but the duplicates at the beginning; how many these are, where, and how many bytes."""
         seqnos = picked.seqnos
@@ -98,13 +98,13 @@ class Sender:
                 drafts = partitions.encode(rest._replace(producer=signed(pair, epoch)))
             try:
                 appended = partitions.append_drafts(key[0], drafts, tree, claim)
-            except Outdated as outdated:
+            except StaleClaim as outdated:
                 known = outdated.known
                 continue
             self._epochs[key] = epoch
             return dropped, appended, sum(draft.size for draft in drafts)
 
-    def _join(self, partitions: Partitions, key: tuple[int, str]) -> None:
+    def _join(self, partitions: OpenTopic, key: tuple[int, str]) -> None:
         log = partitions.log(key[0])
         fenced = log.fence(Pair(self.producer_id, key[1]))
         log.sync_fence(fenced)
@@ -112,17 +112,17 @@ class Sender:
 
 
 #: Writes under no name.
-NOBODY = Sender()
+NOBODY = Producer()
 
 
-def group_sender(group: str | None) -> Sender:
+def group_sender(group: str | None) -> Producer:
     """Writes under a group's name, checked, or under none."""
-    return NOBODY if group is None else Sender(group=identifier("group", group))
+    return NOBODY if group is None else Producer(group=identifier("group", group))
 
 
-def sender_of(producer_id: str | None, group: str | None, partitioner: Partitioner | None) -> Sender:
+def sender_of(producer_id: str | None, group: str | None, partitioner: Partitioner | None) -> Producer:
     """A sender as a user names it, each part checked."""
-    return Sender(
+    return Producer(
         "" if producer_id is None else identifier("producer_id", producer_id),
         "" if group is None else identifier("group", group),
         None if partitioner is None else checked(partitioner),

@@ -10,14 +10,14 @@ from penstock.clock import NANOSECONDS
 from penstock.errors import Corrupt, OffsetTrimmed, Unavailable
 from penstock.log.cursor import Cursor
 from penstock.log.folder import file_bytes
-from penstock.log.key_retention import Floors
+from penstock.log.key_retention import KeyFloors
 from penstock.log.log import Log
 from penstock.log.rows import MessageRows
 from penstock.log.trim import Trimmed
 from penstock.message import Message, Rows
 from penstock.options import MIB, Place
-from penstock.topic.body_trim import GoingBodies, gone_with
-from penstock.topic.open_topic import Partitions
+from penstock.topic.body_trim import BodyTrim, gone_with
+from penstock.topic.open_topic import OpenTopic
 from penstock.topic.staging import remove_abandoned
 
 logger = logging.getLogger("penstock.retention")
@@ -79,13 +79,13 @@ class VacuumReport(NamedTuple):
         return sum(each.bodies_left for each in self.partitions)
 
 
-def vacuum(partitions: Partitions) -> VacuumReport:
+def vacuum(partitions: OpenTopic) -> VacuumReport:
     """Tidy up and remove what retention lets go; a partition that another process is at is left to it."""
     done = [vacuum_partition(partitions, number) for number in range(len(partitions))]
     return VacuumReport(partitions.name, tuple(each for each in done if each is not None))
 
 
-def vacuum_partition(partitions: Partitions, number: int) -> Vacuumed | None:
+def vacuum_partition(partitions: OpenTopic, number: int) -> Vacuumed | None:
     """One partition's turn: index and repack what is sealed, then trim; None when someone else is at it."""
     log = partitions.log(number)
     with log.folder.housekeeping() as alone:
@@ -98,12 +98,12 @@ def vacuum_partition(partitions: Partitions, number: int) -> Vacuumed | None:
         return _vacuum(partitions, log)
 
 
-def _vacuum(partitions: Partitions, log: Log) -> Vacuumed:
+def _vacuum(partitions: OpenTopic, log: Log) -> Vacuumed:
     now = partitions.clock.now_ns()
     return trim_to(partitions, log, _wanted(partitions, log, now), now)
 
 
-def trim_to(partitions: Partitions, log: Log, wanted: int, now: int) -> Vacuumed:
+def trim_to(partitions: OpenTopic, log: Log, wanted: int, now: int) -> Vacuumed:
     """Remove what lies before an offset, as far as consumers let it go; by whoever does the housekeeping."""
     bounds = log.bounds()
     wanted = max(bounds.start, wanted)
@@ -119,18 +119,18 @@ def trim_to(partitions: Partitions, log: Log, wanted: int, now: int) -> Vacuumed
     )  # fmt: skip
 
 
-def _trim(partitions: Partitions, log: Log, start: int) -> tuple[Trimmed, tuple[int, int]]:
+def _trim(partitions: OpenTopic, log: Log, start: int) -> tuple[Trimmed, tuple[int, int]]:
     """Remove messages, then their bodies: how many went, and how many go later."""
     if not partitions.bodies.is_used:
         return log.trim(start), (0, 0)
-    going, present = GoingBodies(log.folder, partitions.bodies), log.bounds().start
+    going, present = BodyTrim(log.folder, partitions.bodies), log.bounds().start
     if start > present:
         going.add(start, gone_with(log, present, start), present)
     trimmed = log.trim(start)
     return trimmed, going.delete(trimmed.start)
 
 
-def held(partitions: Partitions, number: int) -> tuple[int, tuple[str, ...]]:
+def held(partitions: OpenTopic, number: int) -> tuple[int, tuple[str, ...]]:
     """How many messages retention would remove now if consumers did not keep them, and which do."""
     log, now = partitions.log(number), partitions.clock.now_ns()
     first = log.bounds().start
@@ -139,7 +139,7 @@ def held(partitions: Partitions, number: int) -> tuple[int, tuple[str, ...]]:
     return wanted - max(start, first), held_by
 
 
-def _wanted(partitions: Partitions, log: Log, now: int) -> int:
+def _wanted(partitions: OpenTopic, log: Log, now: int) -> int:
     """Where the partition would begin by age, by size, and by the lifetimes of keys."""
     options = partitions.options
     start = max(_start_by_age(log, options.retention_ns, now), _start_by_bytes(log, options.max_bytes))
@@ -196,7 +196,7 @@ def held_back(wanted: int, holds: Sequence[Hold], log: Log, now: int) -> tuple[i
     return start, tuple(held_by)
 
 
-def _holds(partitions: Partitions, number: int) -> list[Hold]:
+def _holds(partitions: OpenTopic, number: int) -> list[Hold]:
     topic_id = partitions.record.id
     positions = {
         p.consumer: p.position for p in partitions.consumers.positions(topic_id) if p.partition == number
@@ -215,7 +215,7 @@ def _holds(partitions: Partitions, number: int) -> list[Hold]:
 _AT_ONCE_MESSAGES, _AT_ONCE_BYTES = 16_384, 4 * MIB
 
 
-def expired(partitions: Partitions, since_ns: int | None) -> list[Rows]:
+def expired(partitions: OpenTopic, since_ns: int | None) -> list[Rows]:
     """Messages whose lifetime ended, after a moment if one is given, as far as they still lie there."""
     found: list[Rows] = []
     for log in partitions.logs():
@@ -228,11 +228,11 @@ def expired(partitions: Partitions, since_ns: int | None) -> list[Rows]:
     return found
 
 
-def _ended(message: Message, now: Floors, before: Floors | None) -> bool:
+def _ended(message: Message, now: KeyFloors, before: KeyFloors | None) -> bool:
     return now.is_over(message) and (before is None or not before.is_over(message))
 
 
-def delete_before(partitions: Partitions, place: Place) -> list[Rows]:
+def delete_before(partitions: OpenTopic, place: Place) -> list[Rows]:
     """Remove everything before a place, whatever retention says; what was removed, also what was over.
 
     Raises `Unavailable` when another process is tidying a partition: those before it are done.

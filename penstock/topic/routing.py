@@ -17,7 +17,7 @@ from penstock.errors import InvalidOption, WrongType
 Partitioner = Callable[[bytes, int], int]
 
 
-class Share(NamedTuple):
+class Route(NamedTuple):
     """Messages of one batch that go to one partition: their group ("" is none) and places in the batch."""
 
     partition: int

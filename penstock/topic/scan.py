@@ -15,7 +15,7 @@ from penstock.log.log import Log
 from penstock.log.rows import MessageRows
 from penstock.message import Batch, Message, Rows, V
 from penstock.options import MIB, Place, Spot, spot
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 
 if TYPE_CHECKING:
     import pyarrow
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 250
 
 
-def wanted(partitions: Partitions, key: Key, prefix: Prefix | None) -> Match | None:
+def wanted(partitions: OpenTopic, key: Key, prefix: Prefix | None) -> Match | None:
     """What `key=` and `prefix=` ask for; None when neither is given.
 
     Raises `InvalidOption` for a topic that has no index of its keys.
@@ -39,7 +39,7 @@ def wanted(partitions: Partitions, key: Key, prefix: Prefix | None) -> Match | N
     return asked
 
 
-def require_index(partitions: Partitions) -> None:
+def require_index(partitions: OpenTopic) -> None:
     """Raise unless messages can be found by key; another process may have changed that."""
     if partitions.options.index != "key":
         partitions.refresh()
@@ -59,7 +59,7 @@ def rows_between(log: Log, asked: Match, first: int, stop: int, limit: int) -> I
         yield list(log.keyed.rows(chosen))
 
 
-def latest(partitions: Partitions, asked: Match) -> Message[Any] | None:
+def latest(partitions: OpenTopic, asked: Match) -> Message[Any] | None:
     """The newest message that holds a wanted key: over several partitions, the one written last."""
     found = [message for log in partitions.logs() for message in _newest(log, asked)]
     return max(found, key=lambda message: message.written_at, default=None)
@@ -81,11 +81,11 @@ BATCH_BYTES = MIB
 BATCH_MESSAGES = 65_536
 
 
-class Past:
+class TopicHistory:
     """The archive of a topic; raises when it is not, and `MissingExtra` when it cannot be read here."""
 
     def __init__(
-        self, partitions: Partitions, table: str | os.PathLike[str], options: Mapping[str, str] | None
+        self, partitions: OpenTopic, table: str | os.PathLike[str], options: Mapping[str, str] | None
     ) -> None:
         arrow.require_pyarrow()
         from penstock.lake.history import History
@@ -151,14 +151,14 @@ class Past:
 
 
 def past_of(
-    partitions: Partitions, table: str | os.PathLike[str] | None, options: Mapping[str, str] | None
-) -> Past | None:
+    partitions: OpenTopic, table: str | os.PathLike[str] | None, options: Mapping[str, str] | None
+) -> TopicHistory | None:
     """The topic's archive; None when no table is named."""
     if table is None:
         if options:
             raise InvalidOption("storage_options without history", hint='history="s3://…" names the table')
         return None
-    return Past(partitions, table, options)
+    return TopicHistory(partitions, table, options)
 
 
 class Scan(Generic[V]):
@@ -171,9 +171,9 @@ class Scan(Generic[V]):
     """
 
     def __init__(
-        self, partitions: Partitions, partition: int | None, start: Place, stop: Place,
+        self, partitions: OpenTopic, partition: int | None, start: Place, stop: Place,
         columns: Sequence[str] | None = None, decode: Callable[[bytes], Any] | None = None,
-        asked: Match | None = None, past: Past | None = None,
+        asked: Match | None = None, past: TopicHistory | None = None,
     ) -> None:  # fmt: skip
         self._decode = decode
         self._asked = asked

@@ -19,13 +19,13 @@ from penstock.keys import Key, checked_key
 from penstock.log.active_segment import segment_bytes
 from penstock.log.frame import Frame
 from penstock.log.log import Log
-from penstock.log.staging import STAGED, Shelf, Staged
+from penstock.log.staging import STAGED, StagedPiece, StagingArea
 from penstock.options import KIB
 from penstock.topic.input import Value
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 from penstock.topic.routing import PARTITIONERS
 from penstock.topic.value_codec import checked_headers, checked_value
-from penstock.topic.write_batch import FRAME_BYTES, FRAME_MESSAGES, Outgoing
+from penstock.topic.write_batch import FRAME_BYTES, FRAME_MESSAGES, WriteBatch
 from penstock.topic.write_buffer import Pairs, Special, checked_extras, pair_columns
 
 #: So much is encoded at a time: with keys and offsets somewhat less than a frame.
@@ -39,7 +39,7 @@ ABANDONED_NS = 24 * 3600 * NANOSECONDS
 class TopicStaging:
     """What a transaction writes to one topic."""
 
-    def __init__(self, partitions: Partitions, tx: int) -> None:
+    def __init__(self, partitions: OpenTopic, tx: int) -> None:
         self.partitions = partitions
         #: Messages up to this size take the short way in.
         self.small = min(partitions.options.max_message_bytes, KIB)
@@ -95,13 +95,13 @@ class TopicStaging:
         """Whether the next `add` may encode and write what has gathered."""
         return self._weight >= _GATHERED_BYTES // 2 or len(self._pairs) >= 2 * FRAME_MESSAGES - 2
 
-    def add_many(self, batch: Outgoing) -> None:
+    def add_many(self, batch: WriteBatch) -> None:
         self._stage_pairs()
         self._staged += len(batch.values)
         self._stage(batch)
 
     def adopt(
-        self, pieces: Mapping[int, Sequence[Staged]], *, tree: int, partitions: int,
+        self, pieces: Mapping[int, Sequence[StagedPiece]], *, tree: int, partitions: int,
         bodies: Iterable[str] = (),
     ) -> None:  # fmt: skip
         """Take what other processes staged, by partition, when the topic had this tree and so many of them.
@@ -117,7 +117,7 @@ class TopicStaging:
             shelf.adopt(staged)
             self._staged += sum(each.count for each in staged)
 
-    def finish(self) -> dict[int, list[Staged]]:
+    def finish(self) -> dict[int, list[StagedPiece]]:
         """All of it by partition, durable."""
         self._stage_pairs()
         return {number: shelf.finish() for number, shelf in sorted(self._shelves.items())}
@@ -155,7 +155,7 @@ class TopicStaging:
         names, self._bodies = self._bodies, []
         self.partitions.bodies.discard(names)
 
-    def _unpacked(self, batch: Outgoing) -> Outgoing:
+    def _unpacked(self, batch: WriteBatch) -> WriteBatch:
         """With the bodies of packs instead of references: the messages of a pack may go apart now."""
         if batch.codecs is None or references.CODEC not in batch.codecs:
             return batch
@@ -173,7 +173,7 @@ class TopicStaging:
     def _begin(self) -> None:
         self.tree = self.partitions.record.tree
         self._partition_count = len(self.partitions)
-        self._shelves: dict[int, Shelf] = {}
+        self._shelves: dict[int, StagingArea] = {}
 
     def _stage_if_full(self) -> None:
         if self._weight >= _GATHERED_BYTES or len(self._pairs) >= 2 * FRAME_MESSAGES:
@@ -187,7 +187,7 @@ class TopicStaging:
             now = self.partitions.clock.now_ns()
             self._stage(pair_columns(pairs[0::2], pairs[1::2], now, plain=plain, extras=None))
 
-    def _stage(self, batch: Outgoing) -> None:
+    def _stage(self, batch: WriteBatch) -> None:
         if not batch.values:
             return
         if self.partitions.record.tree != self.tree:
@@ -203,18 +203,18 @@ class TopicStaging:
             for draft in drafts:
                 shelf.add(draft)
 
-    def _new_shelf(self, number: int) -> Shelf:
+    def _new_shelf(self, number: int) -> StagingArea:
         name = f"{self._tx:016x}-{self._shelves_made:x}"
         self._shelves_made += 1
         log = self.partitions.log(number)
-        shelf = self._shelves[number] = Shelf(log.folder, name, segment_bytes(log.options))
+        shelf = self._shelves[number] = StagingArea(log.folder, name, segment_bytes(log.options))
         return shelf
 
 
-def _outgoing(found: Frame) -> Outgoing:
+def _outgoing(found: Frame) -> WriteBatch:
     n = found.head.count
     keys, headers, named = found.keys(0, n), found.headers(0, n), found.producer()
-    return Outgoing(
+    return WriteBatch(
         found.values(0, n),
         keys if any(key is not None for key in keys) else None,
         headers if any(headers) else None,
@@ -224,7 +224,7 @@ def _outgoing(found: Frame) -> Outgoing:
     )
 
 
-def remove_abandoned(partitions: Partitions, log: Log) -> int:
+def remove_abandoned(partitions: OpenTopic, log: Log) -> int:
     """Remove staged files that no transaction will ever commit; return how many."""
     folder = log.folder
     found = [name for name in folder.files.listdir(folder.path) if name.endswith(STAGED)]

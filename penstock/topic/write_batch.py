@@ -7,9 +7,9 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from penstock.errors import MessageTooLarge
-from penstock.log.frame import RAW, Producer
+from penstock.log.frame import RAW, ProducerStamp
 from penstock.log.frame_columns import Lengths
-from penstock.log.frame_encode import Draft, encode
+from penstock.log.frame_encode import EncodedFrame, encode
 from penstock.message import Headers
 from penstock.options import KIB, MIB
 
@@ -20,7 +20,7 @@ FRAME_MESSAGES = 10_000
 _BODY_BYTES = FRAME_BYTES - 64 * KIB
 
 
-class Outgoing(NamedTuple):
+class WriteBatch(NamedTuple):
     """Checked messages on their way into the log; columns that nobody used are None."""
 
     values: Sequence[bytes | None]
@@ -34,16 +34,16 @@ class Outgoing(NamedTuple):
     #: How all values are encoded, unless `codecs` says it of each.
     codec: int = RAW
     #: Who writes, and the number each message has for them, ascending.
-    producer: Producer | None = None
+    producer: ProducerStamp | None = None
     seqnos: Sequence[int] | None = None
     #: Groups of their own, where messages have one.
     groups: Sequence[str | None] | None = None
     #: How each value is encoded, where they differ.
     codecs: Sequence[int] | None = None
 
-    def pick(self, places: Sequence[int]) -> Outgoing:
+    def pick(self, places: Sequence[int]) -> WriteBatch:
         """Those at `places`, in that order."""
-        return Outgoing(
+        return WriteBatch(
             [self.values[i] for i in places],
             self.keys and [self.keys[i] for i in places],
             self.headers and [self.headers[i] for i in places],
@@ -56,8 +56,8 @@ class Outgoing(NamedTuple):
             codecs=self.codecs and [self.codecs[i] for i in places],
         )
 
-    def part(self, first: int, stop: int) -> Outgoing:
-        return Outgoing(
+    def part(self, first: int, stop: int) -> WriteBatch:
+        return WriteBatch(
             self.values[first:stop],
             self.keys and self.keys[first:stop],
             self.headers and self.headers[first:stop],
@@ -71,7 +71,7 @@ class Outgoing(NamedTuple):
         )
 
 
-def encode_all(batch: Outgoing, created: int, *, compress: bool = False) -> list[Draft]:
+def encode_all(batch: WriteBatch, created: int, *, compress: bool = False) -> list[EncodedFrame]:
     """A batch as frames of at most 1 MiB (before compression) or 10,000 messages."""
     if _seems_small(batch):  # weighing all messages first would cost as much as encoding them
         with suppress(MessageTooLarge):  # the first message was no measure of the others
@@ -82,14 +82,14 @@ def encode_all(batch: Outgoing, created: int, *, compress: bool = False) -> list
     return [_encode(batch.part(first, stop), created, compress) for first, stop in _frame_bounds(batch)]
 
 
-def _seems_small(batch: Outgoing) -> bool:
+def _seems_small(batch: WriteBatch) -> bool:
     """Whether a frame might do, judged by the first message; headers are always weighed."""
     count = len(batch.values)
     size = len(batch.values[0] or b"") + (len(batch.keys[0] or b"") if batch.keys else 0)
     return (count <= FRAME_MESSAGES and count * size <= FRAME_BYTES and batch.headers is None) or count == 1
 
 
-def _encode(batch: Outgoing, created: int, compress: bool) -> Draft:
+def _encode(batch: WriteBatch, created: int, compress: bool) -> EncodedFrame:
     return encode(
         batch.values, batch.keys, created=created, headers=batch.headers, timestamps=batch.timestamps,
         lengths=batch.lengths, compress=compress, **_codecs(batch),
@@ -97,7 +97,7 @@ def _encode(batch: Outgoing, created: int, compress: bool) -> Draft:
     )  # fmt: skip
 
 
-def _codecs(batch: Outgoing) -> dict[str, Any]:
+def _codecs(batch: WriteBatch) -> dict[str, Any]:
     """A column of codecs only where they differ."""
     if batch.codecs is None:
         return {"codec": batch.codec}
@@ -105,7 +105,7 @@ def _codecs(batch: Outgoing) -> dict[str, Any]:
     return {"codec": batch.codecs[0], "codecs": batch.codecs if differ else None}
 
 
-def _frame_bounds(batch: Outgoing) -> list[tuple[int, int]]:
+def _frame_bounds(batch: WriteBatch) -> list[tuple[int, int]]:
     """Where to cut so that each frame stays small; a single message may be larger."""
     count = len(batch.values)
     offsets = 4 * (2 if batch.keys is not None else 1)

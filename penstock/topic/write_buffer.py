@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from penstock.message import Headers
 from penstock.options import identifier, nanoseconds
-from penstock.topic.write_batch import Outgoing
+from penstock.topic.write_batch import WriteBatch
 
 
 class Extras(NamedTuple):
@@ -38,17 +38,17 @@ _VALUE, _KEY, _EXTRAS = itemgetter(0), itemgetter(1), itemgetter(2)
 Entry = tuple[bytes | None, bytes | None, Extras | None]
 
 
-def columns(entries: Sequence[Entry], now_ns: int) -> Outgoing:
+def columns(entries: Sequence[Entry], now_ns: int) -> WriteBatch:
     """Messages as columns; those without a timestamp get the present one."""
     values, keys = list(map(_VALUE, entries)), list(map(_KEY, entries))
     with_keys = keys if any(key is not None for key in keys) else None
     if not any(map(_EXTRAS, entries)):
-        return Outgoing(values, with_keys)
+        return WriteBatch(values, with_keys)
     rows = [extras or NO_EXTRAS for _, _, extras in entries]
     has_headers = any(row.headers for row in rows)
     has_times = any(row.timestamp is not None for row in rows)
     has_partitions = any(row.partition is not None for row in rows)
-    return Outgoing(
+    return WriteBatch(
         values,
         with_keys,
         [row.headers for row in rows] if has_headers else None,
@@ -70,11 +70,13 @@ class Special(NamedTuple):
 Pairs = list[bytes | Special | int | None]
 
 
-def pair_columns(values: Pairs, keys: Pairs, now_ns: int, *, plain: bool, extras: Extras | None) -> Outgoing:
+def pair_columns(
+    values: Pairs, keys: Pairs, now_ns: int, *, plain: bool, extras: Extras | None
+) -> WriteBatch:
     """Pairs as columns. `plain` promises that none is special; `extras` are those of all others."""
     if plain and extras is None:
         with_keys = keys if any(key is not None for key in keys) else None
-        return Outgoing(values, with_keys)  # type: ignore[arg-type]
+        return WriteBatch(values, with_keys)  # type: ignore[arg-type]
     entries = [
         (value.value, key, value.extras) if isinstance(value, Special) else (value, key, extras)
         for value, key in zip(values, keys, strict=True)

@@ -9,7 +9,7 @@ from penstock.log.active_segment import segment_bytes
 
 if TYPE_CHECKING:
     from penstock.options import TopicOptions
-    from penstock.topic.open_topic import Partitions
+    from penstock.topic.open_topic import OpenTopic
 
 
 class OutsidePlan(NamedTuple):
@@ -49,7 +49,7 @@ class TopicPlan(NamedTuple):
         return os.path.join(self.folder, f"{partition:06d}")
 
 
-def plan_of(partitions: Partitions) -> TopicPlan:
+def plan_of(partitions: OpenTopic) -> TopicPlan:
     """The topic as it is now, with the folders of all its partitions in place."""
     first, *_ = partitions.logs()
     options = partitions.options
@@ -62,7 +62,7 @@ def plan_of(partitions: Partitions) -> TopicPlan:
     )  # fmt: skip
 
 
-def _outside(partitions: Partitions) -> OutsidePlan | None:
+def _outside(partitions: OpenTopic) -> OutsidePlan | None:
     bodies = partitions.bodies
     if not bodies.takes_bodies:
         return None

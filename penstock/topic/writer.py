@@ -18,18 +18,18 @@ from penstock.errors import InvalidOption, PenstockError
 from penstock.keys import Key, checked_key
 from penstock.log.frame import RAW
 from penstock.log.producers import Pair
-from penstock.message import Headers, Stored, V
+from penstock.message import Headers, StoredRun, V
 from penstock.options import KEY_BYTES_MAX, KIB, SEQNO_MAX, Duration, Sync
 from penstock.topic import input as outgoing
 from penstock.topic.bodies import is_file
 from penstock.topic.delayed_publisher import Postponed, due_at, postponed, refuse_file
-from penstock.topic.flusher import Outlet
+from penstock.topic.flusher import Flusher
 from penstock.topic.input import consecutive, seqnos_of
-from penstock.topic.open_topic import Landed, Partitions
-from penstock.topic.producer import NOBODY, Sender
+from penstock.topic.open_topic import Landed, OpenTopic
+from penstock.topic.producer import NOBODY, Producer
 from penstock.topic.scan import Scan
 from penstock.topic.value_codec import Packing, checked_headers, checked_seqno, checked_value
-from penstock.topic.write_batch import FRAME_BYTES, FRAME_MESSAGES, Outgoing
+from penstock.topic.write_batch import FRAME_BYTES, FRAME_MESSAGES, WriteBatch
 from penstock.topic.write_buffer import Extras, Pairs, Special, checked_extras, pair_columns, weight
 
 #: Values that, with keys and offsets, make a frame of somewhat less than 1 MiB.
@@ -40,15 +40,15 @@ SMALL_BYTES = KIB
 LOOK_EVERY = 2 * 3 * 85
 
 
-class Writer(Outlet, Generic[V]):
+class Writer(Flusher, Generic[V]):
     """Writes many messages to a topic; safe to share between threads. Use it with `with`."""
 
     #: How many items of `_pending` are one message.
     _width = 2
 
     def __init__(
-        self, partitions: Partitions, *, headers: Mapping[str, str | bytes] | None, linger_s: float,
-        buffer_bytes: int, timeout_s: float | None, sync: Sync, sender: Sender = NOBODY,
+        self, partitions: OpenTopic, *, headers: Mapping[str, str | bytes] | None, linger_s: float,
+        buffer_bytes: int, timeout_s: float | None, sync: Sync, sender: Producer = NOBODY,
         packing: Packing | None = None,
     ) -> None:  # fmt: skip
         self._sender = sender
@@ -121,8 +121,8 @@ class Writer(Outlet, Generic[V]):
             for part in values:
                 self.write_many(part, keys=keys, headers=headers, timestamps=timestamps, partition=partition)
             return
-        self._partitions.check(partition)
-        values = self._partitions.bodies.outside_all(values)
+        self.open_topic.check(partition)
+        values = self.open_topic.bodies.outside_all(values)
         batch = outgoing.many(values, keys, headers, timestamps, partition, self._limit, self._packing)
         if self._headers is not None:
             own = batch.headers or [None] * len(batch.values)
@@ -152,7 +152,7 @@ class Writer(Outlet, Generic[V]):
     def _stored(self, value: V | str | Path | BinaryIO | None) -> bytes | None:
         """A value as it is stored, if it can be; the body of a file is stored now, while it can be read."""
         if is_file(value):
-            return self._partitions.bodies.outside(value)  # type: ignore[no-any-return]
+            return self.open_topic.bodies.outside(value)  # type: ignore[no-any-return]
         return checked_value(value, self._limit) if self._packing is None else self._packing.one(value)
 
     def _write_carefully(
@@ -181,7 +181,7 @@ class Writer(Outlet, Generic[V]):
     def _postponed(self, stored: bytes | None, key: bytes | None, extras: Extras, due_ns: int) -> Postponed:
         own = extras._replace(group=extras.group or self._sender.group)
         codec = RAW if self._packing is None else self._packing.codec
-        return postponed(self._partitions, stored, key, own, due_ns, codec)
+        return postponed(self.open_topic, stored, key, own, due_ns, codec)
 
     # What a producer's writer does otherwise.
 
@@ -193,7 +193,7 @@ class Writer(Outlet, Generic[V]):
             raise InvalidOption(
                 "a partitioner of one's own cannot be asked later", hint="give the partition of what waits"
             )
-        return due_at(delay, deliver_at, self._partitions.clock.now_ns())
+        return due_at(delay, deliver_at, self.open_topic.clock.now_ns())
 
     def _checked_seqno(self, seqno: int | None) -> int | None:
         if seqno is not None:
@@ -209,16 +209,16 @@ class Writer(Outlet, Generic[V]):
         """Give the next message its number; False when it is a duplicate. The lock is held."""
         return True
 
-    def _columns(self, rows: Pairs, *, plain: bool) -> Outgoing:
+    def _columns(self, rows: Pairs, *, plain: bool) -> WriteBatch:
         """What is pending, as columns. The lock is held."""
-        now = self._partitions.clock.now_ns()
+        now = self.open_topic.clock.now_ns()
         width = self._width
         batch = pair_columns(rows[0::width], rows[1::width], now, plain=plain, extras=self._extras)
         return batch if self._packing is None else batch._replace(codec=self._packing.codec)
 
-    def _append_batch(self, batch: Outgoing, seqnos: Sequence[int] | None) -> None:
+    def _append_batch(self, batch: WriteBatch, seqnos: Sequence[int] | None) -> None:
         """Append many at once. The lock is held."""
-        for landed in self._partitions.append(batch, self._sender):
+        for landed in self.open_topic.append(batch, self._sender):
             self._take(landed)
 
     def _without_producer(self) -> InvalidOption:
@@ -228,7 +228,7 @@ class Writer(Outlet, Generic[V]):
         """Ask a partitioner of the user's own before its message is accepted."""
         choose = self._sender.choose
         if choose is not None and key is not None and extras.partition is None:
-            choose(key, len(self._partitions))
+            choose(key, len(self.open_topic))
 
     def _look(self, *, weighed: bool = False) -> None:
         """Append when there is a frame's worth, or when the first message has lingered long enough.
@@ -288,7 +288,7 @@ class Writer(Outlet, Generic[V]):
         size, self._pending_bytes = self._pending_bytes, 0
         width, done = self._width, list[Landed]()
         try:
-            for landed in self._partitions.append(self._columns(rows, plain=plain), self._sender):
+            for landed in self.open_topic.append(self._columns(rows, plain=plain), self._sender):
                 done.append(landed)
                 self._take(landed)
         finally:
@@ -304,7 +304,7 @@ class Writer(Outlet, Generic[V]):
     def _store_later(self) -> None:
         """Store what is delayed, on disk; what cannot be stays here, and is tried again with the rest."""
         if self._later:
-            self._partitions.delayed.add(self._partitions.name, self._later)
+            self.open_topic.delayed.add(self.open_topic.name, self._later)
             self._written += len(self._later)
             self._later = []
 
@@ -315,7 +315,7 @@ class Writer(Outlet, Generic[V]):
         partition: int | None,
         group: str | None,
     ) -> Extras:
-        self._partitions.check(partition)
+        self.open_topic.check(partition)
         return checked_extras(self._merged(headers), timestamp, partition, group)
 
     def _merged(self, headers: Mapping[str, str | bytes] | None) -> Headers | None:
@@ -383,8 +383,8 @@ class ProducerWriter(Writer[V]):
 
     def last_seqno(self) -> int | None:
         pair = Pair(self._sender.producer_id, self._sender.group)
-        self._partitions.refresh()
-        highest = max(log.appender.known(pair).seqno for log in self._partitions.logs())
+        self.open_topic.refresh()
+        highest = max(log.appender.known(pair).seqno for log in self.open_topic.logs())
         return None if highest < 0 else highest
 
     # Inside.
@@ -433,7 +433,7 @@ class ProducerWriter(Writer[V]):
         if group not in self._taken_over:
             if self._pending:
                 self._append_pending()  # with the numbers that they would have got
-            highest = self._sender.take_over(self._partitions, group)
+            highest = self._sender.take_over(self.open_topic, group)
             self._sender.automatic = True
             self._last = max(self._last, highest, _FIRST - 1)
             self._taken_over.add(group)
@@ -442,9 +442,9 @@ class ProducerWriter(Writer[V]):
     def _skip(self, count: int) -> None:
         """Duplicates of the last message; they went nowhere."""
         self._skipped += count
-        self._note(Stored(-1, -1, count, duplicate=True))
+        self._note(StoredRun(-1, -1, count, duplicate=True))
 
-    def _columns(self, rows: Pairs, *, plain: bool) -> Outgoing:
+    def _columns(self, rows: Pairs, *, plain: bool) -> WriteBatch:
         if self._kind is not int:
             self._fill_in(rows)
         numbers: list[int] = rows[2::3]  # type: ignore[assignment]
@@ -474,7 +474,7 @@ class ProducerWriter(Writer[V]):
                 self._last += count
                 return
 
-    def _append_batch(self, batch: Outgoing, seqnos: Sequence[int] | None) -> None:
+    def _append_batch(self, batch: WriteBatch, seqnos: Sequence[int] | None) -> None:
         count = len(batch.values)
         if seqnos is None:
             self._take_over(self._sender.group)

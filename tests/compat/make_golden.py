@@ -9,7 +9,7 @@ from penstock.clock import Clock
 from penstock.files import Files
 from penstock.log import frame_encode as encode
 from penstock.log import segment
-from penstock.log.frame import Producer
+from penstock.log.frame import ProducerStamp
 from penstock.log.frame_header import FENCE
 from penstock.log.log import Log
 from penstock.options import TopicOptions
@@ -51,8 +51,8 @@ def write(log: Log) -> None:
     log.append([encode.encode([b"first"], [b"k1"], created=1)])
     log.append([encode.encode([None, b"", b"x"], [None, b"", b"k"], created=2, timestamps=[5, -6, 7])])
     log.append([encode.encode([b"h"], created=3, headers=[{"text": "ä", "raw": b"\xff"}])])
-    log.append([encode.encode([b"p", b"q"], created=4, producer=(Producer("shop", "g", 1), [10, 12]))])
-    log.append([encode.control(FENCE, b"", created=5, producer=Producer("shop", "g", 2), seqno=12)])
+    log.append([encode.encode([b"p", b"q"], created=4, producer=(ProducerStamp("shop", "g", 1), [10, 12]))])
+    log.append([encode.control(FENCE, b"", created=5, producer=ProducerStamp("shop", "g", 2), seqno=12)])
     log.append([encode.encode([b"%03d" % i for i in range(100)], created=6)])
     log.appender.seal_active()
     log.append([encode.encode([b"active"], [b"k2"], created=7)])

@@ -10,7 +10,7 @@ from penstock.codecs import zstd
 from penstock.errors import DataError, UnknownFormat
 from penstock.log import frame
 from penstock.log import frame_encode as encode
-from penstock.log.frame import Producer
+from penstock.log.frame import ProducerStamp
 from penstock.log.frame_header import FENCE
 from penstock.log.records import AppendRecord, DurableRecord, ShownRecord
 from penstock.log.segment import SegmentHead
@@ -27,7 +27,7 @@ def framed(body: bytes, *, flags: int, codec: int, count: int, created: int, ext
     return whole + bytes(-len(whole) % 8)
 
 
-def written(draft: encode.Draft) -> bytes:
+def written(draft: encode.EncodedFrame) -> bytes:
     return draft.header(base=7, written_at=11, synced=13, salt=17) + draft.body
 
 
@@ -65,7 +65,7 @@ def test_a_frame_of_a_producer_with_gaps_in_its_numbers():
     extension = struct.pack("<qIHH", 4, 2, 4, 2) + b"shop" + b"g1"
     extension += bytes(-len(extension) % 8)
     body = struct.pack("<III", 0, 1, 2) + bytes(4) + struct.pack("<qq", 4, 9) + b"ab"
-    draft = encode.encode([b"a", b"b"], created=0, producer=(Producer("shop", "g1", 2), [4, 9]))
+    draft = encode.encode([b"a", b"b"], created=0, producer=(ProducerStamp("shop", "g1", 2), [4, 9]))
     assert written(draft) == framed(
         body, flags=1 << 6 | 1 << 7, codec=1, count=2, created=0, extension=extension
     )
@@ -81,7 +81,7 @@ def test_a_repacked_frame_names_a_producer_for_each_message():
         + struct.pack("<IHH", 3, 1, 0) + b"p"
     )  # fmt: skip
     draft = encode.encode(
-        [b"a", b"b"], created=0, written=[20, 30], producers=([None, Producer("p", None, 3)], [None, 8])
+        [b"a", b"b"], created=0, written=[20, 30], producers=([None, ProducerStamp("p", None, 3)], [None, 8])
     )
     assert written(draft) == framed(body, flags=1 << 4 | 1 << 7 | 1 << 8, codec=1, count=2, created=0)
 
@@ -153,7 +153,7 @@ def test_a_frame_compressed_in_an_unknown_way_is_of_a_newer_penstock():
 def test_a_fence_is_a_frame_without_messages():
     extension = struct.pack("<qIHH", 41, 6, 1, 0) + b"p"
     extension += bytes(-len(extension) % 8)
-    draft = encode.control(FENCE, b"", created=3, producer=Producer("p", None, 6), seqno=41)
+    draft = encode.control(FENCE, b"", created=3, producer=ProducerStamp("p", None, 6), seqno=41)
     assert written(draft) == framed(b"", flags=1 << 6, codec=1, count=0, created=3, extension=extension)
 
 

@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from penstock.delay.states import Change, Kind, StateId, decode_changes, encode_change
-from penstock.delay.waiting import Waiting
+from penstock.delay.states import Change, Operation, StateId, decode_changes, encode_change
+from penstock.delay.waiting import WaitingMessages
 from penstock.testing import Clock
 from tests.compat import delay_bytes
 from tests.compat.delay_bytes import DUE, FIRST_ID, NOW, SECOND_ID
@@ -15,7 +15,7 @@ NS = 1_000_000
 
 
 def opened(folder, clock):
-    return Waiting(folder, FixedFiles(), clock, ladder=["30s"], sync="os")
+    return WaitingMessages(folder, FixedFiles(), clock, ladder=["30s"], sync="os")
 
 
 def test_the_golden_files_are_those_of_the_tables():
@@ -50,9 +50,9 @@ def test_the_same_messages_make_the_same_files(tmp_path):
 @pytest.mark.parametrize(
     ("change", "data"),
     [
-        (Change(Kind.CREATE, StateId(5, 7), "a", 30_000, NOW), delay_bytes.CREATE),
-        (Change(Kind.STOP_WRITING, StateId(5, 8), "a", 300), delay_bytes.STOP_WRITING),
-        (Change(Kind.DELETE, StateId(6, 9), "a"), delay_bytes.DELETE),
+        (Change(Operation.CREATE, StateId(5, 7), "a", 30_000, NOW), delay_bytes.CREATE),
+        (Change(Operation.STOP_WRITING, StateId(5, 8), "a", 300), delay_bytes.STOP_WRITING),
+        (Change(Operation.DELETE, StateId(6, 9), "a"), delay_bytes.DELETE),
     ],
 )
 def test_operations_have_the_bytes_of_the_tables(change, data):

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 import penstock
 from penstock import codecs
-from penstock.message import Message, Unopened
+from penstock.message import LazyMessage, Message
 
 BUILT_IN = ("raw", "gzip", "zstd", "lzop")
 TEXT = b'{"customer": 7, "paid": true}' * 40
@@ -183,7 +183,7 @@ def test_messages_are_equal_when_their_values_are():
 
     def message(value, codec="zstd", stored=None):
         place = ("t", 0, 5, None, value, 1, 2, {}, None, None, None, codec, 1)
-        return Message(*place) if stored is None else Unopened(*place, stored)
+        return Message(*place) if stored is None else LazyMessage(*place, stored)
 
     packed = codecs.encode(codecs.ZSTD, b"value")
     assert message(UNSET, stored=packed) == message(b"value")

@@ -52,7 +52,7 @@ def wait_for_waiters(events, count):
     face = getattr(events, "_target", events)
     tail = getattr(face, "_tail", None)  # coroutines share one
     deadline = time.monotonic() + 30
-    while (len(face._partitions.readers) if tail is None else tail.waiting) < count:
+    while (len(face.open_topic.readers) if tail is None else tail.waiting) < count:
         assert time.monotonic() < deadline, "nobody waits"
         time.sleep(0.001)
 

@@ -37,7 +37,7 @@ def topic(store, clock, request):
             topic.write(str(turn), key=key)
         clock.advance(9)
     if request.param != "active":
-        topic._partitions.log(0).appender.seal_active()
+        topic.open_topic.log(0).appender.seal_active()
     if request.param == "tidied":
         topic.vacuum()
     return topic
@@ -153,7 +153,7 @@ def test_lifetimes_can_be_changed_and_what_still_lies_there_comes_back(topic):
 
 
 def test_another_opening_follows_within_a_second(tmp_path, topic):
-    with penstock.open(tmp_path / "data", clock=topic._partitions.clock) as other:
+    with penstock.open(tmp_path / "data", clock=topic.open_topic.clock) as other:
         there = other.topic("t")
         assert offsets(there.read(key="z")) == [4, 10, 16]
         topic.alter(key_retention={"z": "1s"})

@@ -9,7 +9,7 @@ import pytest
 
 import penstock
 from penstock.log.log import Log
-from penstock.log.producer_table import Facts, Pair
+from penstock.log.producer_table import Pair, ProducerTable
 from tests.contract.disks import Disk
 
 
@@ -21,7 +21,7 @@ def topic(store):
 def partitions_of(topic):
     """The blocking partitions behind either face."""
     inner = getattr(topic, "_target", topic)
-    return getattr(inner, "_topic", inner)._partitions
+    return getattr(inner, "_topic", inner).open_topic
 
 
 def log_of(topic, partition: int = 0) -> Log:
@@ -609,7 +609,7 @@ def test_too_many_producers_are_warned_of(topic, clock, caplog, monkeypatch):
 
 
 def test_facts_only_grow():
-    facts = Facts()
+    facts = ProducerTable()
     pair = Pair("p", "")
     for seqno, epoch, seen in ((5, 1, 10), (3, 2, 5), (-1, 0, 0)):
         facts.learn(pair, seqno, epoch, seen)

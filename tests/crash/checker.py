@@ -297,7 +297,7 @@ class _Check:
             self._found.append(f"{say}: what was just written cannot be read")
 
     def _check_consumers(self, topic: Topic) -> None:
-        bounds = {log.partition: log.bounds() for log in topic._partitions.logs()}
+        bounds = {log.partition: log.bounds() for log in topic.open_topic.logs()}
         for consumer in topic.consumers():
             for partition, position in consumer.positions.items():
                 self._positions[topic.id, consumer.consumer, partition] = position

@@ -118,7 +118,7 @@ def _traced_recovery(folder: str, point: Point, now_ns: int) -> Trace:
                 trace.mark("acked", topic.id, partition, receipt.offset, value, receipt.sync)
         store.flush_housekeeping()
         for topic in store.topics():
-            for log in topic._partitions.logs():
+            for log in topic.open_topic.logs():
                 trace.mark("start", topic.id, log.partition, log.bounds().start, at=0)
         store.close()
     return trace

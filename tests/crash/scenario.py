@@ -204,7 +204,7 @@ class Run:
         self.chance.choice(self._stores).topic("brief").vacuum()
 
     def _seal_and_tidy(self) -> None:
-        log = self._topic()._partitions.log(0)
+        log = self._topic().open_topic.log(0)
         log.appender.seal_active()
         with log.folder.housekeeping():
             log.tidy()
@@ -385,4 +385,4 @@ class Run:
 
     def _starts(self) -> dict[tuple[int, int], int]:
         topic = self._stores[0].topic("brief")
-        return {(topic.id, log.partition): log.bounds().start for log in topic._partitions.logs()}
+        return {(topic.id, log.partition): log.bounds().start for log in topic.open_topic.logs()}

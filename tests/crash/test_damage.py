@@ -32,10 +32,10 @@ def filled(folder, *, segment_bytes=1 << 20, seal=False, tidy=False):
         for value in VALUES:
             topic.write(value)
         if seal:
-            topic._partitions.log(0).appender.seal_active()
+            topic.open_topic.log(0).appender.seal_active()
         if tidy:
-            with topic._partitions.log(0).folder.housekeeping():
-                topic._partitions.log(0).tidy()
+            with topic.open_topic.log(0).folder.housekeeping():
+                topic.open_topic.log(0).tidy()
     return os.path.join(folder, PARTITION, f"{0:020d}.data")
 
 
@@ -127,7 +127,7 @@ def test_a_flipped_bit_in_an_indexed_segment_costs_one_frame(scratch, repacked, 
     data = filled(folder, seal=True, tidy=repacked)
     if not repacked:
         with opened(folder) as store:  # the index alone, as for a segment of large frames
-            log = store.topic("orders")._partitions.log(0)
+            log = store.topic("orders").open_topic.log(0)
             index.save(log.folder, log.view.sealed(0).index)
     frames = frames_of(data)
     at, found = frames[len(frames) // 2]

@@ -137,7 +137,7 @@ def test_others_who_wait_for_the_same_sync_get_no_false_acknowledgement(store, f
     others = [threading.Thread(target=write, args=(b"other %d" % n,)) for n in range(3)]
     for thread in others:
         thread.start()
-    a = topic._partitions.log(0).folder
+    a = topic.open_topic.log(0).folder
     while a.read_append().next < 5:  # all four are appended, none is durable
         pass
     go_on.set()
@@ -153,7 +153,7 @@ def test_others_who_wait_for_the_same_sync_get_no_false_acknowledgement(store, f
 def test_a_message_that_was_synced_before_the_failure_is_acknowledged(store, files):
     """D has passed it when the next sync fails: it is in the log, so its writer must not hear otherwise."""
     topic = store.create_topic("orders")
-    log = topic._partitions.log(0)
+    log = topic.open_topic.log(0)
     mine = log.append([encode([b"mine"], created=0)])
     topic.write(b"of another writer")  # covers mine, too
     files.decide = failing(".data")
@@ -219,7 +219,7 @@ def test_an_offset_reservation_that_could_not_be_synced_is_made_again(scratch, f
     folder = os.path.join(scratch, STORE)
     with penstock.open(folder, files=files) as store:
         topic = store.create_topic("clicks", sync="os")
-        topic._partitions.log(0).bounds()
+        topic.open_topic.log(0).bounds()
         files.decide = failing("/append")
         for _ in range(2):
             with pytest.raises(NotDurable):

@@ -34,7 +34,7 @@ def filled(folder, **options):
     clock = HandClock()
     with penstock.open(folder, files=BootFiles(FIRST_BOOT), clock=clock) as store:
         topic = store.create_topic("orders", **options)
-        log = topic._partitions.log(0)
+        log = topic.open_topic.log(0)
         for segment in SEGMENTS:
             if segment.start:
                 log.appender.seal_active()
@@ -93,9 +93,9 @@ def of_another_store(path):
         topic = store.create_topic("orders")
         for number in range(40):
             topic.write(b"of another store" * (2000 if number % 2 else 1))  # two frames when repacked
-        topic._partitions.log(0).appender.seal_active()
-        with topic._partitions.log(0).folder.housekeeping():
-            topic._partitions.log(0).tidy()
+        topic.open_topic.log(0).appender.seal_active()
+        with topic.open_topic.log(0).folder.housekeeping():
+            topic.open_topic.log(0).tidy()
     shutil.copy(os.path.join(folder, PARTITION, os.path.basename(path)), path)
 
 
@@ -114,7 +114,7 @@ def test_an_index_that_does_not_fit_is_made_again(scratch, spoil, kind):
         topic = store.topic("orders")
         assert everything(store) == ALL
         assert topic.get(17).value == value(17)
-        log = topic._partitions.log(0)
+        log = topic.open_topic.log(0)
         first_ns = topic.get(0).written_at
         assert [log.offset_at(first_ns + n * SECOND_NS) for n in (0, 1, 17, 39, 40)] == [0, 1, 17, 39, 40]
         with log.folder.housekeeping():

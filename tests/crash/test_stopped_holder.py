@@ -76,7 +76,7 @@ def test_a_writer_waits_for_a_stopped_holder_and_then_names_it(store, stopped, m
 
 
 def _fd(topic, which):
-    folder = topic._partitions.log(0).folder
+    folder = topic.open_topic.log(0).folder
     return folder.append_fd if which == "append" else folder.tail_fd
 
 

@@ -11,7 +11,7 @@ import pytest
 from penstock.delay import file_names as names
 from penstock.delay import file_repair as repair
 from penstock.delay.chain import Chain
-from penstock.delay.records import Entry, columns
+from penstock.delay.records import NewRecord, columns
 from penstock.delay.scheduler import Scheduler
 from tests.crash.checker import put
 from tests.crash.explore import points
@@ -63,7 +63,9 @@ def _finish_first(self):
     hopped, self._hops = self._hops, []
     now = self._ledger.now_ms()
     self._move(self._mark(hopped))
-    self._store(columns([Entry(max(t.due - now, 0), t.id, t.topic, t.attempts, t.data) for t in hopped]), now)
+    self._store(
+        columns([NewRecord(max(t.due - now, 0), t.id, t.topic, t.attempts, t.data) for t in hopped]), now
+    )
 
 
 #: Scenarios are the same for the same seed; these are the quickest to show a broken hop, then some more.

@@ -7,9 +7,9 @@ import os
 import random
 from collections import Counter
 
-from penstock.delay.records import Entry
-from penstock.delay.waiting import Waiting
-from penstock.delay.window import Taken
+from penstock.delay.records import NewRecord
+from penstock.delay.waiting import WaitingMessages
+from penstock.delay.window import TakenMessage
 from penstock.files import Files
 from penstock.testing import Clock
 from tests.crash.disk import Call
@@ -64,7 +64,7 @@ class Scenario:
         self._sync = sync
         self._steps = steps
         self._count = 0
-        self._out: list[list[Taken]] = [[], []]
+        self._out: list[list[TakenMessage]] = [[], []]
         self._openers = [self._open(), self._open()]
 
     def run(self) -> None:
@@ -75,7 +75,7 @@ class Scenario:
         for opener in self._openers:
             opener.close()
 
-    def _open(self) -> Waiting:
+    def _open(self) -> WaitingMessages:
         return opened(self._folder, self._files, self.clock, self._sync)
 
     def _store(self) -> None:
@@ -85,11 +85,13 @@ class Scenario:
         self.chance.choice(self._openers).store_many(entries)
         self.trace.mark("stored", due, self._sync == "disk")
 
-    def _entry(self) -> Entry:
+    def _entry(self) -> NewRecord:
         self._count += 1
         padding = b"." * self.chance.choice([0, 3, 200, 900])
         data = b"%d %s" % (self._count, padding)
-        return Entry(self.chance.choice(WAITS_MS), self.chance.randbytes(16), f"t{self._count % 3}", 0, data)
+        return NewRecord(
+            self.chance.choice(WAITS_MS), self.chance.randbytes(16), f"t{self._count % 3}", 0, data
+        )
 
     def _let_time_pass(self) -> None:
         self.clock.advance(self.chance.choice([0.3, 1.0, 5.5, 31.0]))
@@ -138,8 +140,8 @@ class Scenario:
         return self.clock.now_ns() // 1_000_000
 
 
-def opened(folder: str, files: Files, clock: Clock, sync: str = "disk") -> Waiting:
-    return Waiting(folder, files, clock, ladder=LADDER, sync=sync, file_bytes=4096, file_age="20s")  # type: ignore[arg-type]
+def opened(folder: str, files: Files, clock: Clock, sync: str = "disk") -> WaitingMessages:
+    return WaitingMessages(folder, files, clock, ladder=LADDER, sync=sync, file_bytes=4096, file_age="20s")  # type: ignore[arg-type]
 
 
 def problems(folder: str, promises: Promises, files: Files, now_ns: int) -> list[str]:

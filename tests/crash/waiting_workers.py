@@ -7,8 +7,8 @@ import signal
 import sys
 import time
 
-from penstock.delay.records import Entry
-from penstock.delay.waiting import Waiting
+from penstock.delay.records import NewRecord
+from penstock.delay.waiting import WaitingMessages
 from penstock.files import Files
 
 LADDER = (0.02, 0.05, 0.2)
@@ -20,8 +20,8 @@ def say(line: str) -> None:
     os.write(1, line.encode() + b"\n")
 
 
-def opened(folder: str, files: Files | None = None) -> Waiting:
-    return Waiting(folder, files, ladder=LADDER, sync="os", file_bytes=65536, file_age="1s")
+def opened(folder: str, files: Files | None = None) -> WaitingMessages:
+    return WaitingMessages(folder, files, ladder=LADDER, sync="os", file_bytes=65536, file_age="1s")
 
 
 def store(folder: str, name: str, count: str) -> None:
@@ -32,7 +32,7 @@ def store(folder: str, name: str, count: str) -> None:
             wait = WAITS_MS[begin // size % len(WAITS_MS)]
             due = time.time_ns() // 1_000_000 + wait
             waiting.store_many(
-                Entry(wait, bytes(16), name, 0, b"%s %d %d %d" % (name.encode(), wait, number, due))
+                NewRecord(wait, bytes(16), name, 0, b"%s %d %d %d" % (name.encode(), wait, number, due))
                 for number in range(begin, begin + size)
             )
             say(f"stored {name} {begin + size}")

@@ -73,7 +73,7 @@ def test_verify_and_vacuum_tell_of_bodies(cli, image):
     assert cli.quick("verify", "--payloads").code == 0
     with penstock.open(cli.store, create=False) as store:
         topic = store.topic("images")
-        [bodies] = topic._partitions.bodies.stores().values()
+        [bodies] = topic.open_topic.bodies.stores().values()
         name = topic.get(1).reference.name
         bodies.delete([name])
     assert cli.quick("verify").code == 0

@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.lake.layout import RAW_SCHEMA, TIME, in_files
-from penstock.lake.parquet_files import FILE_BYTES, Target, write
+from penstock.lake.parquet_files import FILE_BYTES, FileTarget, write
 from penstock.lake.storage import Storage, storage
-from penstock.lake.table import Archive, Origin, open_or_create
+from penstock.lake.table import Archive, ArchiveOrigin, open_or_create
 
-ORIGIN = Origin("store-1", 7, "orders")
+ORIGIN = ArchiveOrigin("store-1", 7, "orders")
 DAY_US = 86400 * 1_000_000
 NOON_US = int(datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.UTC).timestamp()) * 1_000_000
 
@@ -47,8 +47,8 @@ def value(offset: int) -> bytes | None:
     return None if offset % 10 == 3 else b"" if offset % 10 == 4 else b"value %d" % offset
 
 
-def target(place: Storage, *, partition: int = 0, file_bytes: int = FILE_BYTES) -> Target:
-    return Target(place, RAW_SCHEMA, partition, file_bytes)
+def target(place: Storage, *, partition: int = 0, file_bytes: int = FILE_BYTES) -> FileTarget:
+    return FileTarget(place, RAW_SCHEMA, partition, file_bytes)
 
 
 def staged(place: Storage, start: int, stop: int, *, partition: int = 0):

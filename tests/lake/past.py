@@ -11,9 +11,9 @@ import pyarrow as pa
 import penstock
 from penstock.lake import parquet_files as compaction
 from penstock.lake.layout import RAW_SCHEMA
-from penstock.lake.parquet_files import Target
+from penstock.lake.parquet_files import FileTarget
 from penstock.lake.storage import storage
-from penstock.lake.table import Archive, Origin, Span, open_archive, open_or_create
+from penstock.lake.table import Archive, ArchivedSpan, ArchiveOrigin, open_archive, open_or_create
 from penstock.spark.pipelines.archive_tasks import Filling, fill
 from penstock.spark.source import batches, schema
 from penstock.spark.source.batches import arrow_schema
@@ -81,7 +81,7 @@ class Kept:
 
     def trim(self, upto: int) -> None:
         for number in range(PARTITIONS):
-            self.topic._partitions.log(number).trim(upto)
+            self.topic.open_topic.log(number).trim(upto)
 
 
 @contextmanager
@@ -116,9 +116,9 @@ def _filled(store: penstock.Store, folder: Path) -> Made:
 def archive_to(store: penstock.Store, topic: penstock.Topic, table: Path, stop: int) -> Archive:
     """Bring a table up to that offset of each partition, in one commit."""
     place = storage(table)
-    origin = Origin(store.id, topic.id, topic.name)
+    origin = ArchiveOrigin(store.id, topic.id, topic.name)
     archive = open_or_create(place, origin, "raw", RAW_SCHEMA)
-    spans = {n: Span(archive.next_offset(n) or 0, stop) for n in range(topic.options.partitions)}
+    spans = {n: ArchivedSpan(archive.next_offset(n) or 0, stop) for n in range(topic.options.partitions)}
     spans = {n: span for n, span in spans.items() if span.start < span.stop}
     if spans:
         ends = ", ".join(f'"{n}": {span.stop}' for n, span in spans.items())
@@ -130,7 +130,7 @@ def archive_to(store: penstock.Store, topic: penstock.Topic, table: Path, stop: 
             file
             for each in planned
             if each.partition in spans
-            for file in fill(Filling(each, Target(place, RAW_SCHEMA, each.partition), "raw"))
+            for file in fill(Filling(each, FileTarget(place, RAW_SCHEMA, each.partition), "raw"))
         ]
         archive.append(files, spans)
     return archive
@@ -141,7 +141,7 @@ def compacted(table: Path) -> None:
     archive = open_archive(storage(table))
     for number in range(PARTITIONS):
         old = archive.files(number)
-        archive.replace(old, compaction.merge(old, Target(archive.storage, RAW_SCHEMA, number)))
+        archive.replace(old, compaction.merge(old, FileTarget(archive.storage, RAW_SCHEMA, number)))
 
 
 def slices(store: penstock.Store, **options: str) -> list[Slice]:

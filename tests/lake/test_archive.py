@@ -42,7 +42,7 @@ def test_table_equals_log_for_every_kind_of_message(store, run, table, partition
     assert of_table(table) == of_log(topic)
     check_files(table)
     assert summary.rows == len(of_log(topic))
-    assert summary.next == {n: topic._partitions.log(n).bounds().end for n in range(partitions)}
+    assert summary.next == {n: topic.open_topic.log(n).bounds().end for n in range(partitions)}
     assert sum(summary.first.values()) == 0
 
 
@@ -191,9 +191,9 @@ def test_retention_during_a_run(tmp_path, run, table, monkeypatch, important):
 
     def late(spark, function, work):
         topic.vacuum()
-        for left in os.listdir(topic._partitions.log(0).folder.path):
+        for left in os.listdir(topic.open_topic.log(0).folder.path):
             if left.endswith(".deleted"):  # as a minute later
-                os.unlink(os.path.join(topic._partitions.log(0).folder.path, left))
+                os.unlink(os.path.join(topic.open_topic.log(0).folder.path, left))
         return inner(spark, function, work)
 
     monkeypatch.setattr(jobs, "spread", late)
@@ -254,7 +254,7 @@ def test_someone_who_archives_behind_our_back_is_noticed(store, run, table, monk
             self.overtaken = True
             other = open_archive(storage(table))
             again = inner(self, function, work)
-            other.append(again, {0: module.Span(0, 10)})
+            other.append(again, {0: module.ArchivedSpan(0, 10)})
         return made
 
     monkeypatch.setattr(module._Loop, "_spread", slow)
@@ -297,7 +297,7 @@ def test_a_failing_task_leaves_no_files(store, run, table):
     topic = store.create_topic("orders", partitions=2)
     for number in (0, 1):
         topic.write_many([b"x" * 50] * 20, partition=number)
-    damage(topic._partitions.log(1))
+    damage(topic.open_topic.log(1))
     with pytest.raises(penstock.Corrupt, match="damaged"):
         run()
     assert list(table.glob("*/*.parquet")) == []
@@ -317,9 +317,9 @@ def test_damage_is_passed_over_when_that_is_asked_for_and_leaves_a_gap(store, ru
     ends = []
     for n in range(6):
         topic.write_many([f"{n}-{m}" * 10 for m in range(10)])
-        ends.append(topic._partitions.log(0).bounds().byte)
+        ends.append(topic.open_topic.log(0).bounds().byte)
     for frame in (1, 4):
-        damage(topic._partitions.log(0), ends[frame] - 40)
+        damage(topic.open_topic.log(0), ends[frame] - 40)
     with pytest.raises(penstock.Corrupt, match="on_gap"):
         run()
     assert of_table(table) == []

@@ -3,9 +3,9 @@
 import datetime
 from itertools import product
 
-from penstock.lake.cut import NOTHING, Held, Range, first_offset, shared
+from penstock.lake.cut import NOTHING, Held, OffsetRange, first_offset, shared
 from penstock.lake.layout import LakeFile
-from penstock.spark.source.plan import Piece, Slice, clipped, divided, instead, range_bytes, reach
+from penstock.spark.source.plan import SegmentRange, Slice, clipped, divided, instead, range_bytes, reach
 
 ENDS = range(7)
 
@@ -38,9 +38,9 @@ def test_each_offset_is_read_once_from_where_it_is_or_is_lost():
 
 
 def test_what_is_lost_ends_where_there_is_something_again():
-    assert shared(0, 3, NOTHING, 9).lost == (Range(0, 9),)
-    assert shared(0, 9, held(2, 5), 9).lost == (Range(0, 2), Range(5, 9))
-    assert shared(5, 6, held(2, 5), 9).lost == (Range(5, 9),)
+    assert shared(0, 3, NOTHING, 9).lost == (OffsetRange(0, 9),)
+    assert shared(0, 9, held(2, 5), 9).lost == (OffsetRange(0, 2), OffsetRange(5, 9))
+    assert shared(5, 6, held(2, 5), 9).lost == (OffsetRange(5, 9),)
     assert shared(3, 5, held(2, 5), 9).lost == ()
 
 
@@ -78,7 +78,7 @@ def test_files_are_divided_among_tasks_by_their_bytes():
 
 def test_a_part_of_a_slice_is_told_of_no_more_spare_files_than_it_needs():
     table = Held(0, 10, tuple(file(at, at + 1) for at in range(10)))
-    whole = sliced([Piece(0, 10, 1000)], 0, 10, table.stretches(0, 10))
+    whole = sliced([SegmentRange(0, 10, 1000)], 0, 10, table.stretches(0, 10))
     parts = divided([whole], 5)
     assert [[each.base for each in part.spare] for part in parts] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
 
@@ -93,7 +93,7 @@ def test_spare_files_stand_in_for_a_range_only_as_a_whole():
 def test_files_and_segments_are_weighed_together():
     """The first segment reaches back before the start of the log; that part does not count."""
     archived = Held(0, 6, (file(0, 6, size=600),)).stretches(0, 4)
-    pieces = (*archived, *clipped((Piece(2, 6, 40), Piece(6, 10, 40)), 4))
+    pieces = (*archived, *clipped((SegmentRange(2, 6, 40), SegmentRange(6, 10, 40)), 4))
     assert range_bytes(pieces, 0, 10) == 400 + 20 + 40
     assert reach(pieces, 0, 10, 200) == 2
     assert reach(pieces, 0, 10, 430) == 7

@@ -15,7 +15,7 @@ from penstock.lake.history import History
 from penstock.lake.layout import RAW_SCHEMA
 from penstock.lake.parquet_files import write
 from penstock.lake.storage import storage
-from penstock.lake.table import Origin, Span, open_archive, open_or_create
+from penstock.lake.table import ArchivedSpan, ArchiveOrigin, open_archive, open_or_create
 from penstock.log.trim import purge
 from penstock.spark.source.query import StreamQuery
 from tests.lake.kit import batch, target
@@ -114,10 +114,10 @@ def test_columns_that_may_not_be_null_keep_their_schema(past):
 def test_offsets_that_no_message_has_are_not_missed(store, table):
     topic = store.create_topic("orders")
     topic.write_many([b"x"] * 10)
-    archive = open_or_create(storage(table), Origin(store.id, topic.id, "orders"), "raw", RAW_SCHEMA)
+    archive = open_or_create(storage(table), ArchiveOrigin(store.id, topic.id, "orders"), "raw", RAW_SCHEMA)
     place = target(archive.storage)
-    archive.append([*write([batch([1, 2])], place), *write([batch([5, 6])], place)], {0: Span(0, 8)})
-    topic._partitions.log(0).trim(8)
+    archive.append([*write([batch([1, 2])], place), *write([batch([5, 6])], place)], {0: ArchivedSpan(0, 8)})
+    topic.open_topic.log(0).trim(8)
     scan = topic.scan(history=table)
     assert [message.offset for message in scan.messages()] == [1, 2, 5, 6, 8, 9]
     for plan in (slices, streamed):
@@ -246,10 +246,10 @@ def test_the_table_is_looked_at_again_when_what_is_known_does_not_reach_or_is_ol
     assert history.held(0, 12).next == 12
     past.topic.write_many([b"more"] * 3, partition=0)
     archive = open_archive(place)
-    archive.append([], {0: Span(12, 15)})
+    archive.append([], {0: ArchivedSpan(12, 15)})
     assert history.held(0, 12).next == 12
     assert history.held(0, 13).next == 15
-    archive.append([], {0: Span(15, 20)})
+    archive.append([], {0: ArchivedSpan(15, 20)})
     passed[0] += 61
     assert history.known(0).next == 15
     assert history.held(0, 15).next == 20
@@ -262,7 +262,7 @@ def vanish(past: Kept, upto: int) -> None:
     """Trim, and let the minute pass for which removed segments can still be read."""
     past.trim(upto)
     for number in range(PARTITIONS):
-        purge(past.topic._partitions.log(number).folder, now=True)
+        purge(past.topic.open_topic.log(number).folder, now=True)
 
 
 @pytest.mark.parametrize("least", ["1", "20"])

@@ -8,7 +8,7 @@ import pytest
 import penstock
 from penstock.lake.layout import RAW_SCHEMA, json_schema
 from penstock.lake.storage import storage
-from penstock.lake.table import Origin, open_or_create
+from penstock.lake.table import ArchiveOrigin, open_or_create
 from penstock.spark.source.options import parse
 from tests.lake.past import slices, streamed
 
@@ -17,10 +17,10 @@ def test_a_table_that_is_not_this_topics_archive_is_refused(past, tmp_path):
     store = past.store
     other = store.create_topic("other")
     foreign, divided = tmp_path / "foreign", tmp_path / "json"
-    open_or_create(storage(foreign), Origin(store.id, other.id, "other"), "raw", RAW_SCHEMA)
+    open_or_create(storage(foreign), ArchiveOrigin(store.id, other.id, "other"), "raw", RAW_SCHEMA)
     open_or_create(
         storage(divided),
-        Origin(store.id, past.topic.id, "orders"),
+        ArchiveOrigin(store.id, past.topic.id, "orders"),
         "json",
         json_schema([pa.field("id", pa.int64())]),
     )

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 import penstock
 from penstock.lake.storage import storage
-from penstock.lake.table import Span, open_archive
+from penstock.lake.table import ArchivedSpan, open_archive
 from tests.lake.past import slices, streamed, table_of, write_all_kinds
 from tests.lake.rows import of_log, of_table
 from tests.s3 import s3_server
@@ -42,9 +42,9 @@ def test_a_stale_committer_is_refused_in_s3_too(store, run, s3):
     run(into=into, storage_options=s3.options)
     place = storage(into, s3.options)
     ours, theirs = open_archive(place), open_archive(place)
-    ours.append([], {0: Span(10, 20)})
+    ours.append([], {0: ArchivedSpan(10, 20)})
     with pytest.raises(penstock.ConflictError):
-        theirs.append([], {0: Span(10, 20)})
+        theirs.append([], {0: ArchivedSpan(10, 20)})
     assert open_archive(place).next_offset(0) == 20
 
 
@@ -57,7 +57,7 @@ def test_history_in_s3_is_one_with_the_log(store, run, s3, caplog):
     run(into=into, storage_options=s3.options)
     rows = table_of(slices(store))
     for trimmed in (5, 12):
-        topic._partitions.log(1).trim(trimmed)
+        topic.open_topic.log(1).trim(trimmed)
         options = {"history": into} | {f"history.{name}": value for name, value in s3.options.items()}
         for plan in (slices, streamed):
             planned = plan(store, **options)

@@ -12,7 +12,7 @@ from deltalake.transaction import AddAction
 import penstock
 from penstock.lake.layout import RAW_SCHEMA
 from penstock.lake.storage import Storage, storage
-from penstock.lake.table import Origin, Span, open_archive, open_or_create
+from penstock.lake.table import ArchivedSpan, ArchiveOrigin, open_archive, open_or_create
 from tests.lake.kit import ORIGIN, new_table, parquet_files, staged
 
 
@@ -27,7 +27,7 @@ def test_a_new_table_is_empty_and_knows_whose_it_is(tmp_path):
 def test_committed_files_come_back_as_they_were_written(tmp_path):
     archive = new_table(tmp_path / "t")
     files = staged(archive.storage, 0, 10) + staged(archive.storage, 5, 8, partition=1)
-    assert archive.append(files, {0: Span(0, 10), 1: Span(5, 8)})
+    assert archive.append(files, {0: ArchivedSpan(0, 10), 1: ArchivedSpan(5, 8)})
     again = open_archive(archive.storage)
     assert again.files() == archive.files() == files
     assert again.files(partition=1) == files[1:]
@@ -37,16 +37,16 @@ def test_committed_files_come_back_as_they_were_written(tmp_path):
 def test_what_is_in_the_table_is_skipped_and_its_files_deleted(tmp_path):
     archive = new_table(tmp_path / "t")
     first = staged(archive.storage, 0, 10)
-    archive.append(first, {0: Span(0, 10)})
-    assert not archive.append(staged(archive.storage, 0, 10), {0: Span(0, 10)})
-    assert not archive.append(staged(archive.storage, 2, 6), {0: Span(2, 6)})
+    archive.append(first, {0: ArchivedSpan(0, 10)})
+    assert not archive.append(staged(archive.storage, 0, 10), {0: ArchivedSpan(0, 10)})
+    assert not archive.append(staged(archive.storage, 2, 6), {0: ArchivedSpan(2, 6)})
     assert parquet_files(tmp_path / "t") == {each.path for each in first}
 
 
-@pytest.mark.parametrize("span", [Span(5, 15), Span(12, 20)])
+@pytest.mark.parametrize("span", [ArchivedSpan(5, 15), ArchivedSpan(12, 20)])
 def test_offsets_that_overlap_or_leave_a_gap_are_refused(tmp_path, span):
     archive = new_table(tmp_path / "t")
-    archive.append(staged(archive.storage, 0, 10), {0: Span(0, 10)})
+    archive.append(staged(archive.storage, 0, 10), {0: ArchivedSpan(0, 10)})
     with pytest.raises(penstock.ConflictError, match="stands at 10"):
         archive.append(staged(archive.storage, *span), {0: span})
     assert len(parquet_files(tmp_path / "t")) == 1
@@ -56,9 +56,9 @@ def test_a_stale_committer_is_refused_and_leaves_nothing(tmp_path):
     ours, theirs = new_table(tmp_path / "t"), open_archive(storage(tmp_path / "t"))
     files = staged(ours.storage, 0, 10)
     assert theirs.next_offset(0) is None
-    ours.append(files, {0: Span(0, 10)})
+    ours.append(files, {0: ArchivedSpan(0, 10)})
     with pytest.raises(penstock.ConflictError, match="same moment"):
-        theirs.append(staged(theirs.storage, 0, 10), {0: Span(0, 10)})
+        theirs.append(staged(theirs.storage, 0, 10), {0: ArchivedSpan(0, 10)})
     assert parquet_files(tmp_path / "t") == {each.path for each in files}
     assert theirs.files() == files
 
@@ -73,15 +73,15 @@ def test_a_commit_that_was_refused_by_its_own_success_is_one(tmp_path, monkeypat
         raise CommitFailedError("Concurrent transaction failed")
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", twice)
-    assert archive.append(files := staged(archive.storage, 0, 10), {0: Span(0, 10)})
+    assert archive.append(files := staged(archive.storage, 0, 10), {0: ArchivedSpan(0, 10)})
     assert parquet_files(tmp_path / "t") == {each.path for each in files}
     assert open_archive(archive.storage).next_offset(0) == 10
 
 
 def test_commits_of_different_partitions_do_not_disturb_each_other(tmp_path):
     ours, theirs = new_table(tmp_path / "t"), open_archive(storage(tmp_path / "t"))
-    ours.append(staged(ours.storage, 0, 10), {0: Span(0, 10)})
-    theirs.append(staged(theirs.storage, 0, 4, partition=1), {1: Span(0, 4)})
+    ours.append(staged(ours.storage, 0, 10), {0: ArchivedSpan(0, 10)})
+    theirs.append(staged(theirs.storage, 0, 4, partition=1), {1: ArchivedSpan(0, 4)})
     ours.refresh()
     assert [(each.partition, each.stop) for each in ours.files()] == [(0, 10), (1, 4)]
 
@@ -89,7 +89,7 @@ def test_commits_of_different_partitions_do_not_disturb_each_other(tmp_path):
 def test_replacing_keeps_offsets_and_says_that_no_data_changed(tmp_path):
     archive = new_table(tmp_path / "t")
     for start in (0, 10):
-        archive.append(staged(archive.storage, start, start + 10), {0: Span(start, start + 10)})
+        archive.append(staged(archive.storage, start, start + 10), {0: ArchivedSpan(start, start + 10)})
     archive.replace(archive.files(), staged(archive.storage, 0, 20))
     again = open_archive(archive.storage)
     assert [(each.first, each.stop) for each in again.files()] == [(0, 20)]
@@ -99,7 +99,7 @@ def test_replacing_keeps_offsets_and_says_that_no_data_changed(tmp_path):
 
 def test_of_two_that_replace_the_same_files_one_is_refused(tmp_path):
     archive = new_table(tmp_path / "t")
-    archive.append(staged(archive.storage, 0, 10), {0: Span(0, 10)})
+    archive.append(staged(archive.storage, 0, 10), {0: ArchivedSpan(0, 10)})
     other = open_archive(archive.storage)
     archive.replace(archive.files(), staged(archive.storage, 0, 10))
     with pytest.raises(penstock.ConflictError):
@@ -109,7 +109,7 @@ def test_of_two_that_replace_the_same_files_one_is_refused(tmp_path):
 
 def test_vacuum_takes_only_old_leftovers_of_ours(tmp_path):
     archive = new_table(tmp_path / "t")
-    archive.append(live := staged(archive.storage, 0, 10), {0: Span(0, 10)})
+    archive.append(live := staged(archive.storage, 0, 10), {0: ArchivedSpan(0, 10)})
     (old,), (fresh,) = staged(archive.storage, 10, 20), staged(archive.storage, 10, 20)
     stranger = tmp_path / "t" / "date=2026-03-01" / "notes.parquet"
     stranger.write_bytes(b"not ours")
@@ -123,7 +123,7 @@ def test_vacuum_takes_only_old_leftovers_of_ours(tmp_path):
 
 def test_vacuum_sees_what_others_committed_meanwhile(tmp_path):
     archive, other = new_table(tmp_path / "t"), open_archive(storage(tmp_path / "t"))
-    other.append(files := staged(other.storage, 0, 10), {0: Span(0, 10)})
+    other.append(files := staged(other.storage, 0, 10), {0: ArchivedSpan(0, 10)})
     os.utime(tmp_path / "t" / files[0].path, (0, 0))
     assert archive.vacuum() == []
 
@@ -151,8 +151,8 @@ def test_nothing_and_no_delta_table_and_no_archive_are_told_apart(tmp_path):
 @pytest.mark.parametrize(
     ("origin", "told"),
     [
-        (Origin("store-2", 7, "orders"), "another store"),
-        (Origin("store-1", 8, "orders"), "this store: another topic, or an earlier"),
+        (ArchiveOrigin("store-2", 7, "orders"), "another store"),
+        (ArchiveOrigin("store-1", 8, "orders"), "this store: another topic, or an earlier"),
     ],
 )
 def test_the_archive_of_another_topic_is_refused(tmp_path, origin, told):
@@ -199,5 +199,5 @@ def test_every_commit_is_made_to_last(tmp_path, monkeypatch):
     archive = new_table(tmp_path / "t")
     synced: list[str] = []
     monkeypatch.setattr(Storage, "sync", lambda self, path: synced.append(path))
-    archive.append([], {0: Span(0, 1)})
+    archive.append([], {0: ArchivedSpan(0, 1)})
     assert "_delta_log/00000000000000000001.json" in synced

@@ -7,8 +7,8 @@ import sys
 import penstock
 from penstock.log.log import Log
 from penstock.payloads.files import FileBodies
-from penstock.topic.body_trim import GoingBodies
-from penstock.topic.open_topic import Partitions
+from penstock.topic.body_trim import BodyTrim
+from penstock.topic.open_topic import OpenTopic
 
 
 def die(*_, **__):
@@ -31,12 +31,12 @@ def after(function, count=1):
 
 
 def body_before_message(topic):
-    Partitions._append_inline = die
+    OpenTopic._append_inline = die
     topic.write(os.urandom(100_000))
 
 
 def bodies_before_commit(topic):
-    store = penstock.open(os.path.dirname(os.path.dirname(topic._partitions.folder)))
+    store = penstock.open(os.path.dirname(os.path.dirname(topic.open_topic.folder)))
     tx = store.transaction()
     tx.write_many("images", [os.urandom(100_000)] * 3)
     tx.commit = die
@@ -54,13 +54,13 @@ def list_before_trim(topic):
 
 
 def messages_before_bodies(topic):
-    GoingBodies.delete = die
+    BodyTrim.delete = die
     topic.vacuum()
 
 
 def some_bodies_deleted(topic):
-    unlink = topic._partitions.files.unlink
-    topic._partitions.bodies._present()._files.unlink = after(unlink, 2)
+    unlink = topic.open_topic.files.unlink
+    topic.open_topic.bodies._present()._files.unlink = after(unlink, 2)
     topic.vacuum()
 
 
@@ -73,7 +73,7 @@ def topic_before_bodies(topic):
     from penstock.store.catalogue import DroppedBodies
 
     DroppedBodies.delete = die
-    store = penstock.open(os.path.dirname(os.path.dirname(topic._partitions.folder)))
+    store = penstock.open(os.path.dirname(os.path.dirname(topic.open_topic.folder)))
     store.drop_topic("images")
 
 

@@ -15,7 +15,7 @@ def body(size: int) -> bytes:
 
 def objects(topic: penstock.Topic) -> list[str]:
     """Names of everything that lies outside the log, in all places of the topic."""
-    stores = topic._partitions.bodies.stores().values()
+    stores = topic.open_topic.bodies.stores().values()
     return sorted(found.name for store in stores for found in store.list())
 
 

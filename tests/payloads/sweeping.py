@@ -29,7 +29,7 @@ class Scene:
 
 
 def bodies_of(topic: penstock.Topic):
-    [store] = topic._partitions.bodies.stores().values()
+    [store] = topic.open_topic.bodies.stores().values()
     return store
 
 
@@ -50,7 +50,7 @@ def age_unfinished(topic: penstock.Topic, seconds: float = 2 * DAY_S) -> None:
 
 def lone_body(topic: penstock.Topic, name: str | None = None) -> str:
     """A body as a process leaves it that dies before its message is written."""
-    return topic._partitions.bodies.put(body(3 * KIB), name).name
+    return topic.open_topic.bodies.put(body(3 * KIB), name).name
 
 
 def scene(store: penstock.Store, place: str = "files") -> Scene:

@@ -125,7 +125,7 @@ def test_bodies_fill_a_step(store, source, monkeypatch):
 
 def test_a_body_that_is_lost_is_said_and_the_replay_can_go_on(store, source):
     sink = store.create_topic("b", payloads=SOURCE)
-    [place] = source._partitions.bodies.stores().values()
+    [place] = source.open_topic.bodies.stores().values()
     lost = next(m.reference.name for m in messages(source) if m.key == b"d")
     place.delete([lost])
     with pytest.raises(penstock.BodyMissing, match="copy into 'b'"):

@@ -10,7 +10,7 @@ import pytest
 import penstock
 from penstock import Payloads
 from penstock.clock import NANOSECONDS
-from penstock.payloads.store import GRACE_NS, Found, losses, orphans
+from penstock.payloads.store import GRACE_NS, FoundBody, losses, orphans
 from penstock.references import Reference, unpack
 from penstock.testing import Clock
 from penstock.topic.body_trim import references_between
@@ -114,7 +114,7 @@ def test_dropping_a_topic_deletes_its_bodies_and_no_others(store, address):
     for each in (topic, other):
         each.write_many(BODIES)
         each.write(b"x", name="y" * 900)
-    gone = topic._partitions.bodies._present()
+    gone = topic.open_topic.bodies._present()
     store.drop_topic("images")
     assert list(gone.list()) == []
     assert values(other) == [*BODIES, b"x"]
@@ -134,7 +134,7 @@ def test_killed_between_body_and_message(tmp_path, moment):
         assert values(topic) == [BODIES[0]]
         topic.write(BODIES[1])
         assert values(topic) == BODIES[:2]
-        [bodies] = topic._partitions.bodies.stores().values()
+        [bodies] = topic.open_topic.bodies.stores().values()
         found = list(bodies.list())
         later = time.time_ns() + GRACE_NS + 60 * NANOSECONDS
         lost = {each.name for each in orphans(found, referred(topic), later)}
@@ -192,7 +192,7 @@ def test_killed_between_topic_and_bodies(tmp_path):
 
 
 def test_orphans_are_old_and_unknown():
-    found = [Found("a", 1, 0), Found("b", 1, 0), Found("c", 1, 100)]
+    found = [FoundBody("a", 1, 0), FoundBody("b", 1, 0), FoundBody("c", 1, 100)]
     assert [each.name for each in orphans(found, {"a"}, GRACE_NS + 50)] == ["b"]
     assert [each.name for each in orphans(found, {"a"}, 101, grace_ns=0)] == ["b", "c"]
 
@@ -214,7 +214,7 @@ def test_references_of_a_range(store):
     topic = store.create_topic("images", payloads=Payloads(above="1KiB"))
     topic.write_many([BODIES[0], b"x", None, BODIES[1]])
     topic.write(BODIES[2])
-    log = topic._partitions.log(0)
+    log = topic.open_topic.log(0)
     assert [each.offset for each in references_between(log, 0, 5)] == [0, 3, 4]
     assert [each.offset for each in references_between(log, 1, 4)] == [3]
     first = next(iter(references_between(log, 0, 1))).reference

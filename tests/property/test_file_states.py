@@ -10,7 +10,7 @@ from penstock.delay.states import (
     WRITING,
     Change,
     FileState,
-    Kind,
+    Operation,
     StateId,
     decode_changes,
     decode_snapshot,
@@ -28,22 +28,22 @@ def histories(draw):
     last, changes, known, made = StateId(draw(numbers) >> 8, 0), [], {}, 0
     for _ in range(draw(st.integers(0, 25))):
         last = last.following(draw(numbers) >> 8)
-        kinds = list(Kind) if known else [Kind.CREATE]
+        kinds = list(Operation) if known else [Operation.CREATE]
         kind = draw(st.sampled_from(kinds))
         name = (
             f"30@2022042817-{made + 1:012d}.data"
-            if kind is Kind.CREATE
+            if kind is Operation.CREATE
             else draw(st.sampled_from(sorted(known)))
         )
-        if kind is Kind.CREATE:
+        if kind is Operation.CREATE:
             made += 1
             change = Change(kind, last, name, draw(numbers) >> 2, draw(numbers) >> 2)
             known[name] = True
-        elif kind in (Kind.STOP_WRITING, Kind.SHIFT):
+        elif kind in (Operation.STOP_WRITING, Operation.SHIFT):
             change = Change(kind, last, name, draw(st.integers(0, 2**40)))
         else:
             change = Change(kind, last, name)
-            if kind is Kind.DELETE:
+            if kind is Operation.DELETE:
                 del known[name]
         changes.append(change)
     return changes
@@ -53,17 +53,17 @@ def naive(changes):
     """The same by hand."""
     files = {}
     for kind, state_id, name, first, second in changes:
-        if kind is Kind.CREATE:
+        if kind is Operation.CREATE:
             files[name] = [state_id, WRITING, 0, 0, first + second]
             continue
-        if kind is Kind.DELETE:
+        if kind is Operation.DELETE:
             del files[name]
             continue
         files[name][0] = state_id
-        if kind is Kind.STOP_WRITING:
+        if kind is Operation.STOP_WRITING:
             files[name][1] &= READING
             files[name][3] = first
-        elif kind is Kind.OPEN_FOR_READING:
+        elif kind is Operation.OPEN_FOR_READING:
             files[name][1] |= READING
         else:
             files[name][2] += first
@@ -112,7 +112,7 @@ def test_uvarints_come_back(number):
 
 
 entry = st.builds(
-    records.Entry,
+    records.NewRecord,
     st.sampled_from([1000, 1001, 4999]),
     st.binary(min_size=16, max_size=16),
     st.sampled_from(["", "orders", "ö" * 100]),

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from penstock import codecs as packers
 from penstock.log import frame
-from penstock.log.frame import RAW, Producer
-from penstock.log.frame_encode import Draft, control, encode
+from penstock.log.frame import RAW, ProducerStamp
+from penstock.log.frame_encode import EncodedFrame, control, encode
 from penstock.log.frame_header import COMPRESSED, SEAL, read_head
 from penstock.log.rows import FrameRows, rows_that_fit
 from penstock.message import NO_HEADERS
@@ -26,7 +26,7 @@ headers = st.one_of(
     st.none(), st.dictionaries(texts, st.one_of(texts, st.binary(max_size=8)), min_size=1, max_size=3)
 )
 producers = st.builds(
-    Producer,
+    ProducerStamp,
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9),
     st.one_of(st.none(), st.text("abc", min_size=1, max_size=5)),
     st.integers(0, 2**32 - 1),
@@ -85,7 +85,7 @@ def packed(values, codecs):
     ]
 
 
-def stored(draft: Draft, base: int, written_at: int) -> frame.Frame:
+def stored(draft: EncodedFrame, base: int, written_at: int) -> frame.Frame:
     """The frame as it is read back from the bytes of a segment, in the middle of others."""
     header = draft.header(base=base, written_at=written_at, synced=64, salt=SALT)
     data = memoryview(b"before.." + header + bytes(draft.body) + b"behind..")

@@ -10,7 +10,7 @@ import pytest
 
 import penstock
 from penstock.log import key_index as keyindex
-from penstock.log.key_index import FoldedKeys
+from penstock.log.key_index import GatheredKeys
 from penstock.testing import Clock
 
 KEYS = [
@@ -72,7 +72,7 @@ class Model:
         return self.chance.choice(self.stores).topic("t")
 
     def log(self):
-        return self.topic()._partitions.log(0)
+        return self.topic().open_topic.log(0)
 
     # What is done.
 
@@ -121,7 +121,7 @@ class Model:
         self.lifetimes = self.chance.choice(LIFETIMES)
         self.topic().alter(key_retention=self.lifetimes)
         for store in self.stores:
-            store.topic("t")._partitions.refresh()  # else the other one follows within a second
+            store.topic("t").open_topic.refresh()  # else the other one follows within a second
 
     def reopen(self):
         number = self.chance.randrange(2)
@@ -146,7 +146,7 @@ class Model:
         limit = self.chance.randrange(1, 9)
         between = [each for each in mine if first <= each[0] < stop]
         assert self._found(topic.read(key=key, start=first, stop=stop, limit=limit)) == between[:limit]
-        newest = topic._partitions.log(0).keyed.newest
+        newest = topic.open_topic.log(0).keyed.newest
         match = penstock.keys.match([key])
         assert newest(match, first, stop, limit) == [each[0] for each in between[-limit:]]
         latest = topic.latest(key)
@@ -208,8 +208,8 @@ def test_reads_by_key_find_what_was_written_at_length(tmp_path, seed):
 @pytest.mark.parametrize(
     ("owner", "name", "broken"),
     [
-        (FoldedKeys, "places", {}),
-        (keyindex.Sieve, "passes", lambda self, table: False),
+        (GatheredKeys, "places", {}),
+        (keyindex.KeyFilter, "passes", lambda self, table: False),
         (keyindex.StoredKeys, "is_sound", lambda self: True),
     ],
 )

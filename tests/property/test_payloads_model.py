@@ -104,7 +104,7 @@ class PayloadsModel(RuleBasedStateMachine):
             assert [m.value for m in found] == expected[self.starts[number] :]
             referred |= {m.reference.name for m in found if m.reference is not None}
             assert all((m.reference is not None) == (len(m.value or b"") > 100) for m in found)
-        [bodies] = self.topic._partitions.bodies.stores().values()
+        [bodies] = self.topic.open_topic.bodies.stores().values()
         assert {each.name for each in bodies.list()} == referred
 
     def teardown(self):

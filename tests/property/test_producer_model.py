@@ -19,7 +19,7 @@ from penstock.log import producer_table as checkpoints
 from penstock.log import producer_table as fold
 from penstock.log.folder import PRODUCERS
 from penstock.log.producers import Producers
-from penstock.topic.partition_table import Gates
+from penstock.topic.partition_table import PartitionTable
 from tests.crash.hostile import HostileFiles
 from tests.crash.scenario import HandClock
 from tests.crash.tracing import FIRST_BOOT
@@ -147,7 +147,7 @@ class ProducerMachine(RuleBasedStateMachine):
 
     @rule(store=which, partition=st.integers(0, 3), tidy=st.booleans())
     def seal(self, store, partition, tidy):
-        partitions = self._topic(store)._partitions
+        partitions = self._topic(store).open_topic
         partitions.refresh()
         log = partitions.log(partition % len(partitions))
         log.appender.seal_active()
@@ -160,13 +160,13 @@ class ProducerMachine(RuleBasedStateMachine):
         self.clock.forward(minutes * MINUTE_NS)
         self._topic(store).vacuum()
 
-    @precondition(lambda self: len(self._topic(0)._partitions) < 4)
+    @precondition(lambda self: len(self._topic(0).open_topic) < 4)
     @rule(store=which)
     def add_partition(self, store):
         topic = self._topic(store)
-        topic._partitions.refresh()
-        topic.alter(partitions=len(topic._partitions) + 1)
-        self._topic(1 - store)._partitions.refresh()
+        topic.open_topic.refresh()
+        topic.alter(partitions=len(topic.open_topic) + 1)
+        self._topic(1 - store).open_topic.refresh()
 
     @rule(restart=st.booleans(), checkpoints=st.sampled_from(["kept", "newest gone", "newest damaged"]))
     def reopen(self, restart, checkpoints):
@@ -241,7 +241,7 @@ TestProducers.settings = everyday(80, 25)
 def _take_any_checkpoint(folder, offset, kind=PRODUCERS, load=checkpoints.load):
     """One that is damaged counts as one that holds nothing."""
     found = load(folder, offset, kind)
-    return found._replace(facts=found.facts or checkpoints.Facts()) if found.is_there else found
+    return found._replace(facts=found.facts or checkpoints.ProducerTable()) if found.is_there else found
 
 
 @pytest.mark.slow
@@ -250,7 +250,7 @@ def _take_any_checkpoint(folder, offset, kind=PRODUCERS, load=checkpoints.load):
     [
         (checkpoints, "load", _take_any_checkpoint),
         (Producers, "admit", lambda self, claim, a, durable: None),
-        (Gates, "stored_elsewhere", lambda self, batch, partition, pair, choose: []),
+        (PartitionTable, "stored_elsewhere", lambda self, batch, partition, pair, choose: []),
         (fold, "_learn_each", lambda facts, found: None),
     ],
 )

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import penstock
-from penstock.consume.transaction_part import Taking
+from penstock.consume.transaction_part import TransactionPart
 from penstock.log import append
 from penstock.log import staging as shelf
 from penstock.log import staging as staged
@@ -212,7 +212,7 @@ class PromisesMachine(RuleBasedStateMachine):
         """The message is there when the positions moved."""
         (text,) = self._texts("done", 1)
         self.forbidden.add(text)
-        store = next(each for each in self.stores if reader in each.topic(ORDERS)._partitions.readers)
+        store = next(each for each in self.stores if reader in each.topic(ORDERS).open_topic.readers)
         with suppress(penstock.PartitionLost, penstock.UsageError), store.transaction() as tx:
             tx.write(INVOICES, text)
             for message in messages:
@@ -226,7 +226,7 @@ class PromisesMachine(RuleBasedStateMachine):
     def seek(self, store, place):
         topic = self._topic(store, ORDERS)
         topic.seek_consumer("members", place)
-        for log in topic._partitions.logs():
+        for log in topic.open_topic.logs():
             self.excused[log.partition] = max(self.excused.get(log.partition, 0), log.bounds().end)
 
     # What happens meanwhile.
@@ -238,7 +238,7 @@ class PromisesMachine(RuleBasedStateMachine):
 
     @rule(store=which, topic=topics, tidy=st.booleans())
     def seal(self, store, topic, tidy):
-        log = self._topic(store, topic)._partitions.log(0)
+        log = self._topic(store, topic).open_topic.log(0)
         log.appender.seal_active()
         if tidy:
             with log.folder.housekeeping():
@@ -247,7 +247,7 @@ class PromisesMachine(RuleBasedStateMachine):
     @rule(store=which, topic=topics)
     def add_partition(self, store, topic):
         found = self._topic(store, topic)
-        found._partitions.refresh()
+        found.open_topic.refresh()
         if found.options.partitions < 4:
             found.alter(partitions=found.options.partitions + 1)
 
@@ -297,7 +297,7 @@ class PromisesMachine(RuleBasedStateMachine):
                 last[message.partition, pair] = message.seqno
         for place, told in here.items():
             assert self.seen.setdefault(place, told) == told
-        starts = {log.partition: log.bounds().start for log in topic._partitions.logs()}
+        starts = {log.partition: log.bounds().start for log in topic.open_topic.logs()}
         assert topic.options.retention_ns is not None or not any(starts.values())
         for name, partition, offset in self.seen:
             if name == topic.name and offset >= starts[partition]:
@@ -311,7 +311,7 @@ class PromisesMachine(RuleBasedStateMachine):
         assert {text for text in known if text.startswith("copy")} == passed
         for partition, offset in orders:
             if self.excused.get(partition, 0) <= offset < stored.get("members", {}).get(partition, 0):
-                trimmed = offset < self._topic(0, ORDERS)._partitions.log(partition).bounds().start
+                trimmed = offset < self._topic(0, ORDERS).open_topic.log(partition).bounds().start
                 assert trimmed or (partition, offset) in self.done, "a position went too far"
 
     # Inside.
@@ -413,7 +413,7 @@ TestPromises.settings = everyday(60, 30)
     [
         (Producers, "admit", lambda self, claim, a, durable: None),
         (Appender, "_finish_transactions", lambda self, a: a),
-        (Taking, "moves", lambda self, consumer: ()),
+        (TransactionPart, "moves", lambda self, consumer: ()),
     ],
 )
 def test_canary_a_broken_promise_is_noticed(monkeypatch, owner, name, broken):

@@ -215,7 +215,7 @@ class TopicMachine(RuleBasedStateMachine):
 
     @rule(partition=st.integers(0, 3), tidy=st.booleans())
     def seal(self, partition, tidy):
-        log = self.topic._partitions.log(partition % len(self.kept))
+        log = self.topic.open_topic.log(partition % len(self.kept))
         log.appender.seal_active()
         if tidy:
             with log.folder.housekeeping():
@@ -271,7 +271,7 @@ class TopicMachine(RuleBasedStateMachine):
         self.store.flush_housekeeping()
         limit = self.clock.now - HOUR_NS
         for partition in range(len(self.kept)):
-            bounds = self.topic._partitions.log(partition).bounds()
+            bounds = self.topic.open_topic.log(partition).bounds()
             if bounds.start > self.starts[partition]:  # the vacuum that follows a roll
                 gone = [each for each in self.kept[partition] if each.offset < bounds.start]
                 assert self.topic.options.retention_ns is not None

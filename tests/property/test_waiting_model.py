@@ -13,8 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.delay.records import Entry
-from penstock.delay.waiting import Waiting
+from penstock.delay.records import NewRecord
+from penstock.delay.waiting import WaitingMessages
 from penstock.testing import Clock
 
 LADDER = ("1s", "5s", "30s")
@@ -27,7 +27,7 @@ def number_of(record):
     return int(record.data.split()[0])
 
 
-class WaitingMessages(RuleBasedStateMachine):
+class WaitingModel(RuleBasedStateMachine):
     """Messages have numbers, in the order in which they were first stored."""
 
     def __init__(self):
@@ -47,7 +47,7 @@ class WaitingMessages(RuleBasedStateMachine):
         self.waiting = self.opened()
 
     def opened(self):
-        return Waiting(
+        return WaitingMessages(
             self.folder.name, clock=self.clock, ladder=LADDER, sync="os", file_bytes=4096, file_age="10s"
         )
 
@@ -62,7 +62,7 @@ class WaitingMessages(RuleBasedStateMachine):
             self.due[number], self.wait[number] = self.now() + wait, wait
             self.note_hops(number, wait)
             self.left[number] += 1
-            entries.append(Entry(wait, bytes(16), "t", 0, b"%d " % number + bytes(size)))
+            entries.append(NewRecord(wait, bytes(16), "t", 0, b"%d " % number + bytes(size)))
         self.waiting.store_many(entries)
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 4.0, 31.0]))
@@ -181,5 +181,5 @@ class WaitingMessages(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-TestWaitingMessages = WaitingMessages.TestCase
+TestWaitingMessages = WaitingModel.TestCase
 TestWaitingMessages.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)

@@ -51,7 +51,7 @@ def test_a_topic_is_divided_among_tasks_and_stays_in_order(spark, store, tmp_pat
 def test_an_error_of_a_task_is_told_as_what_it_is(spark, store, tmp_path):
     topic = store.create_topic("orders")
     topic.write_many([b"x" * 100] * 10)
-    damage(topic._partitions.log(0))
+    damage(topic.open_topic.log(0))
     with pytest.raises(penstock.Corrupt) as told:
         archive(store.path, "orders", tmp_path / "t", spark=spark)
     assert (told.value.partition, told.value.first) == (0, 0)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from penstock.options import datetime_ns
-from penstock.spark.source.filters import Span, Wanted, wanted
+from penstock.spark.source.filters import FilterBounds, NumberSpan, wanted
 
 datasource = pytest.importorskip("pyspark.sql.datasource")
 EqualTo, In, Not = datasource.EqualTo, datasource.In, datasource.Not
@@ -19,21 +19,21 @@ NS = datetime_ns(MOMENT)
 @pytest.mark.parametrize(
     ("filters", "span"),
     [
-        ([EqualTo(("offset",), 7)], Span(7, 8)),
-        ([GreaterThan(("offset",), 7)], Span(first=8)),
-        ([GreaterThanOrEqual(("offset",), 7), LessThan(("offset",), 9)], Span(7, 9)),
-        ([LessThanOrEqual(("offset",), 9), LessThan(("offset",), 5)], Span(stop=5)),
-        ([In(("offset",), [4, 9, 6])], Span(4, 10)),
+        ([EqualTo(("offset",), 7)], NumberSpan(7, 8)),
+        ([GreaterThan(("offset",), 7)], NumberSpan(first=8)),
+        ([GreaterThanOrEqual(("offset",), 7), LessThan(("offset",), 9)], NumberSpan(7, 9)),
+        ([LessThanOrEqual(("offset",), 9), LessThan(("offset",), 5)], NumberSpan(stop=5)),
+        ([In(("offset",), [4, 9, 6])], NumberSpan(4, 10)),
     ],
 )
 def test_offsets(filters, span):
-    assert wanted(filters) == Wanted(offsets=span)
+    assert wanted(filters) == FilterBounds(offsets=span)
 
 
 def test_a_microsecond_of_the_column_is_a_thousand_nanoseconds():
-    assert wanted([GreaterThan(("written_at",), MOMENT)]).written == Span(first=NS + 1000)
-    assert wanted([LessThanOrEqual(("written_at",), MOMENT)]).written == Span(stop=NS + 1000)
-    assert wanted([LessThan(("written_at",), MOMENT)]).written == Span(stop=NS)
+    assert wanted([GreaterThan(("written_at",), MOMENT)]).written == NumberSpan(first=NS + 1000)
+    assert wanted([LessThanOrEqual(("written_at",), MOMENT)]).written == NumberSpan(stop=NS + 1000)
+    assert wanted([LessThan(("written_at",), MOMENT)]).written == NumberSpan(stop=NS)
 
 
 def test_partitions_and_topics():

@@ -221,15 +221,15 @@ def test_a_task_that_fails_leaves_no_bodies(store):
     import pyarrow as pa
 
     from penstock.spark.sink.commit import target
-    from penstock.spark.sink.rows import Rows
+    from penstock.spark.sink.rows import WriteRows
     from penstock.spark.sink.task import stage_rows
 
     topic = store.create_topic("images", payloads=Payloads(above="1KiB", max_body="64KiB"))
 
     def rows():
-        yield Rows(pa.record_batch({"value": pa.array([body(50 * KIB)] * 30, pa.binary())}), None, None)
+        yield WriteRows(pa.record_batch({"value": pa.array([body(50 * KIB)] * 30, pa.binary())}), None, None)
         assert len(objects(topic)) > 0
-        yield Rows(pa.record_batch({"value": pa.array([body(70 * KIB)], pa.binary())}), None, None)
+        yield WriteRows(pa.record_batch({"value": pa.array([body(70 * KIB)], pa.binary())}), None, None)
 
     with pytest.raises(penstock.MessageTooLarge):
         stage_rows(rows(), target(store.path, "images"), turn=0)

@@ -10,7 +10,7 @@ from penstock.options import MIB
 from penstock.spark.source.plan import (
     TASK_BYTES_LEAST,
     TASK_BYTES_MOST,
-    Piece,
+    SegmentRange,
     Slice,
     divided,
     range_bytes,
@@ -23,7 +23,7 @@ def whole(*segments: tuple[int, int], start: int = 0, stop: int | None = None, p
     """A partition with segments of (messages, bytes)."""
     pieces, base = [], 0
     for messages, size in segments:
-        pieces.append(Piece(base, base + messages, size))
+        pieces.append(SegmentRange(base, base + messages, size))
         base += messages
     return Slice("s", "s/p", "orders", 7, partition, start, base if stop is None else stop, tuple(pieces))
 

@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 
 import penstock
-from penstock.spark import session as java
+from penstock.spark import java
 from penstock.spark.session import _for_launch, _settings
 from tests.require import require
 

@@ -3,20 +3,22 @@
 import pytest
 
 from penstock.errors import ConflictError
-from penstock.spark.sink.commit import Commit, commits, is_repeated, superseded
+from penstock.spark.sink.commit import WriterCommit, commits, is_repeated, superseded
 
 QUERY, OTHER = "6a1f", "9c0d"
 
 
-def stream(number: int, rows: int = 10, *, query: str = QUERY, app: str | None = None) -> Commit:
-    return Commit(query, number, rows, app)
+def stream(number: int, rows: int = 10, *, query: str = QUERY, app: str | None = None) -> WriterCommit:
+    return WriterCommit(query, number, rows, app)
 
 
-def batch(version: int, rows: int = 10) -> Commit:
-    return Commit(None, version, rows, "app")
+def batch(version: int, rows: int = 10) -> WriterCommit:
+    return WriterCommit(None, version, rows, "app")
 
 
-@pytest.mark.parametrize("commit", [stream(3), stream(3, app="a/b c"), Commit(None, 3, 10, "nightly/é")])
+@pytest.mark.parametrize(
+    "commit", [stream(3), stream(3, app="a/b c"), WriterCommit(None, 3, 10, "nightly/é")]
+)
 def test_names_are_read_back(commit):
     assert commit.name.startswith(commit.series)
     assert commits([commit.name], commit) == [commit]

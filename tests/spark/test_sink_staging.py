@@ -22,9 +22,9 @@ from penstock.errors import (
     WrongType,
 )
 from penstock.spark.sink import frames
-from penstock.spark.sink.commit import Commit, abort, commit, target
+from penstock.spark.sink.commit import WriterCommit, abort, commit, target
 from penstock.spark.sink.rows import Shape
-from penstock.spark.sink.task import Share, stage
+from penstock.spark.sink.task import TaskResult, stage
 from penstock.testing import Clock
 
 HEADERS = pa.map_(pa.string(), pa.binary())
@@ -51,9 +51,9 @@ def shape_of(batch: pa.RecordBatch) -> Shape:
     return Shape(**{name: batch.schema.get_field_index(name) for name in batch.schema.names})
 
 
-def staged(plan, *batches: pa.RecordBatch, task: int = 0, shape: Shape | None = None) -> Share:
+def staged(plan, *batches: pa.RecordBatch, task: int = 0, shape: Shape | None = None) -> TaskResult:
     topics = stage(iter(batches), shape or shape_of(batches[0]), plan, turn=task)
-    return Share(task, topics, {name: plan.topics[name] for name in topics})
+    return TaskResult(task, topics, {name: plan.topics[name] for name in topics})
 
 
 def written(
@@ -259,17 +259,17 @@ def test_partitions_added_between_staging_and_commit_get_their_keys(store, topic
 def test_repeated_batch_is_skipped_and_leaves_nothing(store, topic):
     batch = table(value=[b"%d" % n + b"." * 300 for n in range(1000)], partition=[0] * 1000)
     plan = target(store.path, "orders")
-    assert commit(store.path, [staged(plan, batch)], Commit(QUERY, 0, 1000))
-    assert not commit(store.path, [staged(plan, batch)], Commit(QUERY, 0, 1000))
+    assert commit(store.path, [staged(plan, batch)], WriterCommit(QUERY, 0, 1000))
+    assert not commit(store.path, [staged(plan, batch)], WriterCommit(QUERY, 0, 1000))
     assert not files(store)
-    assert commit(store.path, [staged(plan, batch)], Commit(QUERY, 1, 1000))
+    assert commit(store.path, [staged(plan, batch)], WriterCommit(QUERY, 1, 1000))
     assert len(everything(topic)) == 2000
     assert store._transactions.names("spark/") == [f"spark/{QUERY}/1/1000"]
 
 
 def test_empty_batch_counts(store, topic):
-    assert commit(store.path, [Share(0, {}, {})], Commit(QUERY, 4, 0))
-    assert not commit(store.path, [Share(0, {}, {})], Commit(QUERY, 4, 0))
+    assert commit(store.path, [TaskResult(0, {}, {})], WriterCommit(QUERY, 4, 0))
+    assert not commit(store.path, [TaskResult(0, {}, {})], WriterCommit(QUERY, 4, 0))
     assert everything(topic) == []
 
 
@@ -277,11 +277,11 @@ def test_refused_batch_leaves_nothing(store, topic):
     """A stale driver, and a new checkpoint with the same txnAppId."""
     batch = table(value=[b"." * 300] * 1000)
     plan = target(store.path, "orders")
-    commit(store.path, [staged(plan, batch)], Commit(QUERY, 1, 1000, "app"))
+    commit(store.path, [staged(plan, batch)], WriterCommit(QUERY, 1, 1000, "app"))
     with pytest.raises(ConflictError, match="another driver"):
-        commit(store.path, [staged(plan, batch)], Commit(QUERY, 0, 1000, "app"))
+        commit(store.path, [staged(plan, batch)], WriterCommit(QUERY, 0, 1000, "app"))
     with pytest.raises(ConflictError, match="belongs to the checkpoint"):
-        commit(store.path, [staged(plan, batch)], Commit("other", 0, 1000, "app"))
+        commit(store.path, [staged(plan, batch)], WriterCommit("other", 0, 1000, "app"))
     assert len(everything(topic)) == 1000
     assert not files(store)
     topic.write(b"writers go on")
@@ -292,7 +292,10 @@ def test_two_drivers_at_once_commit_one_of_them(store, topic):
     batch = table(value=[b"%d" % n for n in range(100)])
     plan = target(store.path, "orders")
     first, second = staged(plan, batch), staged(plan, batch)
-    assert [commit(store.path, [share], Commit(QUERY, 0, 100)) for share in (first, second)] == [True, False]
+    assert [commit(store.path, [share], WriterCommit(QUERY, 0, 100)) for share in (first, second)] == [
+        True,
+        False,
+    ]
     assert sorted(everything(topic)) == sorted(batch.column("value").to_pylist())
 
 

@@ -41,7 +41,7 @@ def scanned(topic: penstock.Topic) -> pa.Table:
 
 
 def sealed_segments(topic: penstock.Topic, partition: int = 0) -> list[int]:
-    return topic._partitions.log(partition).view.segments()[:-1]
+    return topic.open_topic.log(partition).view.segments()[:-1]
 
 
 def fill(topic: penstock.Topic, count: int, *, first: int = 0) -> None:
@@ -172,7 +172,7 @@ def test_segment_sealed_and_repacked_after_planning(store, topic):
     slices, before = plan(store), scanned(topic)
     fill(topic, 300, first=10)
     assert store.flush_housekeeping()
-    with open(topic._partitions.log(0).folder.segment_path(0), "rb") as file:
+    with open(topic.open_topic.log(0).folder.segment_path(0), "rb") as file:
         assert parse_head(file.read(SEGMENT_HEADER_BYTES)).generation == 1
     assert table(slices).equals(before)
 
@@ -185,7 +185,7 @@ def test_segments_removed_after_planning_can_be_read_for_a_while(store, topic):
     assert topic.vacuum().segments > 0
     assert table(slices).equals(before)
     assert table(plan(store)).equals(scanned(topic))
-    purge(topic._partitions.log(0).folder, now=True)
+    purge(topic.open_topic.log(0).folder, now=True)
     with pytest.raises(penstock.OffsetTrimmed, match="while the query was running"):
         table(slices)
 
@@ -232,7 +232,7 @@ def test_executor_imports_nothing_that_opens_a_store():
 
 def damage(topic: penstock.Topic, base: int, text: bytes, *, before: int) -> None:
     """Change the byte that lies so many bytes before `text`."""
-    path = topic._partitions.log(0).folder.segment_path(base)
+    path = topic.open_topic.log(0).folder.segment_path(base)
     at = Path(path).read_bytes().index(text) - before
     with open(path, "r+b") as file:
         file.seek(at)
@@ -246,7 +246,7 @@ def test_damage_is_named_and_what_lies_behind_it_can_be_read(store, topic, repac
         topic.write(b"value %d!" % number)
     if repacked:
         assert store.flush_housekeeping()
-    base = sealed_segments(topic)[1] if repacked else topic._partitions.log(0).view.segments()[-1]
+    base = sealed_segments(topic)[1] if repacked else topic.open_topic.log(0).view.segments()[-1]
     victim = base + 3
     damage(topic, base, b"value %d!" % victim, before=before)
     with pytest.raises(penstock.Corrupt, match="a damaged frame") as caught:

@@ -11,8 +11,8 @@ from penstock.websocket_frames import (
     PONG,
     TEXT,
     BadFrame,
-    Frame,
     Frames,
+    WebSocketFrame,
     accept_token,
     close_code,
     close_frame,
@@ -34,7 +34,7 @@ def test_the_examples_of_the_standard():
     assert frame(TEXT, b"Hello", MASK) == bytes.fromhex("818537fa213d7f9f4d5158")
     server = Frames(from_client=False, limit=100)
     assert server.feed(bytes.fromhex("010348656c")) == []
-    assert server.feed(bytes.fromhex("80026c6f")) == [Frame(TEXT, b"Hello")]
+    assert server.feed(bytes.fromhex("80026c6f")) == [WebSocketFrame(TEXT, b"Hello")]
     assert frame(BINARY, bytes(256))[:4] == bytes.fromhex("827e0100")
     assert frame(BINARY, bytes(65536))[:10] == bytes.fromhex("827f0000000000010000")
 
@@ -49,7 +49,10 @@ def test_keys_of_the_handshake():
     st.integers(1, 17),
 )
 def test_what_was_sent_comes_out_however_it_is_cut(messages, step):
-    sent = [Frame(opcode, text.encode()[:125].decode(errors="ignore").encode()) for opcode, text in messages]
+    sent = [
+        WebSocketFrame(opcode, text.encode()[:125].decode(errors="ignore").encode())
+        for opcode, text in messages
+    ]
     data = b"".join(frame(*each, MASK) for each in sent)
     frames, got = client(), []
     for at in range(0, len(data), step):
@@ -72,8 +75,8 @@ def test_fragments_are_joined_and_control_frames_come_between():
     frames = client()
     data = fragment(TEXT, "ä".encode()[:1], final=False) + frame(PING, b"?", MASK)
     assert frames.feed(data + fragment(0, "ä".encode()[1:], final=True)) == [
-        Frame(PING, b"?"),
-        Frame(TEXT, "ä".encode()),
+        WebSocketFrame(PING, b"?"),
+        WebSocketFrame(TEXT, "ä".encode()),
     ]
 
 

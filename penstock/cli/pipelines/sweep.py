@@ -16,7 +16,7 @@ from penstock.clock import Clock
 
 if TYPE_CHECKING:
     from penstock.spark.pipelines.sweep import Swept
-    from penstock.spark.pipelines.sweep_engines import Finding
+    from penstock.spark.pipelines.sweep_engines import SweepFinding
 
 
 ApplyOption = Annotated[bool, flag("--apply", help="Delete what has no message; else it is only told.")]
@@ -83,7 +83,7 @@ def _lines(result: Swept) -> list[tuple[str, int, int | None, str]]:
     return [line for line in lines if line[1] or line[0] in ("orphans", "losses")]
 
 
-def _message(found: Finding) -> str:
+def _message(found: SweepFinding) -> str:
     return "" if found.partition is None else f"{found.partition}:{found.offset}"
 
 
@@ -93,7 +93,7 @@ _LINE_COLUMNS: tuple[output.Column[tuple[str, int, int | None, str]], ...] = (
     ("size", lambda line: "" if line[2] is None else units.size(line[2]), True),
     ("", lambda line: line[3], False),
 )
-_COLUMNS: tuple[output.Column[Finding], ...] = (
+_COLUMNS: tuple[output.Column[SweepFinding], ...] = (
     ("found", lambda found: found.kind, False),
     ("place", lambda found: found.place, False),
     ("body", lambda found: found.name, False),

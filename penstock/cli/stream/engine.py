@@ -146,7 +146,7 @@ def migrate(
             output.say(_found(found))
         output.confirm(f"Bring them into stream {name} of {store}?", yes=yes)
         seen = [0, found.messages]
-        progress = output.Progress(lambda: f"{units.count(seen[0])} of {units.count(seen[1])} messages")
+        progress = output.ProgressLine(lambda: f"{units.count(seen[0])} of {units.count(seen[1])} messages")
 
         def on_progress(done: int, total: int) -> None:
             seen[:] = done, total

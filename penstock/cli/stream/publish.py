@@ -113,7 +113,9 @@ class Counted(io.RawIOBase):
     def __init__(self, opened: BinaryIO, size: int, name: str) -> None:
         self._opened = opened
         self._done = 0
-        self._progress = output.Progress(lambda: f"{name}: {units.size(self._done)} of {units.size(size)}")
+        self._progress = output.ProgressLine(
+            lambda: f"{name}: {units.size(self._done)} of {units.size(size)}"
+        )
 
     def readable(self) -> bool:
         return True

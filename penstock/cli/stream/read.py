@@ -71,7 +71,7 @@ def _tell(message: StreamMessage, *, is_shown: bool) -> None:
 def _save(message: StreamMessage, target: Path) -> None:
     """Write the body piece by piece, telling how far it is."""
     done = 0
-    progress = output.Progress(lambda: f"{message.object_name}: {units.size(done)}")
+    progress = output.ProgressLine(lambda: f"{message.object_name}: {units.size(done)}")
     with message.open() as body:
         if target == Path("-"):
             while piece := body.read(_PIECE_BYTES):

@@ -24,9 +24,9 @@ import pyarrow as pa
 from penstock.errors import ConflictError, Corrupt, NotAStore, OffsetTrimmed
 from penstock.lake import parquet_files as compaction
 from penstock.lake.layout import RAW_SCHEMA, Kind, LakeFile, json_schema
-from penstock.lake.parquet_files import FILE_BYTES, Target
+from penstock.lake.parquet_files import FILE_BYTES, FileTarget
 from penstock.lake.storage import Storage, storage
-from penstock.lake.table import Archive, Origin, Span, open_or_create
+from penstock.lake.table import Archive, ArchivedSpan, ArchiveOrigin, open_or_create
 from penstock.locks import Claimed, claim
 from penstock.options import MIB, Duration, Size, one_of, seconds, size, whole
 from penstock.spark import executors as jobs
@@ -184,7 +184,7 @@ class _Loop:
 
     def _begin(self) -> dict[int, int]:
         """Where the table stands. A topic is archived from its first message on; later partitions from 0."""
-        starts = {log.partition: log.bounds().start for log in self._topic._partitions.logs()}
+        starts = {log.partition: log.bounds().start for log in self._topic.open_topic.logs()}
         stands = {number: self._table.next_offset(number) for number in starts}
         is_new = all(at is None for at in stands.values())
         begin = {number: (start if is_new else 0) for number, start in starts.items()}
@@ -218,8 +218,8 @@ class _Loop:
     def _filling(self, planned: Slice) -> tasks.Filling:
         return tasks.Filling(planned, self._target(planned.partition), self._table.kind)
 
-    def _target(self, partition: int) -> Target:
-        return Target(self._asked.place, self._table.schema, partition, self._asked.file_bytes)
+    def _target(self, partition: int) -> FileTarget:
+        return FileTarget(self._asked.place, self._table.schema, partition, self._asked.file_bytes)
 
     def _compact(self) -> None:
         groups = compaction.chosen(self._table.files(), self._asked.file_bytes)
@@ -291,9 +291,9 @@ class _Tally:
         )  # fmt: skip
 
 
-def _spans(begin: Mapping[int, int], end: Mapping[int, int]) -> dict[int, Span]:
+def _spans(begin: Mapping[int, int], end: Mapping[int, int]) -> dict[int, ArchivedSpan]:
     return {
-        number: Span(begin.get(number, 0), stop)
+        number: ArchivedSpan(begin.get(number, 0), stop)
         for number, stop in end.items()
         if stop > begin.get(number, 0)
     }
@@ -312,7 +312,7 @@ def _claimed(topic: Topic[Any], place: Storage) -> Iterator[None]:
     """Be the only one that archives this topic into this table, whatever the pipelines are called."""
     known = hashlib.sha256(place.uri.encode()).hexdigest()[:32]
     try:
-        fd = claim(os.path.join(topic._partitions.folder, "archives", known))
+        fd = claim(os.path.join(topic.open_topic.folder, "archives", known))
     except Claimed as taken:
         raise ConflictError(
             f"{topic.name!r} is being archived into {place.uri} by another process{taken}",
@@ -326,7 +326,7 @@ def _claimed(topic: Topic[Any], place: Storage) -> Iterator[None]:
 
 def _table(store: Store, topic: Topic[Any], place: Storage, fields: Sequence[pa.Field] | None) -> Archive:
     """The table, with the columns that are asked for."""
-    origin = Origin(store.id, topic._partitions.record.id, topic.name)
+    origin = ArchiveOrigin(store.id, topic.open_topic.record.id, topic.name)
     kind: Kind = "raw" if fields is None else "json"
     found = open_or_create(place, origin, kind, RAW_SCHEMA if fields is None else json_schema(fields))
     if fields is not None:

@@ -18,7 +18,7 @@ from penstock.errors import Corrupt, NotATable
 from penstock.lake import parquet_files as compaction
 from penstock.lake import parquet_files as writing
 from penstock.lake.layout import RAW_SCHEMA, Kind, LakeFile, in_files
-from penstock.lake.parquet_files import Target
+from penstock.lake.parquet_files import FileTarget
 from penstock.lake.storage import Storage
 from penstock.spark.source import batches
 from penstock.spark.source.plan import Slice, part
@@ -32,7 +32,7 @@ class Filling(NamedTuple):
     """A range of a partition, and the table it goes to."""
 
     planned: Slice
-    target: Target
+    target: FileTarget
     kind: Kind
 
 
@@ -40,7 +40,7 @@ class Merging(NamedTuple):
     """Neighbouring files that are to become one."""
 
     files: list[LakeFile]
-    target: Target
+    target: FileTarget
 
 
 def fill(work: Filling) -> list[LakeFile]:

@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from penstock.clock import NANOSECONDS
 from penstock.errors import InvalidOption, PenstockError
-from penstock.log.copy import Run
-from penstock.log.staging import Staged
+from penstock.log.copy import MessageRun
+from penstock.log.staging import StagedPiece
 from penstock.options import MIB, Duration, one_of, seconds
 from penstock.spark.pipelines.engine import ENGINES, Choice, Engine, chosen, started
 from penstock.store import Store, Topic
-from penstock.store.pipeline_position import Standing
+from penstock.store.pipeline_position import PipelinePosition
 from penstock.store.pipelines import PipelineRun, Watch, claim, unwatched
 from penstock.store.replay import copying_into, identity_of, run_of, two_topics
-from penstock.topic.copy import Marks
-from penstock.topic.open_topic import Partitions
+from penstock.topic.copy import OffsetSet
+from penstock.topic.open_topic import OpenTopic
 from penstock.topic.write_plan import TopicPlan, plan_of
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _READ_BYTES = 8 * MIB
 _READ_MESSAGES = 1 << 20
 
 
-class Range(NamedTuple):
+class CompactRange(NamedTuple):
     """Offsets of a partition that are looked at."""
 
     start: int
@@ -52,12 +52,12 @@ class Range(NamedTuple):
 
 
 #: By partition.
-Ranges = Mapping[int, Range]
+Ranges = Mapping[int, CompactRange]
 
 
-def latest(partitions: Partitions, ranges: Ranges, keyless: Keyless) -> dict[int, Marks]:
+def latest(partitions: OpenTopic, ranges: Ranges, keyless: Keyless) -> dict[int, OffsetSet]:
     """The offsets of the latest message of each key, by partition; raises as `refuse_keyless` does."""
-    marks = {number: Marks(*each) for number, each in ranges.items()}
+    marks = {number: OffsetSet(*each) for number, each in ranges.items()}
     last: dict[int, dict[bytes, int]] = {}
     for number, each in ranges.items():
         found: dict[bytes | None, int] = {}
@@ -74,7 +74,7 @@ def latest(partitions: Partitions, ranges: Ranges, keyless: Keyless) -> dict[int
     return marks
 
 
-def read(partitions: Partitions, number: int, within: Range) -> Iterator[tuple[int, Run]]:
+def read(partitions: OpenTopic, number: int, within: CompactRange) -> Iterator[tuple[int, MessageRun]]:
     """Everything of a range, each run with its first offset."""
     cursor = partitions.log(number).cursor(within.start, far=True)
     while rows := cursor.read(_READ_MESSAGES, _READ_BYTES, within.stop):
@@ -89,7 +89,7 @@ def keyless_refused(topic: str, partition: int, offset: int) -> InvalidOption:
     )
 
 
-def _winners(partitions: Partitions, last: Mapping[int, dict[bytes, int]]) -> Mapping[int, dict[bytes, int]]:
+def _winners(partitions: OpenTopic, last: Mapping[int, dict[bytes, int]]) -> Mapping[int, dict[bytes, int]]:
     """Without those keys of each partition that another one has a later message of."""
     owner: dict[bytes, int] = {}
     for number, offsets in last.items():
@@ -105,7 +105,7 @@ def _winners(partitions: Partitions, last: Mapping[int, dict[bytes, int]]) -> Ma
     return last
 
 
-def _written_at(partitions: Partitions, number: int, offset: int) -> int:
+def _written_at(partitions: OpenTopic, number: int, offset: int) -> int:
     message = partitions.log(number).view.message(offset)
     return message.written_at if message is not None else 0
 
@@ -173,10 +173,10 @@ class _Compaction:
     ) -> None:
         self._store, self._source, self._sink, self._run = store, source, sink, run
         self._keyless = keyless
-        self._from = source._partitions
-        self._standing = Standing(source, run)
+        self._from = source.open_topic
+        self._standing = PipelinePosition(source, run)
         self._ranges = {
-            number: Range(at, max(self._from.log(number).bounds().end, at))
+            number: CompactRange(at, max(self._from.log(number).bounds().end, at))
             for number, at in self._standing.at.items()
         }
         self._keep_since = 0
@@ -187,7 +187,7 @@ class _Compaction:
         self.messages = sum(each.stop - each.start for each in self._ranges.values())
 
     def run(self, choice: Choice, spark: SparkSession | None, master: str | None) -> Compacted:
-        sink = self._sink._partitions
+        sink = self._sink.open_topic
         sink.refresh()
         plan = plan_of(sink)
         if not self.messages:
@@ -216,7 +216,7 @@ class _Compaction:
     def _here(self, plan: TopicPlan) -> _Staged:
         """The work in this process."""
         marks = latest(self._from, self._ranges, self._keyless)
-        copying = copying_into(self._sink._partitions, plan, source_partitions=len(self._from))
+        copying = copying_into(self._sink.open_topic, plan, source_partitions=len(self._from))
         try:
             for number, within in self._ranges.items():
                 for first, run in read(self._from, number, within):
@@ -230,8 +230,8 @@ class _Compaction:
 class _Staged(NamedTuple):
     """What was chosen, what is staged of it by partition, and how much that is."""
 
-    marks: dict[int, Marks]
-    pieces: dict[int, list[Staged]]
+    marks: dict[int, OffsetSet]
+    pieces: dict[int, list[StagedPiece]]
     messages: int
     bytes: int
     #: Objects with bodies that were made for it.
@@ -284,12 +284,12 @@ class _OnSpark:
 
         return survey(parse({**self._options(), "path": self._store}))
 
-    def _latest(self, keyless: Keyless) -> dict[int, Marks]:
+    def _latest(self, keyless: Keyless) -> dict[int, OffsetSet]:
         """The first phase: keys and offsets in, a bitmap of the latest ones out."""
         columns = "partition,offset,key" + (",written_at" if len(self._ranges) > 1 else "")
         messages = self._spark.read.format("penstock").options(**self._options(), columns=columns)
         last = latest_of(messages.load(self._store), keyless, several=len(self._ranges) > 1)
-        marks = {number: Marks(*each) for number, each in self._ranges.items()}
+        marks = {number: OffsetSet(*each) for number, each in self._ranges.items()}
         for partition, bucket, bits, alone in bitmaps(last).collect():
             if alone is not None and keyless == "refuse":
                 raise keyless_refused(self._source.name, partition, alone)

@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 from penstock.clock import Clock
 from penstock.files import Files
-from penstock.log.copy import FrameRun, LooseRun, Run
+from penstock.log.copy import FrameRun, MessageRun, SingleRun
 from penstock.log.folder import Folder
 from penstock.log.single_frame import Singles
-from penstock.log.staging import Staged
+from penstock.log.staging import StagedPiece
 from penstock.spark.executors import Failed
 from penstock.spark.sink.task import unseen
 from penstock.spark.source.plan import Slice
 from penstock.spark.source.segments import FramePart, parts
-from penstock.topic.copy import Copying, Marks
+from penstock.topic.copy import OffsetSet, TopicCopy
 from penstock.topic.write_plan import TopicPlan
 
 
@@ -29,7 +29,7 @@ class Job(NamedTuple):
     """All that a task is told."""
 
     slice: Slice
-    marks: Marks
+    marks: OffsetSet
     sink: TopicPlan
     source_partitions: int
     #: Tombstones written before this moment are left out.
@@ -39,7 +39,7 @@ class Job(NamedTuple):
 class Done(NamedTuple):
     """What was staged, by partition of the sink."""
 
-    pieces: dict[int, list[Staged]]
+    pieces: dict[int, list[StagedPiece]]
     messages: int
     bytes: int
 
@@ -57,7 +57,7 @@ def stage(job: Job) -> Done:
         )
         return folders[number]
 
-    copying = Copying(job.sink, folder_of, source_partitions=job.source_partitions)
+    copying = TopicCopy(job.sink, folder_of, source_partitions=job.source_partitions)
     try:
         for first, run in _runs(job.slice):
             copying.add_marked(job.slice.partition, first, run, job.marks, keep_since=job.keep_since)
@@ -70,13 +70,13 @@ def stage(job: Job) -> Done:
             folder.close()
 
 
-def _runs(planned: Slice) -> Iterator[tuple[int, Run]]:
+def _runs(planned: Slice) -> Iterator[tuple[int, MessageRun]]:
     """Everything of a slice of the log, each run with its first offset; no archive is planned here."""
     for part in parts(planned):
         if isinstance(part, FramePart):
             yield part.frame.head.base + part.first, FrameRun(part.frame, part.first, part.stop)
         elif isinstance(part, Singles):
-            yield part.first, LooseRun(part.keys, part.values, part.created, part.written)
+            yield part.first, SingleRun(part.keys, part.values, part.created, part.written)
 
 
 def gathered(results: Sequence[Done | Failed], jobs: Sequence[Job]) -> Done:
@@ -90,7 +90,7 @@ def gathered(results: Sequence[Done | Failed], jobs: Sequence[Job]) -> Done:
         for each in done:
             _remove(each, jobs[0].sink)
         raise failures[0].error()
-    pieces: dict[int, list[Staged]] = {}
+    pieces: dict[int, list[StagedPiece]] = {}
     for each in done:
         for number, staged in each.pieces.items():
             pieces.setdefault(number, []).extend(staged)

@@ -85,7 +85,7 @@ def dedup(
         from penstock.spark.stream_run import run_stream
 
         messages = topic_stream(running, store, source, columns, called)
-        same = len(origin._partitions) == len(target._partitions)
+        same = len(origin.open_topic) == len(target.open_topic)
         late = Late(called)
         writer = (
             unlike(messages, by, time, delay)

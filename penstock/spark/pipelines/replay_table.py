@@ -29,7 +29,7 @@ from penstock.spark.executors import Failed, spread
 from penstock.spark.pipelines.engine import started
 from penstock.spark.pipelines.replay_tasks import TableJob, stage_table
 from penstock.spark.sink.commit import gathered
-from penstock.spark.sink.task import Share, Target, discard
+from penstock.spark.sink.task import TaskResult, WriteTarget, discard
 from penstock.store import PipelineRun, Store, Topic
 from penstock.store.pipeline_position import keep_durably
 from penstock.store.pipelines import Watch, claim, unwatched
@@ -55,7 +55,7 @@ class Begun(NamedTuple):
     now_ns: int
 
 
-class Wanted(NamedTuple):
+class ReplayRange(NamedTuple):
     """Which messages of a partition are wanted: by offset, and by the time of writing."""
 
     start: int
@@ -106,7 +106,7 @@ def plan_replay_table(
     return ReplayPlan.of(archive.storage.uri, target.name, ranges)
 
 
-_Files = dict[int, tuple[Wanted, list[LakeFile]]]
+_Files = dict[int, tuple[ReplayRange, list[LakeFile]]]
 
 
 class _TableReplay:
@@ -144,12 +144,12 @@ class _TableReplay:
         names = self._store._transactions.names(prefix)
         return max((int(name.rpartition("-")[2]) for name in names), default=0)
 
-    def _jobs(self, wanted: Wanted, files: Sequence[LakeFile], partitions: int) -> Iterator[TableJob]:
+    def _jobs(self, wanted: ReplayRange, files: Sequence[LakeFile], partitions: int) -> Iterator[TableJob]:
         """Neighbouring files up to a size, task by task."""
-        sink = self._sink._partitions
+        sink = self._sink.open_topic
         sink.refresh()
         plan = plan_of(sink)
-        target = Target(self._store.path, {plan.name: plan}, plan.name, 0)
+        target = WriteTarget(self._store.path, {plan.name: plan}, plan.name, 0)
         waiting: list[LakeFile] = []
         for file in files:
             if file.stop <= wanted.start or file.first >= wanted.stop:
@@ -169,7 +169,7 @@ class _TableReplay:
             results = spread(self._spark, stage_table, jobs)
         except Exception as error:  # Spark's own, or that of a task that died
             raise failed(self._run.name, error) from error
-        shares = [each for each in results if isinstance(each, Share)]
+        shares = [each for each in results if isinstance(each, TaskResult)]
         wrong: list[PenstockError] = [each.error() for each in results if isinstance(each, Failed)]
         if wrong:
             for share in shares:
@@ -212,13 +212,13 @@ def _wanted(archive: Archive, start: Place, stop: Place, now_ns: int) -> _Files:
     return found
 
 
-def wanted_of(partition: int, start: Place, stop: Place, now_ns: int) -> Wanted:
+def wanted_of(partition: int, start: Place, stop: Place, now_ns: int) -> ReplayRange:
     """What two places mean for a partition of an archive."""
     first = spot(start, partition, now_ns)
     last = spot("latest" if isinstance(stop, Mapping) and partition not in stop else stop, partition, now_ns)
     if first.kind in ("latest", "last") or last.kind == "last":
         raise InvalidOption("an archive has no latest message", hint="begin at an offset, a time or earliest")
-    return Wanted(
+    return ReplayRange(
         first.value if first.kind == "offset" else 0,
         last.value if last.kind == "offset" else (0 if last.kind == "earliest" else 2**63 - 1),
         first.value if first.kind == "time" else TIME_MIN_NS,
@@ -226,7 +226,7 @@ def wanted_of(partition: int, start: Place, stop: Place, now_ns: int) -> Wanted:
     )
 
 
-def _share(file: LakeFile, wanted: Wanted) -> int:
+def _share(file: LakeFile, wanted: ReplayRange) -> int:
     """How many offsets of a file are wanted, at most."""
     low, high = file.written
     if (high + 1) * 1000 <= wanted.since or low * 1000 >= wanted.until:

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from penstock.lake.layout import LakeFile, nanoseconds
 from penstock.lake.parquet_files import read
 from penstock.lake.storage import Storage
-from penstock.spark.sink.rows import Rows
-from penstock.spark.sink.task import Share, Target, stage_rows
+from penstock.spark.sink.rows import WriteRows
+from penstock.spark.sink.task import TaskResult, WriteTarget, stage_rows
 
 _COLUMNS = ("timestamp", "timestamp_nanos", "written_at", "written_at_nanos", "key", "value", "headers")
 
@@ -28,20 +28,20 @@ class TableJob(NamedTuple):
     #: Times of writing, in nanoseconds.
     since: int
     until: int
-    target: Target
+    target: WriteTarget
     #: How many partitions the archived topic had.
     partitions: int
 
 
-def stage_table(job: TableJob) -> Share:
+def stage_table(job: TableJob) -> TaskResult:
     """Stage what is wanted of the files, durably; nothing of it stays when this raises."""
     name = job.target.topic
     assert name is not None
     topics = stage_rows(_rows(job), job.target, turn=job.files[0].partition)
-    return Share(0, topics, {name: job.target.topics[name]} if topics else {})
+    return TaskResult(0, topics, {name: job.target.topics[name]} if topics else {})
 
 
-def _rows(job: TableJob) -> Iterator[Rows]:
+def _rows(job: TableJob) -> Iterator[WriteRows]:
     plan = job.target.topics[job.target.topic or ""]
     for file in job.files:
         for batch in read(job.place, file, start=job.start, stop=job.stop, columns=_COLUMNS):
@@ -49,7 +49,7 @@ def _rows(job: TableJob) -> Iterator[Rows]:
             if chosen.num_rows:
                 same = job.partitions == plan.partitions
                 asked = pa.repeat(pa.scalar(file.partition, pa.int32()), chosen.num_rows) if same else None
-                yield Rows(_messages(chosen), None, asked)
+                yield WriteRows(_messages(chosen), None, asked)
 
 
 def _in_time(batch: pa.RecordBatch, since: int, until: int) -> pa.RecordBatch:

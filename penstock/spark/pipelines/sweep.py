@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING
 from penstock.clock import NANOSECONDS
 from penstock.errors import InvalidOption, PenstockError
 from penstock.options import Duration, one_of, seconds, whole
-from penstock.payloads.store import GRACE_NS, BodyStore, Found
+from penstock.payloads.store import GRACE_NS, BodyStore, FoundBody
 from penstock.references import place_id
 from penstock.spark.pipelines.engine import ENGINES, Choice, Engine, chosen, started
-from penstock.spark.pipelines.sweep_engines import Counts, Evidence, Finding, Orphan, look_here
+from penstock.spark.pipelines.sweep_engines import Counts, Evidence, Orphan, SweepFinding, look_here
 from penstock.store import Store
 from penstock.store.pipelines import PipelineRun, Watch, claim, unwatched
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,7 @@ class Swept(Counts):
     deleted: int = 0
     deleted_bytes: int = 0
     #: The first ones of each kind.
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[SweepFinding, ...] = ()
 
 
 def sweep(
@@ -70,7 +70,7 @@ def sweep(
     whole("most", most, 0, 1_000_000)
     grace_ns = round(seconds("grace", grace) * NANOSECONDS)
     found = store.topic(topic)
-    partitions = found._partitions
+    partitions = found.open_topic
     partitions.refresh()
     if not partitions.bodies.is_used:
         raise InvalidOption(
@@ -93,7 +93,7 @@ class _Sweep:
     """One run."""
 
     def __init__(
-        self, store: Store, partitions: Partitions, run: PipelineRun, *, grace_ns: int, most: int
+        self, store: Store, partitions: OpenTopic, run: PipelineRun, *, grace_ns: int, most: int
     ) -> None:
         self._store, self._partitions, self._run = store, partitions, run
         #: One moment for all of it, so that nothing grows old while the sweep takes its time.
@@ -131,7 +131,7 @@ class _Sweep:
         if apply:
             deleted, deleted_bytes = self._delete(evidence.orphans)
         unfinished = [
-            Finding("unfinished", place, body.name, body.size, body.modified_ns)
+            SweepFinding("unfinished", place, body.name, body.size, body.modified_ns)
             for place, body in self._unfinished[: self._most]
         ]
         return Swept(
@@ -178,8 +178,8 @@ class _Sweep:
         return {log.partition: log.bounds().start for log in self._partitions.logs()}
 
 
-def _by_place(orphans: Iterable[Orphan]) -> dict[str, list[Found]]:
-    found: dict[str, list[Found]] = {}
+def _by_place(orphans: Iterable[Orphan]) -> dict[str, list[FoundBody]]:
+    found: dict[str, list[FoundBody]] = {}
     for place, body in orphans:
         found.setdefault(place, []).append(body)
     return found

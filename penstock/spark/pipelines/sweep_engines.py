@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from penstock.options import datetime_ns
-from penstock.payloads.store import BodyStore, Found, losses, orphans
+from penstock.payloads.store import BodyStore, FoundBody, losses, orphans
 from penstock.topic.body_trim import Referring, references_between
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -21,7 +21,7 @@ Kind = Literal["orphan", "loss", "partly dead", "unfinished"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class SweepFinding:
     """A body without a message, a message without a body, a pack some of whose messages are gone, …"""
 
     kind: Kind
@@ -65,14 +65,14 @@ class Orphan(NamedTuple):
     """A body that may go."""
 
     place: str
-    body: Found
+    body: FoundBody
 
 
 class Evidence(NamedTuple):
     """What an engine found; `findings` are the first ones of each kind, `orphans` are all."""
 
     counts: Counts
-    findings: list[Finding]
+    findings: list[SweepFinding]
     orphans: Iterable[Orphan]
 
 
@@ -189,26 +189,26 @@ def _first(orphans: DataFrame, partly_dead: DataFrame, most: int) -> list[Row]:
 
 
 def _orphan(row: Row) -> Orphan:
-    return Orphan(row.place, Found(row.name, row.size, datetime_ns(row.modified.astimezone())))
+    return Orphan(row.place, FoundBody(row.name, row.size, datetime_ns(row.modified.astimezone())))
 
 
-def _body_finding(row: Row) -> Finding:
+def _body_finding(row: Row) -> SweepFinding:
     place, body = _orphan(row)
     if row.messages is None:
-        return Finding("orphan", place, body.name, body.size, body.modified_ns)
-    return Finding("partly dead", place, body.name, body.size - row.live, body.modified_ns)
+        return SweepFinding("orphan", place, body.name, body.size, body.modified_ns)
+    return SweepFinding("partly dead", place, body.name, body.size - row.live, body.modified_ns)
 
 
-def _loss_finding(row: Row) -> Finding:
-    return Finding("loss", row.place, row.name, row.wanted, None, row.partition, row.offset)
+def _loss_finding(row: Row) -> SweepFinding:
+    return SweepFinding("loss", row.place, row.name, row.wanted, None, row.partition, row.offset)
 
 
 #: Bodies by place and name.
-_Bodies = dict[int, dict[str, Found]]
+_Bodies = dict[int, dict[str, FoundBody]]
 
 
 def look_here(
-    partitions: Partitions, addresses: Mapping[int, str], *, now_ns: int, grace_ns: int, most: int
+    partitions: OpenTopic, addresses: Mapping[int, str], *, now_ns: int, grace_ns: int, most: int
 ) -> Evidence:
     """Look at all bodies and all messages of a topic; `addresses` are its places, by number."""
     stores = partitions.bodies.stores()
@@ -242,7 +242,7 @@ def look_here(
     )  # fmt: skip
     oldest = sorted(alone, key=lambda each: (each.body.modified_ns, each.body.name))[:most]
     findings = [
-        *(Finding("orphan", place, body.name, body.size, body.modified_ns) for place, body in oldest),
+        *(SweepFinding("orphan", place, body.name, body.size, body.modified_ns) for place, body in oldest),
         *(_loss(each, addresses) for each in lost[:most]),
         *partly[:most],
     ]
@@ -253,14 +253,14 @@ def _listed(stores: Mapping[int, BodyStore]) -> _Bodies:
     return {place: {found.name: found for found in store.list()} for place, store in stores.items()}
 
 
-def _referring(partitions: Partitions) -> Iterator[Referring]:
+def _referring(partitions: OpenTopic) -> Iterator[Referring]:
     for log in partitions.logs():
         bounds = log.bounds()
         yield from references_between(log, bounds.start, bounds.end, passing_damage=False)
 
 
 def _lost(
-    partitions: Partitions, stores: Mapping[int, BodyStore], suspects: list[Referring]
+    partitions: OpenTopic, stores: Mapping[int, BodyStore], suspects: list[Referring]
 ) -> list[Referring]:
     """Those whose body is missing also now, while their message is there: both may have gone, or come."""
     sizes = {place: {found.name: found.size for found in store.list()} for place, store in stores.items()}
@@ -271,16 +271,18 @@ def _lost(
 
 def _partly_dead(
     bodies: _Bodies, live: Mapping[int, Counter[str]], addresses: Mapping[int, str]
-) -> Iterator[Finding]:
+) -> Iterator[SweepFinding]:
     for place, there in bodies.items():
         for name, needed in live[place].items():
             body = there.get(name)
             if body is not None and body.size > needed:
-                yield Finding("partly dead", addresses[place], name, body.size - needed, body.modified_ns)
+                yield SweepFinding(
+                    "partly dead", addresses[place], name, body.size - needed, body.modified_ns
+                )
 
 
-def _loss(each: Referring, addresses: Mapping[int, str]) -> Finding:
+def _loss(each: Referring, addresses: Mapping[int, str]) -> SweepFinding:
     reference = each.reference
-    return Finding(
+    return SweepFinding(
         "loss", addresses[reference.place], reference.name, reference.size, None, each.partition, each.offset
     )

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from penstock.errors import AlreadyCommitted, ConflictError, NotAStore, PenstockError, TopicReplaced
-from penstock.log.staging import Staged
-from penstock.spark.sink.task import Share, Target, discard
+from penstock.log.staging import StagedPiece
+from penstock.spark.sink.task import TaskResult, WriteTarget, discard
 from penstock.store import Store, Topic, Transaction, open_store
 from penstock.topic.write_plan import TopicPlan, plan_of
 
@@ -21,7 +21,7 @@ from penstock.topic.write_plan import TopicPlan, plan_of
 _NO_QUERY = "-"
 
 
-class Commit(NamedTuple):
+class WriterCommit(NamedTuple):
     """One commit among those of a writer."""
 
     #: The query's id, the same for all runs from one checkpoint; None for a batch write.
@@ -42,17 +42,17 @@ class Commit(NamedTuple):
         return f"{self.series}{own}{self.number}/{self.rows}"
 
 
-def commits(names: Iterable[str], like: Commit) -> list[Commit]:
+def commits(names: Iterable[str], like: WriterCommit) -> list[WriterCommit]:
     """The commits of the same writer that have these names."""
     found = []
     for name in names:
         *query, number, rows = name.removeprefix(like.series).split("/")
         whose = (None if query[0] == _NO_QUERY else query[0]) if query else like.query
-        found.append(Commit(whose, int(number), int(rows), like.app))
+        found.append(WriterCommit(whose, int(number), int(rows), like.app))
     return found
 
 
-def is_repeated(commit: Commit, before: Sequence[Commit]) -> bool:
+def is_repeated(commit: WriterCommit, before: Sequence[WriterCommit]) -> bool:
     """Whether it was committed before and is to be skipped; raises `ConflictError` when that is in doubt."""
     others = [each for each in before if each.query != commit.query]
     if others:
@@ -75,12 +75,12 @@ def is_repeated(commit: Commit, before: Sequence[Commit]) -> bool:
     return True
 
 
-def superseded(commit: Commit, before: Sequence[Commit]) -> list[Commit]:
+def superseded(commit: WriterCommit, before: Sequence[WriterCommit]) -> list[WriterCommit]:
     """Commits that need not be remembered once this one is made: only a query's last can come again."""
     return [each for each in before if commit.query is not None and each.number < commit.number]
 
 
-def _refuse_step_back(commit: Commit, before: Sequence[Commit]) -> None:
+def _refuse_step_back(commit: WriterCommit, before: Sequence[WriterCommit]) -> None:
     latest = max((each.number for each in before), default=-1)
     if commit.query is not None and commit.number < latest:
         raise ConflictError(
@@ -89,28 +89,28 @@ def _refuse_step_back(commit: Commit, before: Sequence[Commit]) -> None:
         )
 
 
-def _what(commit: Commit) -> str:
+def _what(commit: WriterCommit) -> str:
     if commit.query is None:
         return f"txnVersion {commit.number} of {commit.app!r}"
     return f"batch {commit.number} of query {commit.query}"
 
 
-def _whom(commit: Commit) -> str:
+def _whom(commit: WriterCommit) -> str:
     return "batch writes" if commit.query is None else f"the checkpoint of query {commit.query}"
 
 
 logger = logging.getLogger("penstock.spark")
 
 
-def target(store: str, topic: str | None) -> Target:
+def target(store: str, topic: str | None) -> WriteTarget:
     """Look the topics up; raises `NotAStore` or `UnknownTopic` before any task runs."""
     with _opened(store) as opened:
         topics = opened.topics() if topic is None else [opened.topic(topic)]
-        plans = {each.name: plan_of(each._partitions) for each in topics}
-    return Target(store, plans, topic, secrets.randbelow(2**16))
+        plans = {each.name: plan_of(each.open_topic) for each in topics}
+    return WriteTarget(store, plans, topic, secrets.randbelow(2**16))
 
 
-def commit(store: str, shares: Iterable[Share], once: Commit | None) -> bool:
+def commit(store: str, shares: Iterable[TaskResult], once: WriterCommit | None) -> bool:
     """Make all of it true, or nothing; False when it was committed before and is skipped now."""
     in_order = sorted(shares, key=lambda share: share.task)
     with _opened(store) as opened:
@@ -133,7 +133,7 @@ def commit(store: str, shares: Iterable[Share], once: Commit | None) -> bool:
     return True
 
 
-def abort(store: str, shares: Iterable[Share]) -> None:
+def abort(store: str, shares: Iterable[TaskResult]) -> None:
     """Remove what was staged, unless it was committed after all; what stays behind goes after a day."""
     try:
         with _opened(store) as opened:
@@ -142,9 +142,9 @@ def abort(store: str, shares: Iterable[Share]) -> None:
         logger.warning("staged files stay for a day: %s", error)
 
 
-def gathered(shares: Sequence[Share], topic: str) -> dict[int, list[Staged]]:
+def gathered(shares: Sequence[TaskResult], topic: str) -> dict[int, list[StagedPiece]]:
     """What all tasks staged for a topic, by partition: task after task, each in its own order."""
-    found: dict[int, list[Staged]] = {}
+    found: dict[int, list[StagedPiece]] = {}
     for share in shares:
         for number, pieces in share.topics.get(topic, {}).items():
             found.setdefault(number, []).extend(pieces)
@@ -159,17 +159,17 @@ def _opened(store: str) -> Store:
         raise
 
 
-def _plans(shares: Sequence[Share]) -> dict[str, TopicPlan]:
+def _plans(shares: Sequence[TaskResult]) -> dict[str, TopicPlan]:
     return {name: plan for share in shares for name, plan in share.plans.items()}
 
 
-def _adopt(tx: Transaction, topic: Topic, plan: TopicPlan, shares: Sequence[Share]) -> None:
+def _adopt(tx: Transaction, topic: Topic, plan: TopicPlan, shares: Sequence[TaskResult]) -> None:
     if topic.id != plan.id:
         raise TopicReplaced(f"topic {topic.name!r} was dropped and created anew while it was written to")
     tx.adopt(topic, gathered(shares, topic.name), tree=plan.tree, partitions=plan.partitions)
 
 
-def _guarded(tx: Transaction, store: Store, once: Commit) -> list[Commit]:
+def _guarded(tx: Transaction, store: Store, once: WriterCommit) -> list[WriterCommit]:
     """Have the rules asked at the commit; return which earlier commits need not be remembered after it."""
     transactions = store._transactions
 
@@ -181,7 +181,7 @@ def _guarded(tx: Transaction, store: Store, once: Commit) -> list[Commit]:
     return superseded(once, commits(transactions.names(once.series), once))
 
 
-def _discard(store: Store, shares: Iterable[Share]) -> None:
+def _discard(store: Store, shares: Iterable[TaskResult]) -> None:
     """While no transaction can commit, so that a file is either needed or never will be."""
     transactions = store._transactions
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from penstock.checksum import crc32
 from penstock.errors import InvalidOption, UnknownTopic
 from penstock.log.frame_columns import pack_bits, padded
-from penstock.log.frame_encode import Draft
+from penstock.log.frame_encode import EncodedFrame
 from penstock.log.frame_header import HEADERS, KEY_NULLS, KEYS, TIMES, VALUE_NULLS
 from penstock.options import MIB
 from penstock.topic.routing import MIX, PARTITIONERS
@@ -27,7 +27,7 @@ FRAME_BYTES = MIB
 FRAME_MESSAGES = 10_000
 
 
-def drafts(messages: pa.RecordBatch, created: int, *, compress: bool) -> Iterator[Draft]:
+def drafts(messages: pa.RecordBatch, created: int, *, compress: bool) -> Iterator[EncodedFrame]:
     """A batch of messages as frames of about 1 MiB, in order; messages without a time get `created`."""
     for part in _cut(messages):
         yield _draft(part, created, compress=compress)
@@ -47,7 +47,7 @@ def _cut(messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield from _cut(messages.slice(first, stop - first))
 
 
-def _draft(messages: pa.RecordBatch, created: int, *, compress: bool) -> Draft:
+def _draft(messages: pa.RecordBatch, created: int, *, compress: bool) -> EncodedFrame:
     there = dict(zip(messages.schema.names, messages.columns, strict=True))
     flags = 0
     fixed: list[Any] = []
@@ -72,7 +72,9 @@ def _draft(messages: pa.RecordBatch, created: int, *, compress: bool) -> Draft:
         flags |= HEADERS if texts else 0
         fixed += columns
         strings += texts
-    return Draft((*fixed, *strings), count=messages.num_rows, flags=flags, created=created, compress=compress)
+    return EncodedFrame(
+        (*fixed, *strings), count=messages.num_rows, flags=flags, created=created, compress=compress
+    )
 
 
 def _strings(column: pa.Array) -> tuple[bytes, Any, bytes]:

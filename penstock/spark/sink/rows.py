@@ -128,7 +128,7 @@ def _plain(kind: str) -> str:
     return "string" if kind.startswith("string collate") else kind
 
 
-class Rows(NamedTuple):
+class WriteRows(NamedTuple):
     """Messages, and where their rows ask to go."""
 
     messages: pa.RecordBatch
@@ -136,7 +136,7 @@ class Rows(NamedTuple):
     partitions: pa.Array | None
 
 
-def rows(batch: pa.RecordBatch, shape: Shape) -> Rows:
+def rows(batch: pa.RecordBatch, shape: Shape) -> WriteRows:
     """The messages of a batch; raises for what no topic can store."""
     made = {
         "value": _json(_without(batch, shape.topic))
@@ -149,7 +149,7 @@ def rows(batch: pa.RecordBatch, shape: Shape) -> Rows:
         made["headers"] = _headers(batch.column(shape.headers))
     if shape.timestamp is not None:
         made["time"] = _nanoseconds(batch.column(shape.timestamp))
-    return Rows(
+    return WriteRows(
         pa.RecordBatch.from_arrays(list(made.values()), list(made)),
         None if shape.topic is None else _topics(batch.column(shape.topic)),
         None if shape.partition is None else batch.column(shape.partition),

@@ -15,15 +15,15 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import ConflictError, InvalidOption
 from penstock.options import identifier, topic_name
-from penstock.spark.sink.commit import Commit
+from penstock.spark.sink.commit import WriterCommit
 from penstock.spark.sink.rows import Column, Shape, shape
-from penstock.spark.sink.task import Target
+from penstock.spark.sink.task import WriteTarget
 from penstock.spark.source.options import store_path
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from penstock.spark.sink.task import Share
+    from penstock.spark.sink.task import TaskResult
 
 
 _NAMES = ("topic", "keyColumn", "txnAppId", "txnVersion")
@@ -81,7 +81,7 @@ def _version(text: str | None, app: str | None, *, streaming: bool) -> int | Non
 class StagedMessage(WriterCommitMessage):
     """What a task tells the driver."""
 
-    def __init__(self, share: Share, query: str | None) -> None:
+    def __init__(self, share: TaskResult, query: str | None) -> None:
         self.share = share
         #: The id of the query that the task is part of, if there is one.
         self.query = query
@@ -92,11 +92,11 @@ class _Write(NamedTuple):
 
     options: WriteOptions
     shape: Shape
-    target: Target
+    target: WriteTarget
 
     def stage(self, batches: Iterator[pyarrow.RecordBatch]) -> StagedMessage:
         from penstock.spark.executors import settle_in
-        from penstock.spark.sink.task import Share, stage
+        from penstock.spark.sink.task import TaskResult, stage
 
         settle_in()
         task = TaskContext.get()
@@ -104,7 +104,9 @@ class _Write(NamedTuple):
         number = task.partitionId()
         topics = stage(batches, self.shape, self.target, turn=number)
         plans = {name: self.target.topics[name] for name in topics}
-        return StagedMessage(Share(number, topics, plans), task.getLocalProperty("sql.streaming.queryId"))
+        return StagedMessage(
+            TaskResult(number, topics, plans), task.getLocalProperty("sql.streaming.queryId")
+        )
 
     def commit(self, messages: Sequence[StagedMessage], number: int | None) -> None:
         from penstock.spark.sink.commit import commit
@@ -113,7 +115,7 @@ class _Write(NamedTuple):
         once = None
         if number is not None:
             rows = sum(share.rows for share in shares)
-            once = Commit(messages[0].query, number, rows, self.options.app)
+            once = WriterCommit(messages[0].query, number, rows, self.options.app)
             if once.query is once.app is None:
                 raise ConflictError(
                     "Spark did not say which query this batch belongs to: nothing was written"

@@ -21,19 +21,19 @@ from penstock.clock import Clock
 from penstock.errors import NotAStore, TopicReplaced
 from penstock.files import Files
 from penstock.log.folder import Folder
-from penstock.log.frame_encode import Draft
-from penstock.log.staging import Shelf, Staged
+from penstock.log.frame_encode import EncodedFrame
+from penstock.log.staging import StagedPiece, StagingArea
 from penstock.options import MIB
 from penstock.spark.sink.frames import FRAME_BYTES, FRAME_MESSAGES, by_topic, chosen, divided, drafts
-from penstock.spark.sink.rows import Rows, Shape, check_values, rows
+from penstock.spark.sink.rows import Shape, WriteRows, check_values, rows
 from penstock.topic.write_plan import TopicPlan
 
 if TYPE_CHECKING:
     from penstock.topic.bodies import TopicBodies
-    from penstock.topic.write_batch import Outgoing
+    from penstock.topic.write_batch import WriteBatch
 
 
-class Lifting:
+class TaskBodies:
     """The bodies that one task stores for one topic."""
 
     def __init__(self, plan: TopicPlan) -> None:
@@ -50,7 +50,7 @@ class Lifting:
                 root, store_id, plan.id, lambda: options, lambda: None, Files(), Clock()
             )
 
-    def drafts(self, messages: pa.RecordBatch, created: int) -> Iterable[Draft]:
+    def drafts(self, messages: pa.RecordBatch, created: int) -> Iterable[EncodedFrame]:
         """Messages of one partition, that follow each other in it, as frames."""
         longest = pc.max(pc.binary_length(messages.column("value"))).as_py() or 0
         if self._bodies is None or longest <= self._inline_bytes:
@@ -68,8 +68,8 @@ class Lifting:
             self._made = []
 
 
-def _outgoing(messages: pa.RecordBatch, created: int) -> Outgoing:
-    from penstock.topic.write_batch import Outgoing
+def _outgoing(messages: pa.RecordBatch, created: int) -> WriteBatch:
+    from penstock.topic.write_batch import WriteBatch
 
     there = dict(zip(messages.schema.names, messages.columns, strict=True))
     keys = there["key"].to_pylist() if "key" in there else None
@@ -77,7 +77,7 @@ def _outgoing(messages: pa.RecordBatch, created: int) -> Outgoing:
     if "headers" in there:
         headers = [dict(each) if each else None for each in there["headers"].to_pylist()]
     times = pc.fill_null(there["time"], created).to_pylist() if "time" in there else None
-    return Outgoing(
+    return WriteBatch(
         there["value"].to_pylist(),
         keys if keys and any(key is not None for key in keys) else None,
         headers if headers and any(headers) else None,
@@ -85,7 +85,7 @@ def _outgoing(messages: pa.RecordBatch, created: int) -> Outgoing:
     )
 
 
-class Target(NamedTuple):
+class WriteTarget(NamedTuple):
     """Where a write goes."""
 
     store: str
@@ -100,10 +100,10 @@ class Target(NamedTuple):
 _GATHERED_BYTES_MOST = 32 * MIB
 
 #: What was staged for each partition, in order, by topic.
-StagedTopics = Mapping[str, Mapping[int, Sequence[Staged]]]
+StagedTopics = Mapping[str, Mapping[int, Sequence[StagedPiece]]]
 
 
-class Share(NamedTuple):
+class TaskResult(NamedTuple):
     """What a task staged, as it tells the driver."""
 
     task: int
@@ -116,12 +116,12 @@ class Share(NamedTuple):
         return sum(each.count for parts in self.topics.values() for p in parts.values() for each in p)
 
 
-def stage(batches: Iterable[pa.RecordBatch], shape: Shape, target: Target, *, turn: int) -> StagedTopics:
+def stage(batches: Iterable[pa.RecordBatch], shape: Shape, target: WriteTarget, *, turn: int) -> StagedTopics:
     """Stage all rows, durably; nothing of them stays when this raises."""
     return stage_rows((rows(batch, shape) for batch in batches if batch.num_rows), target, turn=turn)
 
 
-def stage_rows(messages: Iterable[Rows], target: Target, *, turn: int) -> StagedTopics:
+def stage_rows(messages: Iterable[WriteRows], target: WriteTarget, *, turn: int) -> StagedTopics:
     """The same for rows that are messages already."""
     staging = _TaskStaging(target, turn)
     try:
@@ -138,14 +138,14 @@ def stage_rows(messages: Iterable[Rows], target: Target, *, turn: int) -> Staged
 class _TaskStaging:
     """Everything a task has staged so far."""
 
-    def __init__(self, target: Target, turn: int) -> None:
+    def __init__(self, target: WriteTarget, turn: int) -> None:
         self._target = target
         self._turn = target.turn + turn
         self._attempt = f"{secrets.randbits(62) | 1:016x}"
         self._places: dict[tuple[str, int], _Place] = {}
-        self._lifting: dict[str, Lifting] = {}
+        self._lifting: dict[str, TaskBodies] = {}
 
-    def add(self, found: Rows) -> None:
+    def add(self, found: WriteRows) -> None:
         messages, topics, partitions = found
         if topics is None:
             assert self._target.topic is not None, "a write without a topic is refused when it is planned"
@@ -168,13 +168,13 @@ class _TaskStaging:
 
     def _new_place(self, plan: TopicPlan, number: int) -> _Place:
         name = f"{self._attempt}-{len(self._places):x}"
-        lifting = self._lifting.setdefault(plan.name, Lifting(plan))
+        lifting = self._lifting.setdefault(plan.name, TaskBodies(plan))
         place = _Place(self._target.store, plan, number, name, lifting)
         self._places[plan.name, number] = place
         return place
 
     def finish(self) -> StagedTopics:
-        found: dict[str, dict[int, list[Staged]]] = {}
+        found: dict[str, dict[int, list[StagedPiece]]] = {}
         for (topic, number), place in sorted(self._places.items()):
             found.setdefault(topic, {})[number] = place.finish()
         return found
@@ -193,14 +193,14 @@ class _TaskStaging:
 class _Place:
     """What a task writes to one partition: messages that wait for a frame, and frames."""
 
-    def __init__(self, store: str, plan: TopicPlan, number: int, name: str, lifting: Lifting) -> None:
+    def __init__(self, store: str, plan: TopicPlan, number: int, name: str, lifting: TaskBodies) -> None:
         path = plan.path(number)
         if not os.path.isdir(path):
             raise unseen(store, plan.name)
         self.folder = Folder(
             path, topic_id=plan.id, partition=number, files=Files(), clock=Clock(), read_only=True
         )
-        self.shelf = Shelf(self.folder, name, plan.segment_bytes)
+        self.shelf = StagingArea(self.folder, name, plan.segment_bytes)
         self._lifting = lifting
         self._waiting: list[pa.RecordBatch] = []
         self._count = 0
@@ -221,7 +221,7 @@ class _Place:
             for draft in self._lifting.drafts(whole, self.folder.clock.now_ns()):
                 self.shelf.add(draft)
 
-    def finish(self) -> list[Staged]:
+    def finish(self) -> list[StagedPiece]:
         self.encode()
         return self.shelf.finish()
 

@@ -17,7 +17,7 @@ from penstock import codecs
 from penstock.errors import DataError
 from penstock.lake.cut import Stretch
 from penstock.log import arrow_columns as tables
-from penstock.log.frame import RAW, Producer
+from penstock.log.frame import RAW, ProducerStamp
 from penstock.log.frame_header import (
     CODECS,
     HEADERS,
@@ -62,7 +62,7 @@ def arrow_schema(columns: Mapping[str, bool]) -> pa.Schema:
     return pa.schema([pa.field(name, _KINDS[name], nullable) for name, nullable in columns.items()])
 
 
-class Table:
+class SparkTable:
     """Makes record batches with the chosen columns of one partition."""
 
     def __init__(
@@ -205,7 +205,7 @@ class _OfFrame(_Columns):
         return self._outside.column(self._part) if may_refer(self._head) else self._nulls(REFERENCE)
 
     @cached_property
-    def _producers(self) -> Sequence[Producer | None]:
+    def _producers(self) -> Sequence[ProducerStamp | None]:
         return self._frame.producers(self._first, self._stop)
 
     def _binary(self, offsets_at: int, bytes_at: int, nulls_at: int | None) -> pa.Array:
@@ -313,7 +313,7 @@ def read(
     cannot be decoded raises, or is null. One that lies outside the log is fetched, or told by where it lies.
     """
     outside = Outside(planned.bodies, fetched=fetched and "value" in columns)
-    table = Table(columns, topic=planned.topic, partition=planned.partition, outside=outside)
+    table = SparkTable(columns, topic=planned.topic, partition=planned.partition, outside=outside)
     make = partial(_lenient, table) if null_undecodable else table.batch
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
@@ -329,7 +329,7 @@ def read(
 
 
 def _made(
-    planned: Slice, table: Table, outside: Outside, make: Callable[[FramePart | Singles], pa.RecordBatch]
+    planned: Slice, table: SparkTable, outside: Outside, make: Callable[[FramePart | Singles], pa.RecordBatch]
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Record batches as they come, from the log or from an archive, and about how many bytes they are."""
     for part in parts(planned):
@@ -341,7 +341,7 @@ def _made(
             yield make(part), part.bytes
 
 
-def _archived(planned: Slice, part: Stretch, table: Table) -> Iterator[pa.RecordBatch]:
+def _archived(planned: Slice, part: Stretch, table: SparkTable) -> Iterator[pa.RecordBatch]:
     """Messages that lie in a file of an archive."""
     from penstock.lake import parquet_files as reading  # whoever reads no archive need not load it
 
@@ -352,7 +352,7 @@ def _archived(planned: Slice, part: Stretch, table: Table) -> Iterator[pa.Record
     return map(table.archived, rows)
 
 
-def _lenient(table: Table, part: FramePart | Singles) -> pa.RecordBatch:
+def _lenient(table: SparkTable, part: FramePart | Singles) -> pa.RecordBatch:
     """The same with nulls for values that cannot be decoded; only frames that hold one are slower."""
     try:
         return table.batch(part)

@@ -29,7 +29,7 @@ from penstock.references import Reference
 from penstock.spark.source.segments import FramePart
 
 if TYPE_CHECKING:
-    from penstock.topic.open_topic import Partitions
+    from penstock.topic.open_topic import OpenTopic
 
 
 #: Objects that a task fetches at the same time.
@@ -77,7 +77,7 @@ class BodyPlaces(NamedTuple):
         return f"{place.address.rstrip('/')}/{self.store_id}/{self.topic_id}"
 
 
-def places_of(partitions: Partitions) -> BodyPlaces | None:
+def places_of(partitions: OpenTopic) -> BodyPlaces | None:
     """The places of a topic, present and earlier; None when it never had one."""
     chosen = partitions.options.payloads
     if chosen is None:

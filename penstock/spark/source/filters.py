@@ -19,14 +19,14 @@ _MICROSECOND = 1000
 
 
 @dataclass(frozen=True)
-class Span:
+class NumberSpan:
     """Numbers from `first` up to `stop`."""
 
     first: int = _LEAST
     stop: int = _MOST
 
-    def both(self, other: Span) -> Span:
-        return Span(max(self.first, other.first), min(self.stop, other.stop))
+    def both(self, other: NumberSpan) -> NumberSpan:
+        return NumberSpan(max(self.first, other.first), min(self.stop, other.stop))
 
     @property
     def is_bounded_below(self) -> bool:
@@ -38,19 +38,19 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class FilterBounds:
     """What may pass the filters; None is anything."""
 
     topics: frozenset[str] | None = None
     numbers: frozenset[int] | None = None
-    partitions: Span = field(default_factory=Span)
-    offsets: Span = field(default_factory=Span)
+    partitions: NumberSpan = field(default_factory=NumberSpan)
+    offsets: NumberSpan = field(default_factory=NumberSpan)
     #: Nanoseconds.
-    written: Span = field(default_factory=Span)
+    written: NumberSpan = field(default_factory=NumberSpan)
 
     @property
     def is_everything(self) -> bool:
-        return self == Wanted()
+        return self == FilterBounds()
 
     def has(self, topic: str, partition: int) -> bool:
         """Whether anything of a partition may pass."""
@@ -61,9 +61,9 @@ class Wanted:
         )
 
 
-def wanted(filters: Iterable[Any]) -> Wanted:
+def wanted(filters: Iterable[Any]) -> FilterBounds:
     """What may pass all of these filters; those that are not understood let everything pass."""
-    found = Wanted()
+    found = FilterBounds()
     for each in filters:
         column: tuple[str, ...] = getattr(each, "attribute", ())
         if len(column) == 1:
@@ -71,7 +71,7 @@ def wanted(filters: Iterable[Any]) -> Wanted:
     return found
 
 
-def _narrowed(found: Wanted, column: str, kind: str, value: Any) -> Wanted:
+def _narrowed(found: FilterBounds, column: str, kind: str, value: Any) -> FilterBounds:
     if column == "topic":
         names = _strings(kind, value)
         if names is not None:
@@ -102,14 +102,14 @@ def _integers(values: Any) -> frozenset[int] | None:
     return frozenset(values)
 
 
-def _span(kind: str, value: Any) -> Span | None:
+def _span(kind: str, value: Any) -> NumberSpan | None:
     """The span of numbers or nanoseconds that a comparison lets pass."""
     if kind == "In":
         spans = [_span("EqualTo", each) for each in value] if isinstance(value, (list, tuple)) else []
         if not spans or None in spans:
             return None
         known = [each for each in spans if each is not None]
-        return Span(min(each.first for each in known), max(each.stop for each in known))
+        return NumberSpan(min(each.first for each in known), max(each.stop for each in known))
     if isinstance(value, datetime):
         # A column's microsecond stands for the thousand nanoseconds from it on.
         first = datetime_ns(value)
@@ -119,10 +119,10 @@ def _span(kind: str, value: Any) -> Span | None:
     else:
         return None
     return {
-        "EqualTo": Span(first, behind),
-        "EqualNullSafe": Span(first, behind),
-        "GreaterThan": Span(first=behind),
-        "GreaterThanOrEqual": Span(first=first),
-        "LessThan": Span(stop=first),
-        "LessThanOrEqual": Span(stop=behind),
+        "EqualTo": NumberSpan(first, behind),
+        "EqualNullSafe": NumberSpan(first, behind),
+        "GreaterThan": NumberSpan(first=behind),
+        "GreaterThanOrEqual": NumberSpan(first=first),
+        "LessThan": NumberSpan(stop=first),
+        "LessThanOrEqual": NumberSpan(stop=behind),
     }.get(kind)

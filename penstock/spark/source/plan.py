@@ -35,7 +35,7 @@ TASK_BYTES_MOST = 256 * MIB
 _TASKS_WANTED = 32
 
 
-class Piece(NamedTuple):
+class SegmentRange(NamedTuple):
     """A segment as the driver saw it."""
 
     #: First offset; names the file.
@@ -56,7 +56,7 @@ class Slice(NamedTuple):
     partition: int
     start: int
     stop: int
-    pieces: tuple[Piece | Stretch, ...]
+    pieces: tuple[SegmentRange | Stretch, ...]
     #: What retention removed for good meanwhile is passed over; else it is an error.
     may_skip: bool = False
     #: Where the files of an archive lie.
@@ -68,13 +68,13 @@ class Slice(NamedTuple):
     bodies: BodyPlaces | None = None
 
 
-_Piece = TypeVar("_Piece", bound=Piece | Stretch)
+_Piece = TypeVar("_Piece", bound=SegmentRange | Stretch)
 
 
 class _Run(NamedTuple):
     """Offsets within one piece, and how many bytes they are likely to be."""
 
-    piece: Piece | Stretch
+    piece: SegmentRange | Stretch
     start: int
     stop: int
     bytes: int
@@ -108,18 +108,18 @@ def instead(planned: Slice, start: int, stop: int) -> tuple[Stretch, ...]:
     return tuple(each._replace(base=max(each.base, start), stop=min(each.stop, stop)) for each in spare)
 
 
-def clipped(pieces: Sequence[Piece], start: int) -> tuple[Piece, ...]:
+def clipped(pieces: Sequence[SegmentRange], start: int) -> tuple[SegmentRange, ...]:
     """Segments as if they held offsets from `start` on only: to be weighed, not to be read."""
     runs = _runs_in(pieces, start, pieces[-1].stop) if pieces else ()
-    return tuple(Piece(run.start, run.stop, run.bytes) for run in runs)
+    return tuple(SegmentRange(run.start, run.stop, run.bytes) for run in runs)
 
 
-def range_bytes(pieces: Sequence[Piece | Stretch], start: int, stop: int) -> int:
+def range_bytes(pieces: Sequence[SegmentRange | Stretch], start: int, stop: int) -> int:
     """How many bytes a range of offsets is likely to be."""
     return sum(run.bytes for run in _runs_in(pieces, start, stop))
 
 
-def reach(pieces: Sequence[Piece | Stretch], start: int, stop: int, budget: int) -> int:
+def reach(pieces: Sequence[SegmentRange | Stretch], start: int, stop: int, budget: int) -> int:
     """How far one comes from `start` towards `stop` with so many bytes, about; one message at least."""
     at = start
     for run in _runs_in(pieces, start, stop):
@@ -141,7 +141,7 @@ def _runs(whole: Slice) -> Iterator[_Run]:
     return _runs_in(whole.pieces, whole.start, whole.stop)
 
 
-def _runs_in(pieces: Sequence[Piece | Stretch], start: int, stop: int) -> Iterator[_Run]:
+def _runs_in(pieces: Sequence[SegmentRange | Stretch], start: int, stop: int) -> Iterator[_Run]:
     """The part of each segment or file that lies in the range."""
     for piece in pieces:
         first, last = max(piece.base, start), min(piece.stop, stop)

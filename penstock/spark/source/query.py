@@ -22,9 +22,9 @@ from penstock.locks import Claimed, claim
 from penstock.spark.source import admission
 from penstock.spark.source.admission import Extent, Part, Positions, Reading
 from penstock.spark.source.options import ReadOptions
-from penstock.spark.source.plan import Piece, Slice, clipped, divided, range_bytes, reach
+from penstock.spark.source.plan import SegmentRange, Slice, clipped, divided, range_bytes, reach
 from penstock.spark.source.survey import (
-    Lookback,
+    TopicPast,
     check_places,
     chosen_topics,
     opened,
@@ -35,7 +35,7 @@ from penstock.spark.source.survey import (
 )
 from penstock.state.consumers import ConsumerOptions
 from penstock.store import Store
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 
 _HINT = "give the query a new checkpointLocation to begin anew"
 
@@ -87,7 +87,7 @@ def decode(kept: Any, store_id: str, topic_ids: Mapping[str, int]) -> dict[Part,
 _WAIT_S = 5.0
 
 
-class Progress:
+class ConsumerProgress:
     """The consumer of one running query."""
 
     def __init__(self, consumer: str, *, important: bool | None, wait_s: float = _WAIT_S) -> None:
@@ -99,13 +99,13 @@ class Progress:
         self._epochs: dict[tuple[int, int], int] = {}
         self._stored: dict[tuple[int, int], int] = {}
 
-    def claim(self, topics: Mapping[str, Partitions]) -> None:
+    def claim(self, topics: Mapping[str, OpenTopic]) -> None:
         """Have the consumer for this query alone; raises `PartitionLost` when another one has it."""
         for partitions in topics.values():
             if partitions.record.id not in self._held:
                 self._held[partitions.record.id] = self._lock(partitions)
 
-    def keep(self, positions: Positions, topics: Mapping[str, Partitions]) -> None:
+    def keep(self, positions: Positions, topics: Mapping[str, OpenTopic]) -> None:
         """Everything before these positions is done; raises `PartitionLost` when someone moved them."""
         self.claim(topics)
         for topic, partitions in topics.items():
@@ -123,7 +123,7 @@ class Progress:
             os.close(fd)
         self._held.clear()
 
-    def _declare(self, partitions: Partitions, numbers: dict[int, int]) -> None:
+    def _declare(self, partitions: OpenTopic, numbers: dict[int, int]) -> None:
         """Make the consumer, or bring the one there is to where the query begins."""
         consumers, topic_id = partitions.consumers, partitions.record.id
         now = partitions.clock.now_ns()
@@ -141,7 +141,7 @@ class Progress:
             consumers.seek(self._consumer, topic_id, numbers, now)
         self._learn(partitions, numbers)
 
-    def _store(self, partitions: Partitions, numbers: dict[int, int]) -> None:
+    def _store(self, partitions: OpenTopic, numbers: dict[int, int]) -> None:
         topic_id, now = partitions.record.id, partitions.clock.now_ns()
         fresh = {number: at for number, at in numbers.items() if (topic_id, number) not in self._epochs}
         for number, at in fresh.items():
@@ -154,7 +154,7 @@ class Progress:
                 partitions.consumers.commit(self._consumer, topic_id, number, at, epoch, now)
                 self._stored[topic_id, number] = at
 
-    def _learn(self, partitions: Partitions, numbers: dict[int, int]) -> None:
+    def _learn(self, partitions: OpenTopic, numbers: dict[int, int]) -> None:
         """Take over the epochs of these partitions: whoever counts them up later has taken them from us."""
         topic_id = partitions.record.id
         for stored in partitions.consumers.positions(topic_id, self._consumer):
@@ -162,7 +162,7 @@ class Progress:
                 self._epochs[topic_id, stored.partition] = stored.epoch
                 self._stored[topic_id, stored.partition] = stored.position
 
-    def _lock(self, partitions: Partitions) -> int:
+    def _lock(self, partitions: OpenTopic) -> int:
         try:
             return claim(os.path.join(partitions.folder, "queries", self._consumer), self._wait_s)
         except Claimed as taken:
@@ -185,13 +185,15 @@ class StreamQuery:
         self._options = options
         self._store: Store | None = None
         self._store_id = ""
-        self._topics: dict[str, Partitions] = {}
-        self._past: Lookback | None = None
+        self._topics: dict[str, OpenTopic] = {}
+        self._past: TopicPast | None = None
         self._gates: dict[str, tuple[int, dict[int, dict[int, int]]]] = {}
         self._target: dict[Part, int] | None = None
         self._helped_at = time.monotonic()
         self._progress = (
-            Progress(options.consumer, important=options.important) if options.consumer is not None else None
+            ConsumerProgress(options.consumer, important=options.important)
+            if options.consumer is not None
+            else None
         )
 
     def initial(self) -> dict[str, Any]:
@@ -325,7 +327,7 @@ class StreamQuery:
             lambda each, budget: reach(pieces[each.part], each.start, each.stop, budget),
         )  # fmt: skip
 
-    def _pieces(self, reading: Reading) -> tuple[Piece | Stretch, ...]:
+    def _pieces(self, reading: Reading) -> tuple[SegmentRange | Stretch, ...]:
         """What a range lies in, to be weighed."""
         topic, number = reading.part
         bounds, pieces = segments(self._topics[topic].log(number))
@@ -340,10 +342,10 @@ class StreamQuery:
             log, segments(log), partitions, self._options, self._looked_back(), reading.start, reading.stop
         )
 
-    def _looked_back(self) -> Lookback:
+    def _looked_back(self) -> TopicPast:
         """What the archive has, if there is one; it is checked when it is first asked for."""
         if self._past is None:
-            self._past = Lookback(self._options.history, self._store_id, self._topics)
+            self._past = TopicPast(self._options.history, self._store_id, self._topics)
         return self._past
 
     def _archived(self, begin: Positions, extents: Mapping[Part, Extent]) -> dict[Part, Held]:

@@ -26,7 +26,7 @@ from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
 from penstock.log.segment_index import Index
 from penstock.log.single_frame import Singles, is_plain, take_singles
 from penstock.options import MIB
-from penstock.spark.source.plan import Piece, Slice, instead
+from penstock.spark.source.plan import SegmentRange, Slice, instead
 
 logger = logging.getLogger("penstock.spark")
 
@@ -106,7 +106,7 @@ class _PlannedFolder(Folder):
 class _Segment:
     """One segment, mapped; read from `start` up to `stop`."""
 
-    def __init__(self, folder: _PlannedFolder, planned: Slice, piece: Piece) -> None:
+    def __init__(self, folder: _PlannedFolder, planned: Slice, piece: SegmentRange) -> None:
         self._folder = folder
         self._base = piece.base
         self._start = max(planned.start, piece.base)
@@ -188,7 +188,7 @@ class _Segment:
         return error
 
 
-def _open(folder: _PlannedFolder, planned: Slice, piece: Piece) -> int:
+def _open(folder: _PlannedFolder, planned: Slice, piece: SegmentRange) -> int:
     """The segment's file, perhaps under the name that retention gave it."""
     for _ in range(2):
         try:
@@ -199,7 +199,7 @@ def _open(folder: _PlannedFolder, planned: Slice, piece: Piece) -> int:
     raise _missing(planned, piece)
 
 
-def _missing(planned: Slice, piece: Piece) -> PenstockError:
+def _missing(planned: Slice, piece: SegmentRange) -> PenstockError:
     """Why a planned segment is not there."""
     if not os.path.exists(os.path.join(planned.store, "state.db")):
         return NotAStore(

@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import InvalidOption
 from penstock.spark.session import advise
-from penstock.spark.source.filters import Wanted, wanted
+from penstock.spark.source.filters import FilterBounds, wanted
 from penstock.spark.source.options import (
     ReadOptions,
     parse,
@@ -103,7 +103,7 @@ class TopicReader(DataSourceReader):
         #: Names, in order, and whether Spark was told that they may be null.
         self._columns = columns
         #: What the query's filters leave to be read.
-        self.wanted = Wanted()
+        self.wanted = FilterBounds()
 
     def partitions(self) -> Sequence[InputPartition]:
         from penstock.spark.source.plan import divided

@@ -18,21 +18,21 @@ from penstock.log.segments import Bounds
 from penstock.options import Spot
 from penstock.spark.source.admission import Loss
 from penstock.spark.source.bodies import places_of
-from penstock.spark.source.filters import Span, Wanted
+from penstock.spark.source.filters import FilterBounds, NumberSpan
 from penstock.spark.source.options import Places, ReadOptions
-from penstock.spark.source.plan import Piece, Slice
+from penstock.spark.source.plan import SegmentRange, Slice
 from penstock.store import Store, open_store
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 
 if TYPE_CHECKING:
     from penstock.lake.history import History
     from penstock.lake.storage import Storage
 
 
-class Lookback:
+class TopicPast:
     """What the table has that was named by the option `history`; nothing, when none was."""
 
-    def __init__(self, table: Storage | None, store_id: str, topics: Mapping[str, Partitions]) -> None:
+    def __init__(self, table: Storage | None, store_id: str, topics: Mapping[str, OpenTopic]) -> None:
         """Looks at the table at once: raises when it is not the topic's archive."""
         self.table = table
         self._history: History | None = None
@@ -62,10 +62,10 @@ logger = logging.getLogger("penstock.spark")
 def check_topics(options: ReadOptions) -> None:
     """Raise `NotAStore`, `UnknownTopic` or what is wrong with the table now, not when the query runs."""
     with opened(options) as store:
-        Lookback(options.history, store.id, chosen_topics(store, options))
+        TopicPast(options.history, store.id, chosen_topics(store, options))
 
 
-def survey(options: ReadOptions, wanted: Wanted | None = None) -> list[Slice]:
+def survey(options: ReadOptions, wanted: FilterBounds | None = None) -> list[Slice]:
     """Every partition with what is to be read of it; "latest" is fixed at this moment.
 
     A partition whose past lies in an archive is two of them: the archive's part, then the log's. Raises
@@ -77,7 +77,7 @@ def survey(options: ReadOptions, wanted: Wanted | None = None) -> list[Slice]:
             raise UnknownTopic(str(options.topics), tuple(topic.name for topic in store.topics()))
         for places in (options.starting, options.ending):
             check_places(places, topics)
-        past = Lookback(options.history, store.id, topics)
+        past = TopicPast(options.history, store.id, topics)
         return [
             whole if wanted is None or wanted.is_everything else _narrowed(whole, log, wanted)
             for partitions in topics.values()
@@ -95,15 +95,15 @@ def opened(options: ReadOptions, *, read_only: bool = True) -> Store:
         raise
 
 
-def chosen_topics(store: Store, options: ReadOptions) -> dict[str, Partitions]:
+def chosen_topics(store: Store, options: ReadOptions) -> dict[str, OpenTopic]:
     """The topics to read, by name; raises `UnknownTopic` when one that was named is not there."""
     names = options.topics.names
     if options.topics.pattern is not None:
         names = options.topics.among(topic.name for topic in store.topics())
-    return {name: store.topic(name)._partitions for name in names}
+    return {name: store.topic(name).open_topic for name in names}
 
 
-def check_places(places: Places, topics: Mapping[str, Partitions]) -> None:
+def check_places(places: Places, topics: Mapping[str, OpenTopic]) -> None:
     """Raise `InvalidOption` for a place in a topic or partition that does not exist."""
     for topic, number in places.each:
         if topic not in topics:
@@ -119,7 +119,7 @@ class Seen(NamedTuple):
     """A partition's bounds, and all segments within them."""
 
     bounds: Bounds
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SegmentRange, ...]
 
 
 def segments(log: Log) -> Seen:
@@ -131,11 +131,11 @@ def segments(log: Log) -> Seen:
         # A vacuum moves the start before it removes a segment: an unmoved start means none is missing.
         if log.bounds().start == bounds.start:
             stops = [*bases[1:], bounds.end]
-            return Seen(bounds, tuple(map(Piece, bases, stops, sizes)))
+            return Seen(bounds, tuple(map(SegmentRange, bases, stops, sizes)))
 
 
 def planned(
-    log: Log, seen: Seen, partitions: Partitions, options: ReadOptions, past: Lookback, start: int, stop: int
+    log: Log, seen: Seen, partitions: OpenTopic, options: ReadOptions, past: TopicPast, start: int, stop: int
 ) -> list[Slice]:
     """A range of a partition as executors are told: what the archive has of it, then what the log has."""
     bounds, pieces = seen
@@ -153,7 +153,7 @@ def planned(
     return [each for each in (archived, live) if each.start < each.stop]
 
 
-def place(log: Log, bounds: Bounds, spot: Spot, topic: str, options: ReadOptions, past: Lookback) -> int:
+def place(log: Log, bounds: Bounds, spot: Spot, topic: str, options: ReadOptions, past: TopicPast) -> int:
     """The offset that a place means; raises `OutOfRange` for one that is gone or not there yet."""
     held = past.held(log.partition, bounds.start)
     first = first_offset(held, bounds.start)
@@ -193,7 +193,7 @@ def refuse_losses(losses: Sequence[Loss], options: ReadOptions) -> None:
         raise error
 
 
-def _asked_for(log: Log, partitions: Partitions, options: ReadOptions, past: Lookback) -> list[Slice]:
+def _asked_for(log: Log, partitions: OpenTopic, options: ReadOptions, past: TopicPast) -> list[Slice]:
     """What the options ask for of a partition."""
     seen = segments(log)
     start, stop = (
@@ -208,7 +208,7 @@ def _asked_for(log: Log, partitions: Partitions, options: ReadOptions, past: Loo
     return planned(log, seen, partitions, options, past, start, stop)
 
 
-def _narrowed(whole: Slice, log: Log, wanted: Wanted) -> Slice:
+def _narrowed(whole: Slice, log: Log, wanted: FilterBounds) -> Slice:
     """The part of a partition in which rows may pass the filters; they are checked again by Spark."""
     if not wanted.has(whole.topic, whole.partition):
         return whole._replace(stop=whole.start)
@@ -225,13 +225,13 @@ def _narrowed(whole: Slice, log: Log, wanted: Wanted) -> Slice:
     return whole._replace(start=min(start, whole.stop), stop=max(stop, min(start, whole.stop)))
 
 
-def _may_hold(piece: Stretch, written: Span) -> bool:
+def _may_hold(piece: Stretch, written: NumberSpan) -> bool:
     """Whether messages of a file may have been written within that time."""
     first, last = piece.file.written  # in microseconds, floored
     return first * 1000 < written.stop and (last + 1) * 1000 > written.first
 
 
-def _written_before(log: Log, pieces: Sequence[Piece | Stretch], moment: int) -> int:
+def _written_before(log: Log, pieces: Sequence[SegmentRange | Stretch], moment: int) -> int:
     """An offset from which on everything was written at `moment` or later.
 
     Within a segment times never decrease; between two they may, when the clock was set back. So this

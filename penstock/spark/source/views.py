@@ -21,7 +21,7 @@ from penstock.spark.source.bodies import BodyPlaces, places_of
 from penstock.spark.source.options import ReadOptions
 from penstock.spark.source.survey import chosen_topics, opened, segments
 from penstock.store import Store
-from penstock.topic.open_topic import Partitions
+from penstock.topic.open_topic import OpenTopic
 
 #: How several bodies in one object are named.
 _PACK = re.compile(r"\d{4}-\d\d-\d\d/[0-9a-f]{32}/pack")
@@ -99,7 +99,7 @@ def view_rows(options: ReadOptions) -> list[Row]:
     """All rows of a view, as they are now."""
     assert options.view is not None
     with opened(options) as store:
-        collect: Callable[[Partitions], Iterator[Row]] = {
+        collect: Callable[[OpenTopic], Iterator[Row]] = {
             "consumers": lambda topic: chain(_consumers(topic), _durables(store, topic)),
             "segments": _segments, "waiting": _waiting,
             "dead_letters": lambda topic: _dead_letters(store.dead_letters(topic.name)),
@@ -107,7 +107,7 @@ def view_rows(options: ReadOptions) -> list[Row]:
         return [row for each in chosen_topics(store, options).values() for row in collect(each)]
 
 
-def _consumers(partitions: Partitions) -> Iterator[Row]:
+def _consumers(partitions: OpenTopic) -> Iterator[Row]:
     """A row for each consumer and partition; no position yet is null, and all of it is lag."""
     bounds = {log.partition: log.bounds() for log in partitions.logs()}
     stored = {
@@ -123,7 +123,7 @@ def _consumers(partitions: Partitions) -> Iterator[Row]:
             )  # fmt: skip
 
 
-def _durables(store: Store, partitions: Partitions) -> Iterator[Row]:
+def _durables(store: Store, partitions: OpenTopic) -> Iterator[Row]:
     """A row for each durable consumer of a stream and subject; its lag is the subject's, and counted."""
     positions = store._streams.positions(partitions.record.id, None)
     if not positions:
@@ -134,7 +134,7 @@ def _durables(store: Store, partitions: Partitions) -> Iterator[Row]:
         yield partitions.name, durable, 0, position, end, lag, False, None, subject
 
 
-def _segments(partitions: Partitions) -> Iterator[Row]:
+def _segments(partitions: OpenTopic) -> Iterator[Row]:
     for log in partitions.logs():
         bounds, pieces = segments(log)
         for piece in pieces:
@@ -149,7 +149,7 @@ def _segments(partitions: Partitions) -> Iterator[Row]:
             )  # fmt: skip
 
 
-def _waiting(partitions: Partitions) -> Iterator[Row]:
+def _waiting(partitions: OpenTopic) -> Iterator[Row]:
     """Messages that a consumer tries again, and (without a consumer) those on their way into the topic."""
     for each in waiting_messages(partitions):
         yield (

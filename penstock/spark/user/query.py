@@ -16,7 +16,7 @@ from penstock.errors import InvalidOption, MissingExtra, WrongType
 from penstock.spark.sink.rows import GIVEN_BY_THE_LOG, Column, shape
 from penstock.spark.source.schema import ALL, TYPES
 from penstock.spark.user.definition import Definition, blamed
-from penstock.spark.user.query_plan import Plan, plan
+from penstock.spark.user.query_plan import QueryPlan, plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +34,7 @@ class Query(NamedTuple):
     """A pipeline's query, ready to be started."""
 
     frame: DataFrame
-    plan: Plan
+    plan: QueryPlan
 
 
 def build(spark: SparkSession, definition: Definition, transform: Transform, *, store: str) -> Query:
@@ -147,7 +147,7 @@ def _loops_refused(frame: DataFrame, column: str, definition: Definition) -> Dat
     return frame.withColumn(column, when(loops, raise_error(told)).otherwise(col(column)))
 
 
-def _check_sources(definition: Definition, found: Plan) -> None:
+def _check_sources(definition: Definition, found: QueryPlan) -> None:
     """Every source is read, and as often as it is named: each has one place in the checkpoint."""
     asked, read = Counter(definition.sources), Counter(found.sources)
     for topic, times in asked.items():

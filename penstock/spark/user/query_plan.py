@@ -7,7 +7,7 @@ So the plan is made once with all columns, and what is left of them is read off 
     +- StreamingRelationV2 penstock [topic=orders, …] [topic#0, partition#1, …, value#5, …]
 
 What an operator remembers from batch to batch lies in the checkpoint. A query with other operators, other
-keys or other columns in them cannot go on from there; one with another filter can. `Plan.state` is what
+keys or other columns in them cannot go on from there; one with another filter can. `QueryPlan.state` is what
 must stay. This needs a classic session: Spark Connect does not show plans.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _WINDOW = "struct<start:timestamp,end:timestamp>"
 
 
-class Plan(NamedTuple):
+class QueryPlan(NamedTuple):
     """What is to be known of a streaming query before it is started."""
 
     #: What it reads, in the order in which the checkpoint counts them: topics, or names of other sources.
@@ -48,7 +48,7 @@ def refuse_connect(spark: SparkSession) -> None:
         )
 
 
-def plan(frame: DataFrame, store: str) -> Plan:
+def plan(frame: DataFrame, store: str) -> QueryPlan:
     """What Spark makes of a streaming DataFrame over topics of a store."""
     state = frame.sparkSession._jsparkSession.sessionState()
     optimized = state.optimizer().execute(frame._jdf.queryExecution().analyzed())
@@ -59,7 +59,7 @@ def plan(frame: DataFrame, store: str) -> Plan:
     for leaf in leaves:
         needed = {each.name() for each in _each(leaf.output()) if each.exprId().id() in used}
         columns.setdefault(_source(leaf, store), set()).update(needed)
-    return Plan(
+    return QueryPlan(
         sources=tuple(_source(leaf, store) for leaf in leaves),
         columns={name: tuple(c for c in TYPES if c in found) for name, found in columns.items()},
         state=tuple(_remembered(node) for node in nodes if node.isStateful()),

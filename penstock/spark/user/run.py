@@ -14,11 +14,11 @@ import msgspec
 from penstock.errors import PipelineChanged
 from penstock.options import pipeline_name
 from penstock.spark.session import session
-from penstock.spark.sink.commit import Commit
+from penstock.spark.sink.commit import WriterCommit
 from penstock.spark.stream_run import run_stream
 from penstock.spark.user.definition import Definition
 from penstock.spark.user.query import build, check_table, read_table, writer
-from penstock.spark.user.query_plan import Plan, refuse_connect
+from penstock.spark.user.query_plan import QueryPlan, refuse_connect
 from penstock.store import PipelineRun, Store, open_store
 from penstock.store.pipelines import Watch, claim, refuse_running
 
@@ -80,7 +80,7 @@ def run_pipeline(
         return run
 
 
-def identity(definition: Definition, plan: Plan) -> dict[str, Any]:
+def identity(definition: Definition, plan: QueryPlan) -> dict[str, Any]:
     """What a restart must agree with, or the checkpoint would mean something else.
 
     The text of the function is no part of it, nor its parameters: a filter may change between two runs.
@@ -135,6 +135,6 @@ def _told(definition: Definition, parameters: Mapping[str, Any], *, once: bool) 
 
 def _refuse_lost_checkpoint(store: Store, run: PipelineRun, app: str) -> None:
     """A pipeline that wrote something and has no checkpoint would write it again."""
-    has_written = store._transactions.names(Commit(None, 0, 0, app).series)
+    has_written = store._transactions.names(WriterCommit(None, 0, 0, app).series)
     if has_written and not os.path.exists(os.path.join(run.checkpoint, "metadata")):
         raise PipelineChanged(f"the checkpoint of pipeline {run.name!r} is gone", run.name)

@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 import penstock.aio
-from penstock.events.event_query import Question
+from penstock.events.event_query import EventQuery
 
 COUNT = 300
 
@@ -46,7 +46,7 @@ async def test_a_cancelled_subscriber_leaves_nothing_behind(tmp_path):
         await asyncio.wait([waiting])
         assert waiting.cancelled()
         await waiters(events, 0)
-        assert not events._blocking._partitions.readers
+        assert not events._blocking.open_topic.readers
 
 
 async def test_an_event_costs_only_those_it_is_for(tmp_path, monkeypatch):
@@ -61,8 +61,8 @@ async def test_an_event_costs_only_those_it_is_for(tmp_path, monkeypatch):
         ]
         await waiters(events, COUNT)
         looked = []
-        search = Question.search
-        monkeypatch.setattr(Question, "search", lambda *args: looked.append(args) or search(*args))
+        search = EventQuery.search
+        monkeypatch.setattr(EventQuery, "search", lambda *args: looked.append(args) or search(*args))
         for number in range(20):
             await events.push(["n", 0] if number == 10 else "nobody", number)
         assert (await waiting[0]).events[0].data == 10

@@ -1,21 +1,21 @@
-"""Threads that share one `Waiting`."""
+"""Threads that share one `WaitingMessages`."""
 
 import threading
 from collections import Counter
 
-from penstock.delay.records import Entry
-from penstock.delay.waiting import Waiting
+from penstock.delay.records import NewRecord
+from penstock.delay.waiting import WaitingMessages
 
 
 def test_threads_that_store_together_lose_nothing(tmp_path):
     """B003-17: each call returns when its messages are durable; files roll meanwhile, one thread takes."""
-    with Waiting(tmp_path / "delay", ladder=["1ms"], file_bytes=4096) as waiting:
+    with WaitingMessages(tmp_path / "delay", ladder=["1ms"], file_bytes=4096) as waiting:
         failures = []
 
         def store(name):
             try:
                 for number in range(60):
-                    entry = Entry(number % 2, bytes(16), "t", 0, b"%d %d" % (name, number) + bytes(100))
+                    entry = NewRecord(number % 2, bytes(16), "t", 0, b"%d %d" % (name, number) + bytes(100))
                     waiting.store_many([entry])
             except Exception as error:
                 failures.append(error)
@@ -37,8 +37,8 @@ def test_threads_that_store_together_lose_nothing(tmp_path):
 
 
 def test_workers_that_finish_out_of_order_lose_nothing(tmp_path):
-    with Waiting(tmp_path / "delay", sync="os") as waiting:
-        waiting.store_many(Entry(0, bytes(16), "t", 0, b"%d" % n) for n in range(400))
+    with WaitingMessages(tmp_path / "delay", sync="os") as waiting:
+        waiting.store_many(NewRecord(0, bytes(16), "t", 0, b"%d" % n) for n in range(400))
         assert waiting.wait(5)
         taken = waiting.take(400)
         workers = [

@@ -7,8 +7,8 @@ import pytest
 from penstock.delay import checksums as sums
 from penstock.delay import file_reader as view
 from penstock.delay import states as statefiles
-from penstock.delay.records import Entry
-from penstock.delay.waiting import Waiting
+from penstock.delay.records import NewRecord
+from penstock.delay.waiting import WaitingMessages
 from penstock.errors import Corrupt, NotDurable, UnknownFormat
 from penstock.files import Files
 from penstock.testing import Clock
@@ -22,9 +22,11 @@ def clock():
 @pytest.fixture
 def folder(tmp_path, clock):
     """Ten blocks of ten messages each in one file."""
-    with Waiting(tmp_path / "delay", clock=clock) as waiting:
+    with WaitingMessages(tmp_path / "delay", clock=clock) as waiting:
         for block in range(10):
-            waiting.store_many(Entry(1000, bytes(16), "t", 0, b"%02d" % (block * 10 + n)) for n in range(10))
+            waiting.store_many(
+                NewRecord(1000, bytes(16), "t", 0, b"%02d" % (block * 10 + n)) for n in range(10)
+            )
     return tmp_path / "delay"
 
 
@@ -41,7 +43,7 @@ def flip(path, at):
 
 def came(folder, clock):
     clock.advance("1s")
-    with Waiting(folder, clock=clock) as waiting:
+    with WaitingMessages(folder, clock=clock) as waiting:
         found = []
         while taken := waiting.take(7):
             found += [int(each.data) for each in taken]
@@ -71,7 +73,7 @@ def test_a_damaged_checksum_costs_nothing(folder, clock):
 
 def test_a_damaged_last_checksum_ends_the_file_and_costs_nothing(folder, clock):
     flip(only(folder, ".sums"), 9 * sums.ENTRY_BYTES)
-    with Waiting(folder, clock=clock) as waiting:
+    with WaitingMessages(folder, clock=clock) as waiting:
         waiting.store(wait=1, id=bytes(16), topic="t", data=b"100")
     found, damage = came(folder, clock)
     assert found == list(range(101))
@@ -79,7 +81,7 @@ def test_a_damaged_last_checksum_ends_the_file_and_costs_nothing(folder, clock):
 
 
 def test_missing_checksums_cost_nothing(folder, clock):
-    with Waiting(folder, clock=clock) as waiting:
+    with WaitingMessages(folder, clock=clock) as waiting:
         waiting._chain(1000)._checked_boot = True
         with waiting._chain(1000).lock.held():
             waiting._chain(1000)._stop(sync=True)
@@ -103,7 +105,7 @@ def test_half_a_record_behind_the_end_is_overwritten(folder, clock):
         file.write(b"half a record")
     with open(only(folder, ".sums"), "ab") as file:
         file.write(b"half")
-    with Waiting(folder, clock=clock) as waiting:
+    with WaitingMessages(folder, clock=clock) as waiting:
         waiting.store(wait=1, id=bytes(16), topic="t", data=b"100")
     found, damage = came(folder, clock)
     assert found == list(range(101))
@@ -114,7 +116,7 @@ def test_half_a_record_behind_the_end_is_overwritten(folder, clock):
 @pytest.mark.parametrize("how", ["flip", "remove", "empty"])
 def test_damaged_states_bring_every_message_again(folder, clock, name, how, caplog):
     """The data files are the truth: nothing is lost with the states."""
-    with Waiting(folder, clock=clock) as waiting:
+    with WaitingMessages(folder, clock=clock) as waiting:
         waiting.snapshot()
     path = folder / name
     if how == "flip":
@@ -139,7 +141,7 @@ def test_states_of_a_newer_version_are_refused(folder, clock):
     data[8:12] = statefiles.crc32(bytes(data[12:64])).to_bytes(4, "little")
     path.write_bytes(data)
     with pytest.raises(UnknownFormat, match="version 9"):
-        Waiting(folder, clock=clock)
+        WaitingMessages(folder, clock=clock)
 
 
 class _Failing(Files):
@@ -155,7 +157,7 @@ class _Failing(Files):
 @pytest.mark.parametrize("ending", [".data", ".sums"])
 def test_after_a_failed_sync_the_next_message_goes_to_a_new_file(tmp_path, clock, ending):
     files = _Failing()
-    with Waiting(tmp_path / "delay", files, clock) as waiting:
+    with WaitingMessages(tmp_path / "delay", files, clock) as waiting:
         waiting.store(wait=1, id=bytes(16), topic="t", data=b"0")
         files.broken = ending
         with pytest.raises(NotDurable, match="sync"):

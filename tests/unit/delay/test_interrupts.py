@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from penstock.delay.records import Entry
-from penstock.delay.waiting import Waiting
+from penstock.delay.records import NewRecord
+from penstock.delay.waiting import WaitingMessages
 from penstock.errors import TakenElsewhere
 from penstock.files import Files
 from penstock.testing import Clock
@@ -52,7 +52,7 @@ class Interrupting(Files):
 @pytest.mark.parametrize("seed", range(8))
 def test_nothing_is_lost_by_ctrl_c(tmp_path, seed):
     chance, files, clock = random.Random(seed), Interrupting(), Clock()
-    waiting = Waiting(
+    waiting = WaitingMessages(
         tmp_path / "delay", files, clock, ladder=["1s", "5s"], file_bytes=4096, file_age="9s", sync="os"
     )
     numbers, stored, came, out = iter(range(10_000)), set(), set(), []
@@ -61,7 +61,7 @@ def test_nothing_is_lost_by_ctrl_c(tmp_path, seed):
         fresh = [next(numbers) for _ in range(5)]
         waits = [0, 300, 1000, 1500, 5000, 7300]
         waiting.store_many(
-            Entry(chance.choice(waits), bytes(16), "t", 0, b"%d %s" % (n, bytes(90))) for n in fresh
+            NewRecord(chance.choice(waits), bytes(16), "t", 0, b"%d %s" % (n, bytes(90))) for n in fresh
         )
         stored.update(fresh)
 
@@ -89,7 +89,7 @@ def test_nothing_is_lost_by_ctrl_c(tmp_path, seed):
             out.clear()
     files.left = None
     waiting.close()
-    with Waiting(tmp_path / "delay", clock=clock, ladder=["1s", "5s"], sync="os") as again:
+    with WaitingMessages(tmp_path / "delay", clock=clock, ladder=["1s", "5s"], sync="os") as again:
         while (due := again.next_due()) is not None:
             clock.set(max(due * 1_000_000, clock.now_ns()))
             taken = again.take()

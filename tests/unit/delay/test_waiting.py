@@ -8,8 +8,8 @@ import pytest
 
 from penstock.delay import file_names as names
 from penstock.delay import file_reader as view
-from penstock.delay.records import Entry
-from penstock.delay.waiting import Waiting
+from penstock.delay.records import NewRecord
+from penstock.delay.waiting import WaitingMessages
 from penstock.delay.window import Window
 from penstock.errors import Closed, InvalidOption, MessageTooLarge, TakenElsewhere, UsageError, WrongType
 from penstock.files import Files
@@ -33,7 +33,7 @@ def opened(tmp_path, clock):
     waitings = []
 
     def open_waiting(**options):
-        waitings.append(Waiting(tmp_path / "delay", clock=clock, **({"sync": "os"} | options)))
+        waitings.append(WaitingMessages(tmp_path / "delay", clock=clock, **({"sync": "os"} | options)))
         return waitings[-1]
 
     yield open_waiting
@@ -129,7 +129,7 @@ def test_files_go_when_they_are_wholly_read_and_no_longer_written(opened, clock)
 def test_a_day_of_retries_takes_seconds(opened, clock):
     waiting, begin = opened(), now_ms(clock)
     backoff = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768]
-    waiting.store_many(Entry(1000, new_id(), "hooks", 0, b"%d" % n) for n in range(50))
+    waiting.store_many(NewRecord(1000, new_id(), "hooks", 0, b"%d" % n) for n in range(50))
     tried = {n: [] for n in range(50)}
     while (due := waiting.next_due()) is not None:
         clock.set(max(due * 1_000_000, clock.now_ns()))
@@ -195,7 +195,7 @@ def test_only_so_many_are_out_at_a_time(opened, clock, monkeypatch):
     """Memory does not depend on how many wait."""
     monkeypatch.setattr(Window, "RECORDS_MAX", 100)
     waiting = opened()
-    waiting.store_many(Entry(1000, new_id(), "t", 0, b"%d" % n) for n in range(1000))
+    waiting.store_many(NewRecord(1000, new_id(), "t", 0, b"%d" % n) for n in range(1000))
     clock.advance("1s")
     out = [taken for _ in range(20) for taken in waiting.take(30)]
     assert len(out) <= 130
@@ -221,7 +221,7 @@ def test_scan_shows_everything_and_takes_nothing(opened, clock):
 
 def test_count_looks_into_the_block_around_the_read_position(opened, clock):
     waiting = opened()
-    waiting.store_many(Entry(1000, new_id(), "t", 0, b"%d" % n) for n in range(100))
+    waiting.store_many(NewRecord(1000, new_id(), "t", 0, b"%d" % n) for n in range(100))
     clock.advance("1s")
     waiting.finish(waiting.take(37))
     assert waiting.count() == 63
@@ -365,7 +365,10 @@ def test_two_openers_of_one_folder_see_each_others_messages(opened, clock):
 
 
 def test_a_store_by_another_opener_wakes_who_waits(tmp_path):
-    with Waiting(tmp_path / "delay", sync="os") as taker, Waiting(tmp_path / "delay", sync="os") as storer:
+    with (
+        WaitingMessages(tmp_path / "delay", sync="os") as taker,
+        WaitingMessages(tmp_path / "delay", sync="os") as storer,
+    ):
         storer.store(wait="1h", id=new_id(), topic="t", data=b"late")
         assert not taker.wait(0)
         thread = threading.Timer(0.05, lambda: storer.store(wait=0.01, id=new_id(), topic="t", data=b"soon"))

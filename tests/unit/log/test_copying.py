@@ -4,9 +4,9 @@ import pytest
 
 import penstock
 from penstock.log import frame
-from penstock.log.copy import FrameRun, LooseRun
-from penstock.log.frame import RAW, Frame, Producer
-from penstock.log.frame_encode import Draft, encode
+from penstock.log.copy import FrameRun, SingleRun
+from penstock.log.frame import RAW, Frame, ProducerStamp
+from penstock.log.frame_encode import EncodedFrame, encode
 from penstock.log.frame_header import COMPRESSED, PRODUCER, PRODUCERS, SEQNOS, WRITTEN, read_head
 
 N = 40
@@ -14,7 +14,7 @@ VALUES = [None if n % 7 == 3 else b"value %d" % n * (n % 5) for n in range(N)]
 KEYS = [None if n % 5 == 4 else b"key %d" % n for n in range(N)]
 HEADERS = [{"text": "é", "bytes": b"\xff"} if n % 3 else None for n in range(N)]
 TIMES = [1_700_000_000_123_456_789 + 7 * n for n in range(N)]
-SHOP = Producer("shop-1", "till", 2)
+SHOP = ProducerStamp("shop-1", "till", 2)
 SHAPES = {
     "plain": {},
     "keys": {"keys": KEYS},
@@ -29,7 +29,7 @@ SHAPES = {
 }  # fmt: skip
 
 
-def stored(draft: Draft, base: int = 0) -> Frame:
+def stored(draft: EncodedFrame, base: int = 0) -> Frame:
     data = draft.header(base=base, written_at=77, synced=0, salt=9) + bytes(draft.body)
     assert len(data) == draft.size
     head = read_head(data)
@@ -98,7 +98,7 @@ def test_tombstones_and_longest_value():
 
 
 def test_loose_messages():
-    run = LooseRun(KEYS[:6], [b"a", b"bb", b"", b"c", b"d", b"e"], TIMES[:6], range(6))
+    run = SingleRun(KEYS[:6], [b"a", b"bb", b"", b"c", b"d", b"e"], TIMES[:6], range(6))
     copied = stored(*run.some([1, 2, 4]))
     wanted = {1: b"bb", 2: b"", 4: b"d"}
     assert own(copied) == [(KEYS[place], value, {}, TIMES[place], RAW) for place, value in wanted.items()]

@@ -35,7 +35,7 @@ def listed(table, *keys, prefixes=()):
 
 
 def passes(table, key):
-    return keyindex.Sieve(Match((key,))).passes(table)
+    return keyindex.KeyFilter(Match((key,))).passes(table)
 
 
 def sample(seed, count=100):

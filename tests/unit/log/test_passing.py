@@ -10,7 +10,7 @@ from penstock.keys import Match
 from penstock.log import key_search as passing
 from penstock.log.folder import KEY_INDEX, Folder
 from penstock.log.key_index import StoredKeys, pack
-from penstock.log.key_search import Passed
+from penstock.log.key_search import SkippedSegments
 from penstock.log.segment import SegmentHead
 
 KEYS = [b"a", b"ab", b"b", b"rare", b"never"]
@@ -52,7 +52,7 @@ def test_nothing_that_is_wanted_is_passed_over(folder, monkeypatch, seed):
     chance = random.Random(seed)
     monkeypatch.setattr(passing, "_QUESTIONS_MOST", 6)
     monkeypatch.setattr(passing, "_RUN_LEAST", chance.choice([1, 3]))
-    sealed, passed, base = [], Passed(), 0
+    sealed, passed, base = [], SkippedSegments(), 0
     for _ in range(120):
         kind = chance.random()
         if kind < 0.4:
@@ -85,11 +85,11 @@ def sealed_at(sealed, base):
 def test_what_was_passed_over_is_not_looked_at_again(folder, monkeypatch):
     sealed = [segment(folder, 10 * n, [b"rare"] if n == 0 else [b"a"]) for n in range(50)]
     looked = []
-    really = passing.Sieve.passes
+    really = passing.KeyFilter.passes
     monkeypatch.setattr(
-        passing.Sieve, "passes", lambda sieve, table: looked.append(table.base) or really(sieve, table)
+        passing.KeyFilter, "passes", lambda sieve, table: looked.append(table.base) or really(sieve, table)
     )
-    passed = Passed()
+    passed = SkippedSegments()
     for expected in (50, 2):
         looked.clear()
         found = list(passed.may_hold(sealed, Match((b"rare",)), range(50), newest=True))

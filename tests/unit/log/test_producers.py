@@ -14,10 +14,10 @@ from penstock.log import frame_encode as encode
 from penstock.log import producer_table as facts
 from penstock.log import producer_table as fold
 from penstock.log.folder import PRODUCERS, Folder
-from penstock.log.frame import Producer
+from penstock.log.frame import ProducerStamp
 from penstock.log.log import Log
-from penstock.log.producer_table import Facts, Known, Pair
-from penstock.log.producers import Claim, Outdated
+from penstock.log.producer_table import LastSeqno, Pair, ProducerTable
+from penstock.log.producers import Claim, StaleClaim
 from penstock.log.verify import PartitionVerifier
 from penstock.options import TopicOptions
 
@@ -42,8 +42,8 @@ def claim(first: int, last: int, *, epoch: int = 0, joined: bool = False, droppe
     return Claim(SHOP, epoch, joined, dropped, first, last)
 
 
-def draft(*seqnos: int, pair: Pair = SHOP, epoch: int = 0) -> encode.Draft:
-    who = Producer(pair.id, pair.group or None, epoch)
+def draft(*seqnos: int, pair: Pair = SHOP, epoch: int = 0) -> encode.EncodedFrame:
+    who = ProducerStamp(pair.id, pair.group or None, epoch)
     return encode.encode([b"v"] * len(seqnos), created=1, producer=(who, list(seqnos)))
 
 
@@ -56,7 +56,7 @@ def store(log: Log, *seqnos: int, **how) -> None:
 
 def test_the_bytes_are_those_of_the_format():
     """docs/FORMAT.md."""
-    known = Facts()
+    known = ProducerTable()
     known.learn(Pair("shop", "ä"), 12, 3, -5)
     known.learn(Pair("p", ""), -1, 1, 2**62)
     data = facts.pack(known, 107, 0x60D)
@@ -71,7 +71,7 @@ def test_the_bytes_are_those_of_the_format():
 
 
 def test_damage_and_strangers_are_noticed():
-    data = facts.pack(Facts(), 5, 7)
+    data = facts.pack(ProducerTable(), 5, 7)
     assert facts.parse(data, 5, 7) is not None
     assert facts.parse(data, 5, 0) is not None
     assert facts.parse(data, 6, 7) is None
@@ -93,13 +93,13 @@ def test_damage_and_strangers_are_noticed():
 
 def test_a_claim_must_know_what_is_stored(log):
     store(log, 1, 2, 3)
-    with pytest.raises(Outdated) as caught:
+    with pytest.raises(StaleClaim) as caught:
         store(log, 3, 4)
-    assert caught.value.known == Known(3, 0)
-    with pytest.raises(Outdated):  # it says that 4 is stored, but it is not
+    assert caught.value.known == LastSeqno(3, 0)
+    with pytest.raises(StaleClaim):  # it says that 4 is stored, but it is not
         store(log, 5, dropped=4)
     store(log, 4, dropped=3)
-    assert log.producers.peek(SHOP) == Known(4, 0)
+    assert log.producers.peek(SHOP) == LastSeqno(4, 0)
 
 
 def test_a_fence_stops_those_who_joined_before_it(log):
@@ -108,7 +108,7 @@ def test_a_fence_stops_those_who_joined_before_it(log):
     assert (fenced.seqno, fenced.epoch) == (1, 1)
     with pytest.raises(ProducerFenced):
         store(log, 2, joined=True)
-    with pytest.raises(Outdated):  # who comes new takes the present epoch
+    with pytest.raises(StaleClaim):  # who comes new takes the present epoch
         store(log, 2)
     store(log, 2, epoch=1)
     log.sync_fence(fenced)
@@ -133,7 +133,7 @@ def test_another_process_sees_the_same(log, tmp_path):
     for number in range(1, 40):
         store(log if number % 2 else other, number)
         assert (log if number % 2 else other).producers.peek(SHOP).seqno == number
-    with pytest.raises(Outdated):
+    with pytest.raises(StaleClaim):
         store(other, 39)
     other.close()
 
@@ -145,8 +145,8 @@ def test_large_frames_are_hopped_over_and_long_ids_read(log, tmp_path):
     log.append([encode.encode([b"x" * 300_000], created=1), draft(7)])
     log.sync_all()
     other = opened(tmp_path)
-    assert other.producers.peek(long) == Known(9, 0)
-    assert other.producers.peek(SHOP) == Known(7, 0)
+    assert other.producers.peek(long) == LastSeqno(9, 0)
+    assert other.producers.peek(SHOP) == LastSeqno(7, 0)
     other.close()
 
 
@@ -176,9 +176,9 @@ def test_who_is_overtaken_by_retention_goes_on_from_a_checkpoint(log, tmp_path):
         log.tidy()
     log.sync_all()
     log.trim(log.bounds().end)
-    with pytest.raises(Outdated) as caught:
+    with pytest.raises(StaleClaim) as caught:
         store(other, 5)
-    assert caught.value.known == Known(5, 0)
+    assert caught.value.known == LastSeqno(5, 0)
     other.close()
 
 
@@ -190,9 +190,9 @@ def test_a_repacked_segment_is_folded_from_its_beginning(log, tmp_path):
     log.appender.seal_active()
     log.tidy()
     assert log.view.sealed(0).generation == 1
-    with pytest.raises(Outdated) as caught:
+    with pytest.raises(StaleClaim) as caught:
         store(other, 2)
-    assert caught.value.known == Known(29, 0)
+    assert caught.value.known == LastSeqno(29, 0)
     other.close()
 
 
@@ -206,7 +206,7 @@ def test_the_two_newest_segments_have_a_checkpoint(log):
         log.tidy()
     names = sorted(n for n in log.folder.files.listdir(log.folder.path) if n.endswith(PRODUCERS))
     assert names == [f"{base:020d}{PRODUCERS}" for base in (4, 5)]
-    assert facts.load(log.folder, 4).facts.get(SHOP) == Known(4, 0)
+    assert facts.load(log.folder, 4).facts.get(SHOP) == LastSeqno(4, 0)
 
 
 def test_checkpoints_of_later_segments_let_earlier_ones_go(log, caplog):
@@ -219,7 +219,7 @@ def test_checkpoints_of_later_segments_let_earlier_ones_go(log, caplog):
         log.tidy()
         log.trim(3 + 6 * visit)
     assert log.folder.segments()[0] == 15
-    assert fold.begin(log.folder)[0].get(SHOP) == Known(18, 0)
+    assert fold.begin(log.folder)[0].get(SHOP) == LastSeqno(18, 0)
     assert caplog.text == ""
 
 
@@ -235,7 +235,7 @@ def test_nothing_goes_without_a_sound_checkpoint(log, monkeypatch):
     monkeypatch.undo()
     log.trim(1)
     assert log.folder.segments() == [1]
-    assert fold.facts_before(log.folder, 1).get(SHOP) == Known(1, 0)
+    assert fold.facts_before(log.folder, 1).get(SHOP) == LastSeqno(1, 0)
 
 
 def test_a_checkpoint_that_moves_on_while_one_looks_is_found(log, tmp_path, monkeypatch):
@@ -255,7 +255,7 @@ def test_a_checkpoint_that_moves_on_while_one_looks_is_found(log, tmp_path, monk
 
     monkeypatch.setattr(facts, "load", blind_at_first)
     other = opened(tmp_path)
-    assert other.producers.peek(SHOP) == Known(3, 0)
+    assert other.producers.peek(SHOP) == LastSeqno(3, 0)
     other.close()
 
 

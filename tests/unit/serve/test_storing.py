@@ -13,7 +13,7 @@ import penstock
 from penstock.errors import MessageTooLarge, NotDurable
 from penstock.events.event import Pushed
 from penstock.serve import limits
-from penstock.serve.push import Disk, Groups, Push, store_at_once
+from penstock.serve.push import DiskSpeed, Groups, Push, store_at_once
 from tests.crash.hostile import HostileFiles
 
 
@@ -55,7 +55,7 @@ def test_pushes_are_stored_and_each_gets_its_ids(store, events):
 
 
 def test_nobody_is_waited_for(store, events):
-    folder = events._partitions.log(0).folder
+    folder = events.open_topic.log(0).folder
     for name in ("append", "tail"):
         fd = os.open(folder.name(name), os.O_RDWR)  # as another process has it
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -67,13 +67,13 @@ def test_nobody_is_waited_for(store, events):
 
 def test_what_takes_more_than_a_sync_is_left_to_a_thread(store, events):
     at_once = count = 0
-    while len(events._partitions.log(0).view.segments()) < 3:
+    while len(events.open_topic.log(0).view.segments()) < 3:
         count += 1
         if store_at_once(events, [push_of("x" * 900)]) is None:
             events.push("k", "x" * 900)  # which makes room, or begins a segment
         else:
             at_once += 1
-        assert events._partitions.log(0).bounds().end == count + 1
+        assert events.open_topic.log(0).bounds().end == count + 1
     assert 0 < at_once < count
     assert stored(store) == [0] + ["x" * 900] * count
 
@@ -116,7 +116,7 @@ def test_topics_of_other_kinds_keep_their_promises(tmp_path, options):
 
 
 def test_the_loop_waits_for_a_disk_only_after_it_was_quick_for_a_while():
-    disk = Disk()
+    disk = DiskSpeed()
     for _ in range(limits.QUICK_STORES):
         assert not disk.is_quick
         disk.took(limits.TURN_S / 10)
@@ -203,7 +203,7 @@ def test_a_group_does_not_wait_for_ever_for_those_who_stay_away(store, events):
 
 def test_the_lock_of_another_thread_is_not_waited_for(store, events):
     """Which would hold up all clients."""
-    folder = events._partitions.log(0).folder
+    folder = events.open_topic.log(0).folder
     held, let_go = threading.Event(), threading.Event()
 
     def hold():

@@ -5,10 +5,10 @@ import pytest
 from penstock.files import Files
 from penstock.state.consumers import ConsumerOptions, Consumers
 from penstock.state.database import Database
-from penstock.state.queues import Lease, Place
+from penstock.state.queues import Lease, QueuePlace
 
 ONE, TWO = 1, 2
-PLACE = Place("c", 7, 0)
+PLACE = QueuePlace("c", 7, 0)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_a_queue_begins_where_its_consumer_stands(queues):
     assert queues.next(PLACE) == 5
     assert queues.is_queue("c", 7)
     assert not queues.is_queue("c", 8)
-    assert queues.next(Place("nobody", 7, 0)) is None
+    assert queues.next(QueuePlace("nobody", 7, 0)) is None
 
 
 def test_of_two_that_take_at_once_one_gets_it(queues):

@@ -4,7 +4,7 @@ import pytest
 
 import penstock
 from penstock.errors import AlreadyCommitted
-from penstock.log.staging import Piece
+from penstock.log.staging import PlacedPiece
 from penstock.state.transactions import Part
 
 
@@ -36,7 +36,7 @@ def test_forgotten_name_can_be_used_again(transactions):
 
 def test_transaction_that_is_not_in_place_yet_is_not_forgotten(transactions):
     """Whoever finds its mark in a partition would take it for one that was never committed."""
-    part = Part(7, 0, [Piece(1, 0, 0, 1, None, b"")])
+    part = Part(7, 0, [PlacedPiece(1, 0, 0, 1, None, b"")])
     transactions.commit(1, "a", [part], (), 0, check=nothing)
     transactions.forget(["a"])
     assert transactions.is_committed("a")

@@ -209,7 +209,7 @@ def test_closing_the_store_ends_a_subscription_and_the_cleanup(tmp_path):
 
     listener = threading.Thread(target=listen)
     listener.start()
-    while not store.topic("orders")._partitions.readers:
+    while not store.topic("orders").open_topic.readers:
         pass
     store.close()
     listener.join(30)

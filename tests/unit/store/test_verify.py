@@ -11,7 +11,7 @@ import pytest
 
 import penstock
 from penstock.log.records import DURABLE_AT
-from penstock.log.staging import Piece
+from penstock.log.staging import PlacedPiece
 from penstock.state.transactions import Part
 from penstock.store.verify import StoreVerifier
 
@@ -298,8 +298,8 @@ def test_a_transaction_not_yet_brought_in_is_a_note_and_one_that_lost_its_file_i
     with penstock.open(path) as store:
         topic = store.create_topic("tx")
         topic.write(b"first")
-        log = topic._partitions.log(0)
-        piece = Piece(7, 0, 1, 2, "07-0-0.staged", b"")
+        log = topic.open_topic.log(0)
+        piece = PlacedPiece(7, 0, 1, 2, "07-0-0.staged", b"")
         part = Part(topic.id, 0, [piece])
         store._transactions.commit(7, None, [part], [], 0, check=lambda: None)
         staged = pathlib.Path(log.folder.name("07-0-0.staged"))

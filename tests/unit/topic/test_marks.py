@@ -2,7 +2,7 @@
 
 import random
 
-from penstock.topic.copy import Marks
+from penstock.topic.copy import OffsetSet
 
 
 def test_marked_offsets_are_found_again_in_any_part():
@@ -10,7 +10,7 @@ def test_marked_offsets_are_found_again_in_any_part():
     for first in (0, 3, 8, 1_000_005):
         stop = first + chance.randrange(1, 300)
         chosen = {offset for offset in range(first, stop) if chance.random() < 0.3}
-        marks = Marks(first, stop)
+        marks = OffsetSet(first, stop)
         marks.add(chosen)
         assert len(marks) == len(chosen)
         for _ in range(30):
@@ -22,7 +22,7 @@ def test_marked_offsets_are_found_again_in_any_part():
 
 
 def test_bits_from_elsewhere_that_begin_before_and_end_behind():
-    marks = Marks(100, 200)
+    marks = OffsetSet(100, 200)
     bits = bytearray(32)
     for offset in (99, 100, 103, 160, 199, 200, 255):
         bits[offset // 8] |= 1 << offset % 8
@@ -32,7 +32,7 @@ def test_bits_from_elsewhere_that_begin_before_and_end_behind():
 
 
 def test_all_marked_is_a_range():
-    marks = Marks(5, 25)
+    marks = OffsetSet(5, 25)
     marks.add(range(5, 25))
     assert marks.places(7, 20) == range(13)
-    assert list(Marks(5, 5).places(5, 5)) == []
+    assert list(OffsetSet(5, 5).places(5, 5)) == []

@@ -40,7 +40,7 @@ def test_ctrl_c_between_write_and_ack_stores_once(topic, monkeypatch):
     for numbers in ((1, 2), (None, None)):
         writer = topic.writer(producer_id=f"shop-{numbers[0]}", linger=60)
         writer.write(b"a", seqno=numbers[0])
-        partitions = topic._partitions
+        partitions = topic.open_topic
         append = partitions.append_drafts
 
         def interrupted(*args, append=append):
