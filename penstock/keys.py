@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.errors import InvalidOption, MessageTooLarge, WrongType
-from penstock.options import KEY_BYTES_MAX
+from penstock.parse import KEY_BYTES_MAX
 
 #: What an array may hold.
 Element = str | int | float | bool | None | Sequence["Element"]

@@ -17,7 +17,8 @@ from penstock import codecs, references
 from penstock.errors import DataError, Undecodable, UsageError
 from penstock.headers import NO_HEADERS as NO_HEADERS
 from penstock.headers import Headers as Headers
-from penstock.options import Sync, utc
+from penstock.options import Sync
+from penstock.parse import utc
 from penstock.references import Reference as Reference
 
 if TYPE_CHECKING:

@@ -1,24 +1,20 @@
-"""Settings: what can be chosen, its unit, its default, and what follows from it.
-
-Durations are given as seconds or as text ("2ms", "30s", "7d"), sizes as bytes or as text
-("64KiB", "1MiB"); both are parsed here and nowhere else. Names are checked here and nowhere else.
-"""
+"""Settings of a topic: what can be chosen, its unit, its default, and what follows from it."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from penstock import codecs
 from penstock.clock import NANOSECONDS
 from penstock.errors import InvalidOption, WrongType
+from penstock.keys import Element, canonical, checked_key, spoken_prefix
+from penstock.parse import FRAME_BYTES_MAX, KIB, MIB, PARTITIONS_MAX, Duration, one_of, seconds, size, whole
 
 FILES = "files"
-_KIB, _MIB, _GIB = 2**10, 2**20, 2**30
+_GIB = 1024 * MIB
 #: Words by which an option is known as a secret, which is not kept.
 _SECRET = ("secret", "token", "password", "access_key", "credential", "signature")
 
@@ -37,9 +33,9 @@ class Payloads:
     #: "files" is the store's own folder; or s3://bucket/prefix.
     place: str = FILES
     #: Larger values lie outside; 0 is all that have a byte. None: no more, and those outside stay readable.
-    above: int | str | None = 64 * _KIB
+    above: int | str | None = 64 * KIB
     #: Bodies up to this size, written together, share an object; 0 gives each its own.
-    pack: int | str = _MIB
+    pack: int | str = MIB
     #: Larger bodies are refused.
     max_body: int | str = _GIB
     #: For S3: endpoint, region, allow_http. They are kept in the store, so they hold no secret.
@@ -56,7 +52,7 @@ class Payloads:
                 object.__setattr__(self, name, size(f"payloads.{name}", given))
             elif name != "above":
                 raise WrongType(f"payloads.{name} takes bytes or text like '1MiB', not None")
-        whole("payloads.pack", self.pack, 0, 64 * _MIB)
+        whole("payloads.pack", self.pack, 0, 64 * MIB)
         whole("payloads.max_body", self.max_body, 1, 1024 * _GIB)
         object.__setattr__(self, "options", _checked_options(self.place, self.options))
         earlier = (BodyLocation(address, tuple(map(tuple, options))) for address, options in self.earlier)  # type: ignore[arg-type]
@@ -148,53 +144,50 @@ def _checked_options(place: str, options: object) -> dict[str, str]:
     return dict(options)
 
 
-KIB = 1024
-MIB = 1024 * KIB
-
-#: A frame may not be larger than this, so that a damaged length never makes a reader allocate wildly.
-FRAME_BYTES_MAX = 16 * MIB
-#: A key is an address, not data.
-KEY_BYTES_MAX = 4 * KIB
-#: All headers of one message together.
-HEADERS_BYTES_MAX = 32 * KIB
-#: Producer ids and groups, in characters (S001-41, S001-42).
-ID_CHARACTERS_MAX = 2048
-#: Seqnos go from 0 to what 63 bits hold.
-SEQNO_MAX = 2**63 - 1
-#: Most a topic may have: six digits name a partition's folder.
-PARTITIONS_MAX = 10_000
-
 #: Entries in a topic's list of codecs (B001-07).
 CODECS_MAX = 100
 
-#: The first and last moment that fit into 64 bits of nanoseconds.
-TIME_MIN_NS = -(2**63)
-TIME_MAX_NS = 2**63 - 1
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-Duration = float | str | timedelta
-Size = int | str
 Sync = Literal["disk", "os"]
 
-#: What is to wait longer is a mistake, not a plan.
-WAIT_MAX_S = 365 * 86400.0
-#: Where to read from or to: an offset, an offset per partition, "earliest", "latest" (after the end),
-#: "last" (the last message there is), an age ("2h" ago), or a moment.
-Place = int | Mapping[int, int] | str | datetime
 
-_DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ns|us|µs|ms|s|m|min|h|d|w)\s*")
-_SECONDS = {
-    "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0,
-    "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0,
-}  # fmt: skip
-_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB|K|M|G|T)?\s*", re.IGNORECASE)
-_BYTES = {
-    "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
-    "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40,
-    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
-}  # fmt: skip
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+#: All of them are read whenever one looks whether they changed.
+RULES_MOST = 1000
+
+#: A pattern as text, and seconds.
+Rule = tuple[str, float]
+
+
+def rules_of(given: object) -> tuple[Rule, ...]:
+    """What a user gave as `key_retention`, checked, in the order of its patterns; None is no rules."""
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping):
+        raise WrongType(
+            f"key_retention takes a dict, not {type(given).__name__}", hint='such as {"progress.*": "10m"}'
+        )
+    if len(given) > RULES_MOST:
+        raise InvalidOption(
+            f"{len(given)} patterns in key_retention: {RULES_MOST} are allowed",
+            hint='name the beginning that keys share: "progress.*"',
+        )
+    return tuple(sorted(dict(_rule(pattern, lifetime) for pattern, lifetime in given.items()).items()))
+
+
+def _rule(pattern: str | Sequence[Element], lifetime: Duration) -> Rule:
+    if isinstance(pattern, str):
+        pattern = spoken_prefix(pattern)
+    elif not isinstance(pattern, (list, tuple)):
+        raise WrongType(
+            f"a pattern of key_retention is text or a tuple, not {type(pattern).__name__}",
+            hint='"progress.*", or ("chat", 345)',
+        )
+    text = pattern if isinstance(pattern, str) else canonical(pattern).decode()
+    checked_key(text)
+    lasting = seconds(f"key_retention[{text[:60]!r}]", lifetime)
+    if lasting == 0:
+        raise InvalidOption(f"key_retention[{text[:60]!r}] is 0", hint="such messages could never be read")
+    return text, lasting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,19 +312,13 @@ def topic_changes(spoken: Mapping[str, Any]) -> dict[str, Any]:
         elif field == "codecs":
             value = codec_list(value)
         elif field == "key_retention":
-            value = _key_retention(value)
+            value = rules_of(value)
         elif field == "payloads":
             value = payloads(value)
         elif field == "compress" and value == "zstd":
             codecs.encoder(codecs.ZSTD)  # a missing library is said now, not with the first message
         changes[field] = value
     return changes
-
-
-def _key_retention(given: object) -> tuple[tuple[str, float], ...]:
-    from penstock.log.key_retention import rules_of  # it stands on keys, which stand on what is here
-
-    return rules_of(given)
 
 
 def codec_list(given: object) -> tuple[str, ...]:
@@ -344,180 +331,3 @@ def codec_list(given: object) -> tuple[str, ...]:
     if len(numbers) > CODECS_MAX:
         raise InvalidOption(f"{len(numbers)} codecs: {CODECS_MAX} are allowed")
     return tuple(map(codecs.lasting_name, numbers))
-
-
-def seconds(name: str, value: Duration) -> float:
-    """A duration in seconds from a number, a timedelta or text such as "2ms" or "7d"."""
-    if isinstance(value, timedelta):
-        result = value.total_seconds()
-    elif isinstance(value, str):
-        match = _DURATION.fullmatch(value)
-        if match is None:
-            raise InvalidOption(
-                f"{name}={value!r} is not a duration", hint='write it like "30s", "2h" or "7d"'
-            )
-        result = float(match[1]) * _SECONDS[match[2]]
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        result = float(value)
-    else:
-        raise WrongType(f"{name} takes seconds or text like '7d', not {type(value).__name__}")
-    if not 0 <= result < 1e10:
-        raise InvalidOption(f"{name}={value!r} must be between 0 and 300 years")
-    return result
-
-
-def wait_seconds(name: str, value: Duration) -> float:
-    """How long something is to wait: more than nothing, and no longer than a year."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and value < 0:
-        raise InvalidOption(f"{name}={value!r} is negative", hint="a wait is longer than nothing")
-    found = seconds(name, value)
-    if found == 0:
-        raise InvalidOption(f"{name}={value!r} is no wait", hint="leave it out for at once")
-    if found > WAIT_MAX_S:
-        raise InvalidOption(f"{name}={value!r} is more than a year", hint="a year at most")
-    return found
-
-
-def size(name: str, value: Size) -> int:
-    """A size in bytes from a number or text such as "64MiB"."""
-    if isinstance(value, str):
-        match = _SIZE.fullmatch(value)
-        if match is None:
-            raise InvalidOption(f"{name}={value!r} is not a size", hint='write it like "64KiB" or "1GiB"')
-        return round(float(match[1]) * _BYTES[(match[2] or "").lower()])
-    if isinstance(value, int) and not isinstance(value, bool):
-        if value < 0:
-            raise InvalidOption(f"{name}={value} is negative")
-        return value
-    raise WrongType(f"{name} takes bytes or text like '64MiB', not {type(value).__name__}")
-
-
-def whole(name: str, value: object, least: int, most: int) -> int:
-    """An integer within its limits."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise WrongType(f"{name} takes an integer, not {type(value).__name__}")
-    if not least <= value <= most:
-        raise InvalidOption(f"{name}={value} is out of range: {least} to {most}")
-    return value
-
-
-def one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InvalidOption(f"{name}={value!r} is not known", hint=f"choices: {', '.join(choices)}")
-
-
-def topic_name(name: object) -> str:
-    """A topic's name: it is also a folder, a Kafka topic and a part of URLs, so it stays plain."""
-    return _plain_name("topic", name)
-
-
-def consumer_name(name: object) -> str:
-    """A consumer's name, as plain as a topic's."""
-    return _plain_name("consumer", name)
-
-
-def pipeline_name(name: object) -> str:
-    """A pipeline's name: it is also a folder."""
-    return _plain_name("pipeline", name)
-
-
-def _plain_name(what: str, name: object) -> str:
-    if not isinstance(name, str):
-        raise WrongType(f"a {what} name is a str, not {type(name).__name__}")
-    if _NAME.fullmatch(name) is None:
-        raise InvalidOption(
-            f"{name[:60]!r} cannot be the name of a {what}",
-            hint="1 to 200 letters, digits, '.', '_' or '-', not starting with '.' or '-'",
-        )
-    return name
-
-
-def identifier(what: str, value: object) -> str:
-    """A producer id or group: any text up to 2048 characters (S001-41, S001-42)."""
-    if not isinstance(value, str):
-        raise WrongType(f"{what} is a str, not {type(value).__name__}")
-    if not 1 <= len(value) <= ID_CHARACTERS_MAX:
-        raise InvalidOption(f"{what} of {len(value)} characters: 1 to {ID_CHARACTERS_MAX} are allowed")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InvalidOption(f"{what} holds a lone surrogate and cannot be stored as UTF-8") from None
-    return value
-
-
-def nanoseconds(name: str, value: int | datetime) -> int:
-    """A moment as nanoseconds since 1970, UTC; before 1970 is fine, past 2262 does not fit."""
-    if isinstance(value, datetime):
-        value = datetime_ns(value)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise WrongType(f"{name} takes nanoseconds or a datetime, not {type(value).__name__}")
-    if not TIME_MIN_NS <= value <= TIME_MAX_NS:
-        raise InvalidOption(f"{name}={value} does not fit: moments from 1677 to 2262 can be stored")
-    return value
-
-
-def datetime_ns(moment: datetime) -> int:
-    """Exact nanoseconds of a datetime; one without a zone is local time, as everywhere in Python."""
-    aware = moment if moment.tzinfo is not None else moment.astimezone()
-    delta = aware - _EPOCH
-    return (delta.days * 86400 + delta.seconds) * NANOSECONDS + delta.microseconds * 1000
-
-
-def utc(moment_ns: int) -> datetime:
-    """A moment as a datetime, floored to the microsecond."""
-    return _EPOCH + timedelta(microseconds=moment_ns // 1000)
-
-
-@dataclass(frozen=True)
-class Spot:
-    """A `Place`, understood: a fixed end of the log, an offset, or a moment (`written_at`)."""
-
-    kind: Literal["earliest", "latest", "last", "offset", "time"]
-    value: int = 0
-
-
-EARLIEST = Spot("earliest")
-LATEST = Spot("latest")
-LAST = Spot("last")
-
-
-def spot(place: Place, partition: int, now_ns: int) -> Spot:
-    """Understand a `Place` for one partition.
-
-    A mapping that leaves the partition out means "earliest" for it: a partition added later
-    begins at its beginning.
-    """
-    if isinstance(place, Mapping):
-        if partition not in place:
-            return EARLIEST
-        place = place[partition]
-    if isinstance(place, bool):
-        raise WrongType("a place is an offset, not a bool")
-    if isinstance(place, int):
-        if place < 0:
-            raise InvalidOption(f"offset {place} is negative", hint='offsets begin at 0; "latest" is the end')
-        if place >= 2**63:
-            raise InvalidOption(f"offset {place} does not fit into 63 bits")
-        return Spot("offset", place)
-    if isinstance(place, datetime):
-        return Spot("time", nanoseconds("place", place))
-    if isinstance(place, str):
-        return _spot_of_text(place, now_ns)
-    raise WrongType(f"a place is an offset, a name, an age or a datetime, not {type(place).__name__}")
-
-
-def _spot_of_text(place: str, now_ns: int) -> Spot:
-    named = {"earliest": EARLIEST, "latest": LATEST, "last": LAST}.get(place)
-    if named is not None:
-        return named
-    if place.isdecimal():
-        return spot(int(place), 0, now_ns)
-    if _DURATION.fullmatch(place):
-        return Spot("time", now_ns - round(seconds("place", place) * NANOSECONDS))
-    try:
-        return Spot("time", datetime_ns(datetime.fromisoformat(place)))
-    except ValueError:
-        raise InvalidOption(
-            f"{place!r} is not a place",
-            hint='use an offset, "earliest", "latest", "last", an age like "2h", or an ISO time',
-        ) from None

@@ -27,7 +27,7 @@ from typing import SupportsIndex
 
 from penstock import clock
 from penstock.clock import NANOSECONDS
-from penstock.options import Duration, nanoseconds, seconds
+from penstock.parse import Duration, nanoseconds, seconds
 from penstock.store import Store, open_store
 
 __all__ = ["Clock", "penstock_store"]

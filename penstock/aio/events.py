@@ -16,12 +16,13 @@ from penstock.aio.twin import Threads
 from penstock.errors import Closed, ConflictError, PenstockError
 from penstock.events import events
 from penstock.events.event import Answer, Pushed, stored_pairs
-from penstock.events.event_query import Help, Interest, Waiting
+from penstock.events.event_query import Interest
 from penstock.events.events import WAIT_S
 from penstock.keys import Key, Match, Prefix
 from penstock.log.cursor import Cursor
-from penstock.options import KIB, Duration, seconds
+from penstock.parse import KIB, Duration, seconds
 from penstock.topic.open_topic import OpenTopic
+from penstock.topic.watch import DeadWriterHelp, TopicWatch
 
 logger = logging.getLogger("penstock.aio")
 
@@ -66,13 +67,13 @@ class Listener:
 class Tail:
     """Follows the log of one topic while anybody waits."""
 
-    def __init__(self, partitions: OpenTopic, help_out: Help, threads: Threads) -> None:
+    def __init__(self, partitions: OpenTopic, help_out: DeadWriterHelp, threads: Threads) -> None:
         self._partitions = partitions
         self._help = help_out
         self._threads = threads
         self._interest: Interest[Listener] = Interest()
         self._is_rung = False
-        self._waiting: Waiting | None = None
+        self._waiting: TopicWatch | None = None
         #: How many wait now.
         self.waiting = 0
 
@@ -103,7 +104,7 @@ class Tail:
         self._loop = asyncio.get_running_loop()
         bell = wake.Bell()
         bell.hearer = self._ring
-        waiting = Waiting(self._partitions, bell.ring)
+        waiting = TopicWatch(self._partitions, bell.ring)
         waiting.__enter__()
         self._waiting = waiting
         self._cursor = self._at_end()

@@ -35,7 +35,8 @@ from penstock.consume.process import (
 from penstock.consume.transaction_part import Transactional
 from penstock.errors import UsageError, WrongType
 from penstock.message import Batch, Message, V
-from penstock.options import MIB, Duration, Place, Size, size, whole
+from penstock.parse import MIB, Duration, Size, size, whole
+from penstock.place import Place
 
 
 class LoopBell:

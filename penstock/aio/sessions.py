@@ -6,7 +6,7 @@ from types import TracebackType
 
 from penstock.aio.twin import Threads
 from penstock.consume.options import Retry
-from penstock.options import Duration
+from penstock.parse import Duration
 from penstock.sessions import sessions
 
 

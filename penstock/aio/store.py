@@ -24,7 +24,8 @@ from penstock.clock import Clock
 from penstock.consume.options import Kind, Moment, Retry
 from penstock.errors import PenstockError
 from penstock.files import Files
-from penstock.options import Duration, Place
+from penstock.parse import Duration
+from penstock.place import Place
 from penstock.streams.topic_engine import StreamEngineOpener
 
 #: How long `close` waits for calls that are under way in threads.

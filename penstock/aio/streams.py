@@ -11,7 +11,7 @@ from penstock import wake
 from penstock.aio.reader import LoopBell
 from penstock.aio.topic import Topic
 from penstock.aio.twin import Threads
-from penstock.options import Duration
+from penstock.parse import Duration
 from penstock.streams import stream
 from penstock.streams.engine import Data, Deleted, Publication, Row, StreamMessage, SubjectFacts
 from penstock.streams.message_rows import stored_headers

@@ -20,7 +20,9 @@ from penstock.consume import reader as consume
 from penstock.consume.options import Kind, Moment, Retry
 from penstock.keys import Key, Prefix, checked_key
 from penstock.message import Batch, Message, Receipt, Receipts, V
-from penstock.options import Duration, Place, Size, Sync, TopicOptions, seconds
+from penstock.options import Sync, TopicOptions
+from penstock.parse import Duration, Size, seconds
+from penstock.place import Place
 from penstock.store.consumers import ConsumerStats
 from penstock.store.stats import TopicStats
 from penstock.topic.bodies import is_file

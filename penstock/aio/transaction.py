@@ -16,7 +16,7 @@ from penstock.aio.topic import Topic
 from penstock.aio.twin import Threads
 from penstock.keys import Key
 from penstock.message import StoredRun, V
-from penstock.options import KIB, Duration
+from penstock.parse import KIB, Duration
 from penstock.topic.bodies import is_file
 
 P = ParamSpec("P")

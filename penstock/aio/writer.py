@@ -22,7 +22,7 @@ from penstock.errors import Closed, InvalidOption, PenstockError, WriteTimeout
 from penstock.keys import Key, checked_key
 from penstock.log.frame import RAW
 from penstock.message import Receipts, V
-from penstock.options import KIB, Duration
+from penstock.parse import KIB, Duration
 from penstock.topic import writer
 from penstock.topic.bodies import is_file
 from penstock.topic.value_codec import Packing

@@ -18,7 +18,7 @@ from penstock.cli.output import say
 from penstock.clock import Clock
 from penstock.errors import InvalidOption
 from penstock.keys import Prefix, spoken_key, spoken_prefix
-from penstock.options import Place, spot
+from penstock.place import Place, spot
 
 DEFAULT_STORE = "penstock-data"
 _PLACES = re.compile(r"\d+:\d+(,\d+:\d+)*")

@@ -25,7 +25,8 @@ from penstock.cli.arguments import (
 )
 from penstock.cli.facts import ConsumerFacts, ConsumerPartition, MemberFacts
 from penstock.errors import AlreadyExists, InvalidOption, OffsetTrimmed, UnknownConsumer
-from penstock.options import Place, consumer_name
+from penstock.parse import consumer_name
+from penstock.place import Place
 
 app = typer.Typer(no_args_is_help=True)
 

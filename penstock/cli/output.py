@@ -15,7 +15,7 @@ import typer
 
 from penstock.clock import NANOSECONDS
 from penstock.errors import InvalidOption
-from penstock.options import nanoseconds, utc
+from penstock.parse import nanoseconds, utc
 
 Row = TypeVar("Row")
 #: A column: its title, what it shows of a row, and whether it is a number.

@@ -20,7 +20,7 @@ from penstock.cli.pipelines.replay import replay
 from penstock.cli.pipelines.rollup import rollup
 from penstock.cli.pipelines.sweep import sweep
 from penstock.clock import Clock
-from penstock.options import seconds
+from penstock.parse import seconds
 
 app = typer.Typer(no_args_is_help=True)
 

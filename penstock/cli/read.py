@@ -26,7 +26,7 @@ from penstock.cli.formats import FORMATS, Format
 from penstock.errors import InvalidOption
 from penstock.keys import Prefix
 from penstock.message import Batch
-from penstock.options import Place
+from penstock.place import Place
 
 _BATCH = 1000
 

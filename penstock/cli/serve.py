@@ -11,7 +11,7 @@ import typer
 from penstock.cli import output
 from penstock.cli.arguments import StoreOption, open_to_write
 from penstock.errors import InvalidOption
-from penstock.options import topic_name
+from penstock.parse import topic_name
 
 
 def serve(

@@ -15,7 +15,7 @@ from penstock.cli.arguments import JsonOption, StoreOption, flag, open_to_read
 from penstock.cli.facts import ConsumerFacts, TopicFacts
 from penstock.cli.failures import Exit
 from penstock.clock import Clock
-from penstock.options import seconds
+from penstock.parse import seconds
 from penstock.store.health import complaints, disk
 
 _HOME_AND_CLEAR = b"\x1b[H\x1b[2J"

@@ -24,7 +24,8 @@ from penstock.cli.arguments import (
 )
 from penstock.cli.facts import ConsumerFacts, PartitionFacts, TopicFacts
 from penstock.errors import InvalidOption
-from penstock.options import FILES, Payloads, TopicOptions, size, topic_changes, topic_name
+from penstock.options import FILES, Payloads, TopicOptions, topic_changes
+from penstock.parse import size, topic_name
 
 #: Those that were given on the command line, by name, as they were spelled.
 Given = dict[str, Any]

@@ -18,7 +18,8 @@ from penstock.cli import output as units
 from penstock.cli.arguments import JsonOption, StoreOption, TopicArgument, flag, open_to_write, typed_key
 from penstock.codecs import number_of
 from penstock.errors import InvalidOption, MessageTooLarge, UnknownTopic
-from penstock.options import KEY_BYTES_MAX, TopicOptions, identifier, topic_name
+from penstock.options import TopicOptions
+from penstock.parse import KEY_BYTES_MAX, identifier, topic_name
 from penstock.topic import input as outgoing
 from penstock.topic.delayed_publisher import due_at
 

@@ -18,7 +18,7 @@ from penstock.consume.partition import HeldPartition, Key
 from penstock.consume.retries import PartitionRetries
 from penstock.errors import AlreadyExists, Closed, InvalidOption, PartitionLost, UnknownConsumer
 from penstock.message import Message
-from penstock.options import Place
+from penstock.place import Place
 from penstock.state.consumers import ConsumerOptions, Position
 from penstock.topic.open_topic import OpenTopic
 

@@ -29,7 +29,7 @@ from penstock import references
 from penstock.consume.retries import Envelope
 from penstock.errors import DataError, InvalidOption
 from penstock.headers import Headers
-from penstock.options import topic_name
+from penstock.parse import topic_name
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.write_batch import WriteBatch
 

@@ -20,7 +20,7 @@ from penstock.delay.records import NewRecord
 from penstock.delay.waiting import WaitingMessages
 from penstock.errors import InvalidOption, OutOfRange, TopicReplaced, UnknownConsumer, WrongType
 from penstock.message import Message
-from penstock.options import consumer_name, whole
+from penstock.parse import consumer_name, whole
 from penstock.state.database import refuse_read_only
 from penstock.topic.delayed import retries_folder
 from penstock.topic.open_topic import OpenTopic

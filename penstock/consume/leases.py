@@ -24,7 +24,7 @@ from typing import NamedTuple
 from penstock.errors import Closed, Unavailable
 from penstock.files import Files
 from penstock.locks import FORKED, ByteLock, forget_in_child, process
-from penstock.options import PARTITIONS_MAX
+from penstock.parse import PARTITIONS_MAX
 
 #: Most members a consumer may have.
 MEMBERS_MOST = 1024

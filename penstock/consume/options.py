@@ -9,18 +9,17 @@ from typing import Any, Literal
 
 from penstock.consume.partition import Floor
 from penstock.errors import InvalidOption, WrongType
-from penstock.options import (
+from penstock.parse import (
     WAIT_MAX_S,
     Duration,
-    Place,
     consumer_name,
     nanoseconds,
     one_of,
     seconds,
-    spot,
     wait_seconds,
     whole,
 )
+from penstock.place import Place, spot
 from penstock.topic.open_topic import OpenTopic
 
 ATTEMPTS_MAX = 1_000_000

@@ -20,7 +20,7 @@ from penstock.consume.options import Retry, checked_policy
 from penstock.consume.retries import PartitionRetries
 from penstock.errors import PartitionLost, WrongType
 from penstock.message import Message
-from penstock.options import MIB, Duration, whole
+from penstock.parse import MIB, Duration, whole
 
 if TYPE_CHECKING:
     from penstock.consume.reader import Reader

@@ -32,7 +32,8 @@ from penstock.errors import ConflictError, InvalidOption, UsageError, WrongType
 from penstock.locks import FORKED, forget_in_child
 from penstock.log.rows import MessageRows
 from penstock.message import Batch, Message, V
-from penstock.options import Duration, Place, wait_seconds
+from penstock.parse import Duration, wait_seconds
+from penstock.place import Place
 from penstock.topic.open_topic import OpenTopic
 from penstock.wake import Bell, within
 

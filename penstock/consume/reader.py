@@ -24,7 +24,8 @@ from penstock.consume.transaction_part import Transactional, TransactionParts
 from penstock.errors import Closed, UsageError
 from penstock.locks import FORKED, forget_in_child
 from penstock.message import Batch, Message, V
-from penstock.options import MIB, Duration, Place, Size, size, whole
+from penstock.parse import MIB, Duration, Size, size, whole
+from penstock.place import Place
 from penstock.topic.open_topic import OpenTopic
 from penstock.wake import Bell, within
 

@@ -20,7 +20,7 @@ from penstock.delay.window import TakenMessage
 from penstock.errors import DataError, MessageTooLarge, PartitionLost, TakenElsewhere, Unavailable
 from penstock.headers import NO_HEADERS
 from penstock.message import LazyMessage, Message
-from penstock.options import KIB, MIB
+from penstock.parse import KIB, MIB
 from penstock.topic import delayed_publisher as delayed
 from penstock.topic.delayed import PUBLISH, delay_root, retries_folder, retries_of
 from penstock.topic.open_topic import OpenTopic

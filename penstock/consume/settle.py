@@ -19,7 +19,7 @@ from penstock.consume.retries import Envelope, enclosed, error_text
 from penstock.errors import UsageError, WrongType
 from penstock.log.rows import MessageRows
 from penstock.message import Batch, Message, V
-from penstock.options import Duration, wait_seconds
+from penstock.parse import Duration, wait_seconds
 
 #: (topic, partition, first offset, offset behind the last)
 Range = tuple[str, int, int, int]

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 
 from penstock.errors import InvalidOption, WrongType
-from penstock.options import Duration, seconds
+from penstock.parse import Duration, seconds
 
 DEFAULT: tuple[Duration, ...] = ("1s", "5s", "30s", "1m", "5m", "30m", "2h", "12h", "1d")
 #: More rungs would make more files than they save hops.

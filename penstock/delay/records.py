@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from penstock.delay.ladder import checked_wait
 from penstock.errors import InvalidOption, MessageTooLarge, WrongType
-from penstock.options import KIB, MIB
+from penstock.parse import KIB, MIB
 
 
 def encode_uvarint(number: int) -> bytes:

@@ -27,7 +27,7 @@ from penstock.delay.state_table import PendingChange, StateTable
 from penstock.delay.states import READING, FileState, Operation
 from penstock.delay.window import Copies, Home, Lane, TakenMessage, Window, first, runs
 from penstock.errors import Corrupt, PenstockError, TakenElsewhere, UsageError
-from penstock.options import Duration
+from penstock.parse import Duration
 
 logger = logging.getLogger("penstock.delay")
 

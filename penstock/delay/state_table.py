@@ -23,7 +23,7 @@ from penstock.delay.states import Change, FileState, Operation, StateId, decode_
 from penstock.errors import DataError
 from penstock.files import Files, refusal
 from penstock.locks import FILE_STATES_RANK, FileLock
-from penstock.options import MIB
+from penstock.parse import MIB
 
 logger = logging.getLogger("penstock.delay")
 

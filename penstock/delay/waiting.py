@@ -27,7 +27,8 @@ from penstock.delay.window import TakenMessage
 from penstock.errors import Closed, Corrupt, InvalidOption, UsageError
 from penstock.files import Files
 from penstock.locks import FORKED, forget_in_child
-from penstock.options import KIB, MIB, Duration, Size, Sync, one_of, seconds, size, whole
+from penstock.options import Sync
+from penstock.parse import KIB, MIB, Duration, Size, one_of, seconds, size, whole
 from penstock.wake import Bell, Hearer, Watch, watch
 
 #: Smaller files come and go sooner; larger ones are fewer.

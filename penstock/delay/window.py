@@ -23,7 +23,7 @@ from penstock.files import Files
 
 if TYPE_CHECKING:
     from penstock.delay.scheduler import Scheduler
-    from penstock.options import Duration
+    from penstock.parse import Duration
 
 
 logger = logging.getLogger("penstock.delay")

@@ -1,3 +1,1 @@
-"""Other ways to look at a topic, each thin and without files of its own."""
-
-from __future__ import annotations
+"""Live events over a keyed topic: push under a key, subscribe to keys."""

@@ -10,13 +10,14 @@ from typing import Any
 
 from penstock.errors import InvalidOption, UnknownTopic, WrongType
 from penstock.events.event import Answer, Pushed, epoch_text, stored_pairs
-from penstock.events.event_query import EventQuery, Help, Waiting
+from penstock.events.event_query import EventQuery
 from penstock.keys import Key, Prefix, match
-from penstock.options import KIB, Duration, seconds, whole
+from penstock.parse import KIB, Duration, seconds, whole
 from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
 from penstock.topic import input as outgoing
 from penstock.topic.open_topic import OpenTopic
+from penstock.topic.watch import DeadWriterHelp, TopicWatch
 from penstock.topic.write_batch import FRAME_BYTES, FRAME_MESSAGES
 from penstock.wake import Bell
 
@@ -38,7 +39,7 @@ class Events:
         self.open_topic = partitions
         self._append = append
         self._append_at_once = append_at_once
-        self._help = Help(partitions)
+        self._help = DeadWriterHelp(partitions)
 
     @property
     def topic(self) -> str:
@@ -79,7 +80,7 @@ class Events:
         if answer is not None:
             return answer
         bell = Bell()
-        with Waiting(self.open_topic, bell.ring) as waiting:
+        with TopicWatch(self.open_topic, bell.ring) as waiting:
             while (answer := question.look()) is None:
                 left = deadline - time.monotonic()
                 if left <= 0:

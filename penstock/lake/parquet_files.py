@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from penstock.errors import DataError, NotATable, PenstockError, Unavailable
 from penstock.lake.layout import DATE, RAW_SCHEMA, WITH_STATISTICS, LakeFile, in_files
 from penstock.lake.storage import Storage, first_line, writing_to
-from penstock.options import KIB, MIB
+from penstock.parse import KIB, MIB
 
 #: About what suits Spark; see penstock/spark/batches.py.
 BATCH_ROWS = 16384

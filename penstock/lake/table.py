@@ -36,7 +36,7 @@ from penstock.errors import (
 from penstock.lake.layout import DATE, WITH_STATISTICS, Kind, LakeFile
 from penstock.lake.parquet_files import is_ours
 from penstock.lake.storage import Storage, first_line, unwritable, writing_to
-from penstock.options import datetime_ns, utc
+from penstock.parse import datetime_ns, utc
 
 
 def added(file: LakeFile, *, is_new: bool = True) -> Any:

@@ -16,7 +16,8 @@ from penstock.log import records, segment
 from penstock.log.folder import Folder
 from penstock.log.records import AppendRecord, DurableRecord, ShownRecord
 from penstock.log.segment import SEGMENT_HEADER_BYTES, ActiveSegment
-from penstock.options import KIB, MIB, TopicOptions
+from penstock.options import TopicOptions
+from penstock.parse import KIB, MIB
 
 logger = logging.getLogger("penstock.log")
 

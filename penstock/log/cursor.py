@@ -21,7 +21,7 @@ from penstock.log.rows import FrameRows, MessageRows, rows_that_fit
 from penstock.log.segment import SEGMENT_HEADER_BYTES
 from penstock.log.segments import Bounds, Segments
 from penstock.message import Rows
-from penstock.options import KIB
+from penstock.parse import KIB
 
 _CHUNK_BYTES = 256 * KIB
 #: Sealed segments with smaller frames than this are decoded like active ones, by the tight loop.

@@ -37,7 +37,7 @@ from penstock.log.frame_header import (
     Layout,
     read_head,
 )
-from penstock.options import FRAME_BYTES_MAX
+from penstock.parse import FRAME_BYTES_MAX
 
 if TYPE_CHECKING:
     from penstock.message import Message

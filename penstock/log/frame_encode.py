@@ -36,7 +36,7 @@ from penstock.log.frame_header import (
     VALUE_NULLS,
     WRITTEN,
 )
-from penstock.options import FRAME_BYTES_MAX, MIB
+from penstock.parse import FRAME_BYTES_MAX, MIB
 
 _CRC = Struct("<I")
 _ZEROS = bytes(8)

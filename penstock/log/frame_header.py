@@ -8,7 +8,7 @@ from typing import NamedTuple
 from penstock.checksum import crc32
 from penstock.errors import UnknownFormat
 from penstock.log.frame_columns import Buffer, round_up
-from penstock.options import FRAME_BYTES_MAX
+from penstock.parse import FRAME_BYTES_MAX
 
 MAGIC_BYTES = b"PSKF"
 MAGIC = int.from_bytes(MAGIC_BYTES, "little")

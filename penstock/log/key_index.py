@@ -24,7 +24,7 @@ from penstock.log.rows import FrameRows
 from penstock.log.segment import SegmentHead
 from penstock.log.segments import Segments
 from penstock.message import Rows
-from penstock.options import MIB
+from penstock.parse import MIB
 
 _HEADER = Struct("<8sIHHIIQQIIQI4x")
 _MAGIC = b"PSKKEYIX"

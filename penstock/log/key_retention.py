@@ -8,58 +8,22 @@ is over is as one that was left out: it holds no message, and nothing is lost by
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from typing import Any, NamedTuple
 
 from penstock.clock import NANOSECONDS
-from penstock.errors import Corrupt, InvalidOption, WrongType
-from penstock.keys import Element, canonical, checked_key, match, spoken_prefix
+from penstock.errors import Corrupt
+from penstock.keys import checked_key, match, spoken_prefix
 from penstock.log.cursor import Cursor
 from penstock.log.rows import FrameRows, MessageRows
 from penstock.log.segments import Segments
 from penstock.message import Message, Rows
-from penstock.options import MIB, Duration, TopicOptions, seconds
+from penstock.options import Rule, TopicOptions
+from penstock.parse import MIB
 
-#: All of them are read whenever one looks whether they changed.
-RULES_MOST = 1000
 _ANY = "*"
-
-#: A pattern as text, and seconds.
-Rule = tuple[str, float]
-
-
-def rules_of(given: object) -> tuple[Rule, ...]:
-    """What a user gave as `key_retention`, checked, in the order of its patterns; None is no rules."""
-    if given is None:
-        return ()
-    if not isinstance(given, Mapping):
-        raise WrongType(
-            f"key_retention takes a dict, not {type(given).__name__}", hint='such as {"progress.*": "10m"}'
-        )
-    if len(given) > RULES_MOST:
-        raise InvalidOption(
-            f"{len(given)} patterns in key_retention: {RULES_MOST} are allowed",
-            hint='name the beginning that keys share: "progress.*"',
-        )
-    return tuple(sorted(dict(_rule(pattern, lifetime) for pattern, lifetime in given.items()).items()))
-
-
-def _rule(pattern: str | Sequence[Element], lifetime: Duration) -> Rule:
-    if isinstance(pattern, str):
-        pattern = spoken_prefix(pattern)
-    elif not isinstance(pattern, (list, tuple)):
-        raise WrongType(
-            f"a pattern of key_retention is text or a tuple, not {type(pattern).__name__}",
-            hint='"progress.*", or ("chat", 345)',
-        )
-    text = pattern if isinstance(pattern, str) else canonical(pattern).decode()
-    checked_key(text)
-    lasting = seconds(f"key_retention[{text[:60]!r}]", lifetime)
-    if lasting == 0:
-        raise InvalidOption(f"key_retention[{text[:60]!r}] is 0", hint="such messages could never be read")
-    return text, lasting
 
 
 class Lifetimes:

@@ -33,7 +33,8 @@ from penstock.log.segment import read_head
 from penstock.log.segments import Bounds, Segments
 from penstock.log.staging import NoLedger, PartitionState
 from penstock.log.sync import Syncer
-from penstock.options import LATEST, Spot, TopicOptions
+from penstock.options import TopicOptions
+from penstock.place import LATEST, Spot
 
 logger = logging.getLogger("penstock.log")
 

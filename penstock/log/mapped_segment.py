@@ -19,7 +19,7 @@ from penstock.log.frame import Frame
 from penstock.log.frame_header import COMPRESSED, HEADER, MAGIC_BYTES, Head, read_head
 from penstock.log.segment import SEGMENT_HEADER_BYTES, SegmentHead, parse_head
 from penstock.log.segment_index import BLOCK_BYTES, Index
-from penstock.options import KIB
+from penstock.parse import KIB
 
 #: A frame's header with the longest producer id and group.
 _FRAME_HEADER_MOST = 64 * KIB

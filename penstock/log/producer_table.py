@@ -21,7 +21,7 @@ from penstock.log.folder import Folder
 from penstock.log.frame import Frame
 from penstock.log.frame_header import HEADER_BYTES, MAGIC_BYTES, PRODUCER, PRODUCERS, SEQNOS, Head, read_head
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
-from penstock.options import KIB
+from penstock.parse import KIB
 
 _HEADER = Struct("<8sIHHQQQ")
 _ENTRY = Struct("<qqIHH")

@@ -23,7 +23,7 @@ from penstock.log.frame_encode import EncodedFrame
 from penstock.log.mapped_segment import MappedSealed
 from penstock.log.segment import SEGMENT_HEADER_BYTES, SegmentHead, parse_head
 from penstock.message import NO_HEADERS, Headers, Message
-from penstock.options import KIB
+from penstock.parse import KIB
 
 #: Segments whose frames are smaller than this on average are worth rewriting.
 SMALL_FRAME_BYTES = 16 * KIB

@@ -32,7 +32,8 @@ from penstock.log.staging import (
     has_become_segment,
     remove_file,
 )
-from penstock.options import MIB, TopicOptions
+from penstock.options import TopicOptions
+from penstock.parse import MIB
 
 logger = logging.getLogger("penstock.log")
 

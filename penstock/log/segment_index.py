@@ -28,7 +28,7 @@ from penstock.log.frame_columns import Buffer
 from penstock.log.frame_header import HEADER, Head
 from penstock.log.recovery import Survey, survey
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
-from penstock.options import MIB
+from penstock.parse import MIB
 
 BLOCK_BYTES = MIB
 _HEADER = Struct("<8sIHHIIQQQQII")

@@ -17,7 +17,7 @@ from penstock.codecs import RAW
 from penstock.headers import Headers
 from penstock.log.frame_columns import Buffer
 from penstock.log.frame_header import HEADER_BYTES, KEYS, Head
-from penstock.options import KIB
+from penstock.parse import KIB
 
 if TYPE_CHECKING:
     from penstock.message import Message

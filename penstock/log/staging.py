@@ -18,7 +18,7 @@ from penstock.log.frame_columns import round_up
 from penstock.log.frame_encode import EncodedFrame, placed
 from penstock.log.frame_header import read_head
 from penstock.log.segment import SEGMENT_HEADER_BYTES, SegmentHead, new_salt, parse_head
-from penstock.options import KIB, MIB
+from penstock.parse import KIB, MIB
 
 STAGED = ".staged"
 #: Larger pieces become segments of their own; to copy them would hold the append lock too long.

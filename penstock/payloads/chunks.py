@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from penstock.errors import MessageTooLarge, WrongType
-from penstock.options import MIB
+from penstock.parse import MIB
 from penstock.payloads.store import Body
 
 #: So much of a body is in memory at a time, a few times over: S3 wants parts of 5 MiB at least.

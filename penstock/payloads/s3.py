@@ -15,7 +15,8 @@ from itertools import chain, islice
 from typing import Any, BinaryIO, cast
 
 from penstock.errors import BodyMissing, InvalidOption, MissingExtra, PenstockError, Unavailable, UsageError
-from penstock.options import MIB, datetime_ns, refuse_secrets
+from penstock.options import refuse_secrets
+from penstock.parse import MIB, datetime_ns
 from penstock.payloads.chunks import PIECE_BYTES, Pieces, Ranged
 from penstock.payloads.names import LONG, checked_name, folder_of, is_body, name_of, note_of, path_of
 from penstock.payloads.store import Body, FoundBody, StoredBody

@@ -24,14 +24,15 @@ from typing import NamedTuple, Protocol
 from penstock import wake
 from penstock.errors import Closed, ConflictError, Corrupt, OffsetTrimmed, PenstockError
 from penstock.events.event import cursor_text
-from penstock.events.event_query import EventQuery, Help, Interest, Waiting
+from penstock.events.event_query import EventQuery, Interest
 from penstock.events.events import Events
 from penstock.keys import Match
 from penstock.message import Message
-from penstock.options import KIB
+from penstock.parse import KIB
 from penstock.serve import limits
 from penstock.serve.catch_up import CatchingUp, CatchUp, StartInThread
 from penstock.serve.encoded_event import EncodedEvent
+from penstock.topic.watch import DeadWriterHelp, TopicWatch
 
 logger = logging.getLogger("penstock.serve")
 
@@ -75,10 +76,10 @@ class Feed:
         self._is_rung = False
         self.is_ended = False
         self._cursor = self._partitions.log(0).cursor(self._partitions.log(0).bounds().end)
-        self._help = Help(self._partitions)
+        self._help = DeadWriterHelp(self._partitions)
         bell = wake.Bell()
         bell.hearer = self.ring
-        self._waiting = Waiting(self._partitions, bell.ring)
+        self._waiting = TopicWatch(self._partitions, bell.ring)
         self._waiting.__enter__()
         self._stored_at = 0.0
         self._stored_often = 0

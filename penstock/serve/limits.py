@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.options import KIB, MIB
+from penstock.parse import KIB, MIB
 
 #: The request line and all headers.
 HEAD_BYTES_MOST = 64 * KIB

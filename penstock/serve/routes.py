@@ -22,7 +22,7 @@ from penstock.errors import InvalidOption, PenstockError, TopicReplaced
 from penstock.events.event import Pushed
 from penstock.events.event_query import EventQuery
 from penstock.keys import Match, match, shown_key, spoken_key, spoken_prefix
-from penstock.options import seconds, whole
+from penstock.parse import seconds, whole
 from penstock.serve import limits
 from penstock.serve import static_files as assets
 from penstock.serve.access import Access, Grant, Origins

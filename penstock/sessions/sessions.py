@@ -33,7 +33,7 @@ from penstock.delay.waiting import WaitingMessages
 from penstock.delay.window import TakenMessage
 from penstock.errors import Closed, Corrupt, MessageTooLarge, UsageError, WrongType
 from penstock.files import Files
-from penstock.options import KIB, Duration, seconds, topic_name, wait_seconds, whole
+from penstock.parse import KIB, Duration, seconds, topic_name, wait_seconds, whole
 from penstock.topic.write_batch import WriteBatch
 
 _NAME = "policy.json"

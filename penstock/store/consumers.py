@@ -10,7 +10,8 @@ from penstock.consume.lag import Lag, lag_behind
 from penstock.consume.membership import MemberStats
 from penstock.consume.options import Moment, moment
 from penstock.errors import InvalidOption, UnknownConsumer
-from penstock.options import Duration, Place, consumer_name, seconds, whole
+from penstock.parse import Duration, consumer_name, seconds, whole
+from penstock.place import Place
 from penstock.state.consumers import ConsumerOptions, ConsumerRecord
 from penstock.topic.delayed import forget_consumer
 from penstock.topic.open_topic import OpenTopic

@@ -18,7 +18,7 @@ from typing import Any
 
 from penstock.errors import AlreadyExists
 from penstock.files import Files
-from penstock.options import EARLIEST, Place
+from penstock.place import EARLIEST, Place
 from penstock.state.consumers import ConsumerOptions, Position
 from penstock.state.transactions import PositionUpdate, Transactions
 from penstock.store.pipelines import PipelineRun

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock import locks as claims
 from penstock.errors import PipelineChanged, PipelineRunning
-from penstock.options import pipeline_name
+from penstock.parse import pipeline_name
 from penstock.state.database import refuse_read_only
 from penstock.state.pipelines import PipelineRecord, RunFacts
 

@@ -25,7 +25,8 @@ from penstock.log.folder import file_bytes
 from penstock.log.log import Log
 from penstock.log.rows import FrameRows
 from penstock.message import Rows
-from penstock.options import MIB, Place, spot
+from penstock.parse import MIB
+from penstock.place import Place, spot
 from penstock.store.pipeline_position import PipelinePosition
 from penstock.store.pipelines import PipelineRun, Watch, claim, unwatched
 from penstock.store.stats import written_at

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from penstock.clock import Clock
 from penstock.consume import dead_letter_topic as dead
@@ -18,12 +18,11 @@ from penstock.consume.dead_letters import DeadLetter, DeadLetters
 from penstock.consume.options import Kind, Moment, Retry, reader_options
 from penstock.consume.reader import Reader, open_reader
 from penstock.errors import AlreadyExists, Closed, InvalidOption, PenstockError, UnknownTopic, WrongType
-from penstock.events.events import OPTIONS as EVENT_OPTIONS
-from penstock.events.events import Events, open_events
 from penstock.files import Files
 from penstock.locks import FORKED, forget_in_child
-from penstock.options import Duration, Place, TopicOptions, identifier, topic_changes, topic_name
-from penstock.sessions.sessions import Sessions
+from penstock.options import TopicOptions, topic_changes
+from penstock.parse import Duration, identifier, topic_name
+from penstock.place import Place
 from penstock.state.consumers import Consumers
 from penstock.state.database import Database, refuse_read_only
 from penstock.state.pipelines import Pipelines
@@ -36,13 +35,17 @@ from penstock.store.ownership import Ownership
 from penstock.store.pipelines import Pipeline
 from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
-from penstock.streams.stream import Stream
-from penstock.streams.topic_engine import StreamEngineOpener, open_elsewhere, open_stream
 from penstock.topic.delayed import DELAY, PUBLISH, SESSIONS, forget_topic
 from penstock.topic.delayed_publisher import DelayedPublisher
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.value_codec import coder_of
 from penstock.topic.write_batch import WriteBatch
+
+if TYPE_CHECKING:  # products stand above the store; their factories here load them when called
+    from penstock.events.events import Events
+    from penstock.sessions.sessions import Sessions
+    from penstock.streams.stream import Stream
+    from penstock.streams.topic_engine import StreamEngineOpener
 
 
 def several_topics(
@@ -204,9 +207,11 @@ class Store:
 
         A topic that is there must have one partition and `index="key"`; a new one keeps events for an hour.
         """
+        from penstock.events.events import OPTIONS, open_events
+
         return open_events(
             topic_name(topic), self.topic,
-            lambda name: self.create_topic(name, exists_ok=True, **EVENT_OPTIONS), self.transaction,
+            lambda name: self.create_topic(name, exists_ok=True, **OPTIONS), self.transaction,
         )  # fmt: skip
 
     def stream(
@@ -221,6 +226,8 @@ class Store:
         `bodies` is where bodies lie that others stored and `publish_message` only named: a folder, or
         s3://bucket/prefix. With an `engine` the stream is kept there instead (docs/streams.md).
         """
+        from penstock.streams.topic_engine import open_elsewhere, open_stream
+
         self._require_open()
         topic_name(name)
         if engine is not None:
@@ -231,6 +238,8 @@ class Store:
     @property
     def sessions(self) -> Sessions:
         """Changeable work that comes again later when it was not finished (docs/retries.md)."""
+        from penstock.sessions.sessions import Sessions
+
         self._require_open()
         refuse_read_only(self.read_only)
         with self._mutex:

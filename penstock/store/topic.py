@@ -14,21 +14,9 @@ from penstock.errors import InvalidOption
 from penstock.keys import Key, Prefix, match
 from penstock.log.frame import RAW
 from penstock.message import Batch, Message, Receipt, Receipts, Rows, V, typed
-from penstock.options import (
-    LATEST,
-    MIB,
-    Duration,
-    Place,
-    Size,
-    Sync,
-    TopicOptions,
-    nanoseconds,
-    one_of,
-    seconds,
-    size,
-    spot,
-    whole,
-)
+from penstock.options import Sync, TopicOptions
+from penstock.parse import MIB, Duration, Size, nanoseconds, one_of, seconds, size, whole
+from penstock.place import LATEST, Place, spot
 from penstock.state.database import refuse_read_only
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats

@@ -32,7 +32,7 @@ from penstock.log.append import Rerouted
 from penstock.log.frame import RAW
 from penstock.log.staging import StagedPiece
 from penstock.message import StoredRun, V
-from penstock.options import KEY_BYTES_MAX, Duration, identifier
+from penstock.parse import KEY_BYTES_MAX, Duration, identifier
 from penstock.state.transactions import DelayedRow, PositionUpdate, Transactions
 from penstock.store.commit import Applied, Commit, Target, nothing
 from penstock.store.topic import Topic

@@ -21,7 +21,7 @@ from penstock.findings import Checked, Finding, damage, note
 from penstock.log.folder import DATA, Folder
 from penstock.log.staging import PlacedPiece
 from penstock.log.verify import PartitionVerifier
-from penstock.options import topic_name
+from penstock.parse import topic_name
 from penstock.payloads.store import losses
 from penstock.state.consumers import Consumers, Position
 from penstock.state.database import Database

@@ -1,1 +1,1 @@
-"""streams."""
+"""Subject streams (MiniToolStream): one global sequence, messages under subjects, durable consumers."""

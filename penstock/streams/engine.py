@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple, Protocol, TypedDict
 import msgspec
 
 from penstock.errors import PenstockError
-from penstock.options import utc
+from penstock.parse import utc
 from penstock.streams.subjects import SubjectQuery
 
 #: Opens a body that does not lie in the message.

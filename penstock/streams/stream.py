@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.errors import OffsetAhead, PenstockError, WrongType
-from penstock.options import Duration, seconds
+from penstock.parse import Duration, seconds
 from penstock.streams.engine import DATA_TYPES, Data, Publication, StreamEngine, StreamMessage
 from penstock.streams.mini_tool_stream import MiniToolStream
 from penstock.streams.subjects import (

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from penstock.errors import InvalidOption, MessageTooLarge, WrongType
-from penstock.options import KEY_BYTES_MAX, identifier, whole
+from penstock.parse import KEY_BYTES_MAX, identifier, whole
 
 #: Sequences are offsets plus one, and offsets have 63 bits.
 SEQUENCE_MAX = 2**63 - 1

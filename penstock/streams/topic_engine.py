@@ -18,7 +18,6 @@ from penstock.errors import (
     Unavailable,
     UnknownTopic,
 )
-from penstock.events.event_query import Help, Waiting
 from penstock.keys import Match, checked_key, match
 from penstock.log import single_frame as lone
 from penstock.log.append import Rerouted
@@ -27,7 +26,8 @@ from penstock.log.frame_header import HEADERS, KEYS
 from penstock.log.log import Log
 from penstock.log.segments import Bounds
 from penstock.message import Batch, Headers, Message, Receipt
-from penstock.options import FILES, HEADERS_BYTES_MAX, MIB, payloads
+from penstock.options import FILES, payloads
+from penstock.parse import HEADERS_BYTES_MAX, MIB
 from penstock.payloads.open import open_bodies
 from penstock.payloads.store import BodyStore
 from penstock.state.streams import Streams, StreamSettings
@@ -39,6 +39,7 @@ from penstock.streams.subjects import EVERYTHING, SubjectQuery
 from penstock.streams.ttl import lifetimes
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.value_codec import checked_headers, checked_value
+from penstock.topic.watch import DeadWriterHelp, TopicWatch
 from penstock.topic.write_batch import FRAME_BYTES, WriteBatch
 
 #: `publish_many` stores so many messages, or bytes, as one frame, which is there or not.
@@ -215,7 +216,7 @@ class TopicStreamEngine:
         #: Where bodies lie that were published by their names only.
         self._elsewhere = elsewhere
         self._publisher = Publisher(topic)
-        self._help = Help(self.open_topic)
+        self._help = DeadWriterHelp(self.open_topic)
 
     @property
     def name(self) -> str:
@@ -337,8 +338,8 @@ class TopicStreamEngine:
 
     # Waiting.
 
-    def watching(self, ring: Callable[[], None]) -> Waiting:
-        return Waiting(self.open_topic, ring)
+    def watching(self, ring: Callable[[], None]) -> TopicWatch:
+        return TopicWatch(self.open_topic, ring)
 
     def help(self) -> None:
         if self._help.is_due():

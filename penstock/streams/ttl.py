@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 
 from penstock.errors import Closed, InvalidOption, PenstockError, WrongType
-from penstock.options import Duration, seconds
+from penstock.parse import Duration, seconds
 from penstock.streams.engine import Deleted, StreamEngine, Ttl
 from penstock.streams.subjects import EVERYTHING, SubjectQuery, asked
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import BodyMissing, DataError, InvalidOption, UsageError
-from penstock.options import MIB, split_s3
+from penstock.options import split_s3
+from penstock.parse import MIB
 from penstock.payloads.open import open_bodies
 from penstock.payloads.s3 import S3Bodies
 from penstock.tarantool.connection import Link

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.clock import Clock
 from penstock.errors import ConflictError, InvalidOption, UsageError
-from penstock.options import Duration, seconds, whole
+from penstock.parse import Duration, seconds, whole
 from penstock.payloads.store import BodyStore
 from penstock.tarantool.connection import Link
 from penstock.tarantool.engine import TarantoolBodies, TarantoolEngine

@@ -25,8 +25,9 @@ from penstock.clock import Clock
 from penstock.errors import InvalidOption, PenstockError, WrongType
 from penstock.files import Files
 from penstock.log.frame import RAW
-from penstock.options import MIB, TopicOptions, utc
 from penstock.options import BodyLocation as Place
+from penstock.options import TopicOptions
+from penstock.parse import MIB, utc
 from penstock.payloads.files import FileBodies
 from penstock.payloads.names import checked_name
 from penstock.payloads.open import open_topic_bodies

@@ -25,7 +25,7 @@ from penstock.log.log import Log
 from penstock.log.rows import FrameRows
 from penstock.log.segment_index import read_whole, replace
 from penstock.message import Rows
-from penstock.options import MIB
+from penstock.parse import MIB
 from penstock.references import Reference
 from penstock.topic.bodies import TopicBodies
 

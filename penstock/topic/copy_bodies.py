@@ -13,7 +13,7 @@ from penstock.errors import InvalidOption, MessageTooLarge
 from penstock.log.copy import FrameRun
 from penstock.log.frame import RAW
 from penstock.log.frame_encode import EncodedFrame
-from penstock.options import MIB
+from penstock.parse import MIB
 from penstock.references import Reference
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.write_batch import WriteBatch, encode_all

@@ -30,7 +30,7 @@ from penstock.files import Files
 from penstock.locks import forget_in_child
 from penstock.log.frame import RAW
 from penstock.message import Receipt
-from penstock.options import WAIT_MAX_S, Duration, nanoseconds, wait_seconds
+from penstock.parse import WAIT_MAX_S, Duration, nanoseconds, wait_seconds
 from penstock.state.transactions import DelayedRow, Transactions
 from penstock.topic.bodies import is_file
 from penstock.topic.open_topic import OpenTopic

@@ -12,7 +12,7 @@ from penstock.keys import Key, checked_key
 from penstock.log.frame import RAW
 from penstock.log.frame_columns import Lengths, measure
 from penstock.message import Batch, Headers, value_bytes
-from penstock.options import KEY_BYTES_MAX, nanoseconds
+from penstock.parse import KEY_BYTES_MAX, nanoseconds
 from penstock.topic.value_codec import Packing, checked_headers, checked_seqno, checked_times, checked_value
 from penstock.topic.write_batch import WriteBatch
 

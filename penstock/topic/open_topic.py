@@ -27,7 +27,9 @@ from penstock.log.frame_encode import EncodedFrame
 from penstock.log.log import Log
 from penstock.log.producers import Claim, Pair
 from penstock.message import Receipt, Receipts, StoredRun
-from penstock.options import PARTITIONS_MAX, Place, Spot, TopicOptions, spot, whole
+from penstock.options import TopicOptions
+from penstock.parse import PARTITIONS_MAX, whole
+from penstock.place import Place, Spot, spot
 from penstock.references import Referenced, unpack
 from penstock.state.consumers import Consumers
 from penstock.state.topics import TopicRecord, Topics

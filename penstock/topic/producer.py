@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import ProducerFenced
 from penstock.log.append import Appended
 from penstock.log.producers import NOTHING, Claim, Pair, StaleClaim, signed
-from penstock.options import SEQNO_MAX, identifier
+from penstock.parse import SEQNO_MAX, identifier
 from penstock.topic.routing import Partitioner, Route, checked
 
 if TYPE_CHECKING:

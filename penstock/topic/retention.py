@@ -15,7 +15,8 @@ from penstock.log.log import Log
 from penstock.log.rows import MessageRows
 from penstock.log.trim import Trimmed
 from penstock.message import Message, Rows
-from penstock.options import MIB, Place
+from penstock.parse import MIB
+from penstock.place import Place
 from penstock.topic.body_trim import BodyTrim, gone_with
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.staging import remove_abandoned

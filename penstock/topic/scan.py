@@ -14,7 +14,8 @@ from penstock.lake.cut import first_offset, shared
 from penstock.log.log import Log
 from penstock.log.rows import MessageRows
 from penstock.message import Batch, Message, Rows, V
-from penstock.options import MIB, Place, Spot, spot
+from penstock.parse import MIB
+from penstock.place import Place, Spot, spot
 from penstock.topic.open_topic import OpenTopic
 
 if TYPE_CHECKING:

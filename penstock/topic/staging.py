@@ -20,7 +20,7 @@ from penstock.log.active_segment import segment_bytes
 from penstock.log.frame import Frame
 from penstock.log.log import Log
 from penstock.log.staging import STAGED, StagedPiece, StagingArea
-from penstock.options import KIB
+from penstock.parse import KIB
 from penstock.topic.input import Value
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.routing import PARTITIONERS

@@ -16,7 +16,8 @@ from penstock import codecs
 from penstock.codecs.limits import DECODED_BYTES_MAX
 from penstock.errors import InvalidOption, MessageTooLarge, WrongType
 from penstock.message import Headers
-from penstock.options import HEADERS_BYTES_MAX, SEQNO_MAX, TIME_MAX_NS, TIME_MIN_NS, TopicOptions, whole
+from penstock.options import TopicOptions
+from penstock.parse import HEADERS_BYTES_MAX, SEQNO_MAX, TIME_MAX_NS, TIME_MIN_NS, whole
 from penstock.references import Referenced
 
 

@@ -11,7 +11,7 @@ from penstock.log.frame import RAW, ProducerStamp
 from penstock.log.frame_columns import Lengths
 from penstock.log.frame_encode import EncodedFrame, encode
 from penstock.message import Headers
-from penstock.options import KIB, MIB
+from penstock.parse import KIB, MIB
 
 #: A writer's frames: large enough to be worth a checksum, small enough to be read alone.
 FRAME_BYTES = MIB

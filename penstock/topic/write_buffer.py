@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from penstock.message import Headers
-from penstock.options import identifier, nanoseconds
+from penstock.parse import identifier, nanoseconds
 from penstock.topic.write_batch import WriteBatch
 
 

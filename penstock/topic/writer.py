@@ -19,7 +19,8 @@ from penstock.keys import Key, checked_key
 from penstock.log.frame import RAW
 from penstock.log.producers import Pair
 from penstock.message import Headers, StoredRun, V
-from penstock.options import KEY_BYTES_MAX, KIB, SEQNO_MAX, Duration, Sync
+from penstock.options import Sync
+from penstock.parse import KEY_BYTES_MAX, KIB, SEQNO_MAX, Duration
 from penstock.topic import input as outgoing
 from penstock.topic.bodies import is_file
 from penstock.topic.delayed_publisher import Postponed, due_at, postponed, refuse_file

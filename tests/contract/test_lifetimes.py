@@ -8,7 +8,8 @@ import pytest
 import penstock
 from penstock.clock import NANOSECONDS
 from penstock.errors import InvalidOption, OffsetTrimmed, WrongType
-from penstock.log.key_retention import Lifetimes, rules_of
+from penstock.log.key_retention import Lifetimes
+from penstock.options import rules_of
 from penstock.testing import Clock
 
 SECOND = NANOSECONDS

@@ -11,7 +11,7 @@ from penstock.lake import parquet_files as compaction
 from penstock.lake.layout import LakeFile
 from penstock.lake.parquet_files import read, write
 from penstock.lake.storage import storage
-from penstock.options import KIB, MIB
+from penstock.parse import KIB, MIB
 from tests.lake.kit import batch, parquet_files, staged, target
 
 DAY = datetime.date(2026, 3, 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.options import MIB
+from penstock.parse import MIB
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.options import datetime_ns
+from penstock.parse import datetime_ns
 from penstock.spark.source.filters import FilterBounds, NumberSpan, wanted
 
 datasource = pytest.importorskip("pyspark.sql.datasource")

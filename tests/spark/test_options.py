@@ -5,7 +5,7 @@ import os
 import pytest
 
 from penstock import InvalidOption
-from penstock.options import EARLIEST, LATEST, Spot
+from penstock.place import EARLIEST, LATEST, Spot
 from penstock.spark.source import schema
 from penstock.spark.source.options import parse, refuse_for_batch, refuse_for_stream
 

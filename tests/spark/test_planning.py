@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.options import MIB
+from penstock.parse import MIB
 from penstock.spark.source.plan import (
     TASK_BYTES_LEAST,
     TASK_BYTES_MOST,

@@ -20,7 +20,7 @@ from penstock.cli.arguments import (
 )
 from penstock.cli.pipelines.archive import table_options
 from penstock.errors import InvalidOption
-from penstock.options import Place
+from penstock.place import Place
 from penstock.store.replay import PartitionRange, ReplayPlan, parse_rate, parse_speed, plan_replay
 from penstock.store.replay import replay as replay_topic
 

@@ -16,7 +16,7 @@ from penstock.cli.formats import shown
 from penstock.cli.stream.arguments import DEFAULT_STREAM, NameOption, PatternArgument, record, row_record
 from penstock.clock import NANOSECONDS, Clock
 from penstock.errors import DataError, InvalidOption
-from penstock.options import MIB
+from penstock.parse import MIB
 from penstock.streams.engine import Row, SubjectFacts
 
 #: So much of a body is moved at a time.

@@ -28,7 +28,7 @@ from penstock.lake.parquet_files import FILE_BYTES, FileTarget
 from penstock.lake.storage import Storage, storage
 from penstock.lake.table import Archive, ArchivedSpan, ArchiveOrigin, open_or_create
 from penstock.locks import Claimed, claim
-from penstock.options import MIB, Duration, Size, one_of, seconds, size, whole
+from penstock.parse import MIB, Duration, Size, one_of, seconds, size, whole
 from penstock.spark import executors as jobs
 from penstock.spark.pipelines import archive_tasks as tasks
 from penstock.spark.session import session

@@ -22,7 +22,7 @@ from penstock.clock import NANOSECONDS
 from penstock.errors import InvalidOption, PenstockError
 from penstock.log.copy import MessageRun
 from penstock.log.staging import StagedPiece
-from penstock.options import MIB, Duration, one_of, seconds
+from penstock.parse import MIB, Duration, one_of, seconds
 from penstock.spark.pipelines.engine import ENGINES, Choice, Engine, chosen, started
 from penstock.store import Store, Topic
 from penstock.store.pipeline_position import PipelinePosition

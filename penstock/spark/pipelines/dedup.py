@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidOption
-from penstock.options import Duration, one_of
+from penstock.parse import Duration, one_of
 from penstock.spark.pipelines.engine import started
 from penstock.spark.pipelines.expressions import (
     TEXT,

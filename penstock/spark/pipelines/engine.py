@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from penstock.errors import MissingExtra
-from penstock.options import one_of
+from penstock.parse import one_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.errors import InvalidOption
-from penstock.options import Duration, seconds
+from penstock.parse import Duration, seconds
 from penstock.spark.source.schema import ALL, TYPES, ddl
 
 if TYPE_CHECKING:

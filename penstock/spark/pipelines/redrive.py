@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from penstock.consume import dead_letter_topic as dead
 from penstock.consume.dead_letters import DeadLetters
 from penstock.errors import InvalidOption
-from penstock.options import one_of
+from penstock.parse import one_of
 from penstock.spark.pipelines.engine import ENGINES, Choice, Engine, chosen, started
 from penstock.store import Store
 from penstock.store.pipelines import PipelineRun, Watch, claim, unwatched

@@ -24,7 +24,8 @@ from penstock.errors import InvalidOption, NotAnArchive, PenstockError
 from penstock.lake.layout import LakeFile
 from penstock.lake.storage import storage
 from penstock.lake.table import Archive, open_archive
-from penstock.options import MIB, TIME_MAX_NS, TIME_MIN_NS, Place, spot
+from penstock.parse import MIB, TIME_MAX_NS, TIME_MIN_NS
+from penstock.place import Place, spot
 from penstock.spark.executors import Failed, spread
 from penstock.spark.pipelines.engine import started
 from penstock.spark.pipelines.replay_tasks import TableJob, stage_table

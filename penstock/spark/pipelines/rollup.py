@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidOption
-from penstock.options import Duration, one_of, seconds, whole
+from penstock.parse import Duration, one_of, seconds, whole
 from penstock.spark.pipelines import rollup_output as tables
 from penstock.spark.pipelines.engine import started
 from penstock.spark.pipelines.expressions import (

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.errors import InvalidOption, MissingExtra, NotATable, PipelineFailed
-from penstock.options import one_of
+from penstock.parse import one_of
 
 if TYPE_CHECKING:
     import pyarrow

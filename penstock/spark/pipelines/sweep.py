@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from penstock.clock import NANOSECONDS
 from penstock.errors import InvalidOption, PenstockError
-from penstock.options import Duration, one_of, seconds, whole
+from penstock.parse import Duration, one_of, seconds, whole
 from penstock.payloads.store import GRACE_NS, BodyStore, FoundBody
 from penstock.references import place_id
 from penstock.spark.pipelines.engine import ENGINES, Choice, Engine, chosen, started

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from penstock.options import datetime_ns
+from penstock.parse import datetime_ns
 from penstock.payloads.store import BodyStore, FoundBody, losses, orphans
 from penstock.topic.body_trim import Referring, references_between
 from penstock.topic.open_topic import OpenTopic

@@ -18,7 +18,7 @@ from penstock.errors import InvalidOption, UnknownTopic
 from penstock.log.frame_columns import pack_bits, padded
 from penstock.log.frame_encode import EncodedFrame
 from penstock.log.frame_header import HEADERS, KEY_NULLS, KEYS, TIMES, VALUE_NULLS
-from penstock.options import MIB
+from penstock.parse import MIB
 from penstock.topic.routing import MIX, PARTITIONERS
 from penstock.topic.write_plan import TopicPlan
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidOption, MessageTooLarge, WrongType
-from penstock.options import HEADERS_BYTES_MAX, KEY_BYTES_MAX
+from penstock.parse import HEADERS_BYTES_MAX, KEY_BYTES_MAX
 
 _TEXTS = ("binary", "string")
 _TYPES: Mapping[str, tuple[str, ...]] = {

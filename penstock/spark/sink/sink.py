@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from penstock.errors import ConflictError, InvalidOption
-from penstock.options import identifier, topic_name
+from penstock.parse import identifier, topic_name
 from penstock.spark.sink.commit import WriterCommit
 from penstock.spark.sink.rows import Column, Shape, shape
 from penstock.spark.sink.task import WriteTarget

@@ -23,7 +23,7 @@ from penstock.files import Files
 from penstock.log.folder import Folder
 from penstock.log.frame_encode import EncodedFrame
 from penstock.log.staging import StagedPiece, StagingArea
-from penstock.options import MIB
+from penstock.parse import MIB
 from penstock.spark.sink.frames import FRAME_BYTES, FRAME_MESSAGES, by_topic, chosen, divided, drafts
 from penstock.spark.sink.rows import Shape, WriteRows, check_values, rows
 from penstock.topic.write_plan import TopicPlan

@@ -30,7 +30,7 @@ from penstock.log.frame_header import (
     WRITTEN,
 )
 from penstock.log.single_frame import Singles
-from penstock.options import MIB
+from penstock.parse import MIB
 from penstock.spark.source.bodies import STRUCT, Outside, may_refer
 from penstock.spark.source.plan import Slice
 from penstock.spark.source.schema import REFERENCE, TYPES

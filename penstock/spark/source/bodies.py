@@ -20,8 +20,9 @@ from penstock.errors import MessageTooLarge
 from penstock.log import arrow_columns as tables
 from penstock.log.frame import RAW
 from penstock.log.frame_header import CODECS, Head
-from penstock.options import FILES, MIB
+from penstock.options import FILES
 from penstock.options import BodyLocation as Place
+from penstock.parse import MIB
 from penstock.payloads.names import path_of
 from penstock.payloads.open import open_topic_bodies
 from penstock.payloads.store import BodyStore

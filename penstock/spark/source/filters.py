@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from penstock.options import datetime_ns
+from penstock.parse import datetime_ns
 
 _LEAST, _MOST = -(2**63), 2**63
 _MICROSECOND = 1000

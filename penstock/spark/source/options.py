@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from penstock.errors import InvalidOption
-from penstock.options import EARLIEST, LATEST, TIME_MAX_NS, Spot, consumer_name, size, topic_name
+from penstock.parse import TIME_MAX_NS, consumer_name, size, topic_name
+from penstock.place import EARLIEST, LATEST, Spot
 from penstock.spark.source import schema
 
 if TYPE_CHECKING:

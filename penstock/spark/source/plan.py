@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from penstock.lake.cut import Stretch
-from penstock.options import MIB
+from penstock.parse import MIB
 
 if TYPE_CHECKING:
     from penstock.lake.storage import Storage

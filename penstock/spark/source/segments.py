@@ -25,7 +25,7 @@ from penstock.log.frame_header import read_head
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
 from penstock.log.segment_index import Index
 from penstock.log.single_frame import Singles, is_plain, take_singles
-from penstock.options import MIB
+from penstock.parse import MIB
 from penstock.spark.source.plan import SegmentRange, Slice, instead
 
 logger = logging.getLogger("penstock.spark")

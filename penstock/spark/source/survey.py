@@ -15,7 +15,7 @@ from penstock.log.folder import file_bytes
 from penstock.log.log import Log
 from penstock.log.segment import read_head
 from penstock.log.segments import Bounds
-from penstock.options import Spot
+from penstock.place import Spot
 from penstock.spark.source.admission import Loss
 from penstock.spark.source.bodies import places_of
 from penstock.spark.source.filters import FilterBounds, NumberSpan

@@ -15,7 +15,7 @@ from penstock.consume.dead_letters import DeadLetters
 from penstock.consume.retries import waiting_messages
 from penstock.log.segment import read_head
 from penstock.options import BodyLocation as Place
-from penstock.options import utc
+from penstock.parse import utc
 from penstock.payloads.names import path_of
 from penstock.spark.source.bodies import BodyPlaces, places_of
 from penstock.spark.source.options import ReadOptions

@@ -22,7 +22,7 @@ import msgspec
 
 from penstock.clock import Clock
 from penstock.errors import InvalidOption, PenstockError, PipelineFailed, WrongType
-from penstock.options import (
+from penstock.parse import (
     Duration,
     Size,
     consumer_name,
@@ -31,10 +31,10 @@ from penstock.options import (
     pipeline_name,
     seconds,
     size,
-    spot,
     topic_name,
     whole,
 )
+from penstock.place import spot
 
 
 def line_of(error: BaseException, path: str) -> str:

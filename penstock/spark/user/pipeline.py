@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import MissingExtra, WrongType
-from penstock.options import Duration, Size
+from penstock.parse import Duration, Size
 from penstock.spark.user import definition as signature
 from penstock.spark.user.definition import Definition, Output, define
 from penstock.spark.user.query import located

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.errors import PipelineChanged
-from penstock.options import pipeline_name
+from penstock.parse import pipeline_name
 from penstock.spark.session import session
 from penstock.spark.sink.commit import WriterCommit
 from penstock.spark.stream_run import run_stream

@@ -30,7 +30,7 @@ TWINS = [
     (Stream, penstock.aio.Stream),
 ]
 #: Public only for the parts of Penstock itself.
-INSIDE = {
+INSIDE = {"open_topic", 
     "adopt", "after_fork_in_child", "bell", "desk", "ended", "enlist", "fetches", "following", "guard",
     "is_stopped", "known_staging", "let_go", "poll", "revive", "staging_of", "take",
 }  # fmt: skip

@@ -93,7 +93,7 @@ def test_tombstones_and_longest_value():
     run = FrameRun(made("repacked"), 10, 30)
     assert run.tombstones() == [p for p in range(20) if VALUES[10 + p] is None]
     assert run.longest(10) == max(len(v or b"") for v in VALUES[10:30])
-    assert run.longest(penstock.options.MIB) <= penstock.options.MIB
+    assert run.longest(penstock.parse.MIB) <= penstock.parse.MIB
     assert FrameRun(made("written"), 0, 3).tombstones() == []
 
 
