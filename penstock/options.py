@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 from penstock import codecs
 from penstock.clock import NANOSECONDS
 from penstock.errors import InvalidOption, WrongType
-from penstock.keys import Element, canonical, checked_key, spoken_prefix
 from penstock.parse import FRAME_BYTES_MAX, KIB, MIB, PARTITIONS_MAX, Duration, one_of, seconds, size, whole
 
 FILES = "files"
@@ -174,7 +173,9 @@ def rules_of(given: object) -> tuple[Rule, ...]:
     return tuple(sorted(dict(_rule(pattern, lifetime) for pattern, lifetime in given.items()).items()))
 
 
-def _rule(pattern: str | Sequence[Element], lifetime: Duration) -> Rule:
+def _rule(pattern: str | Sequence[Any], lifetime: Duration) -> Rule:
+    from penstock.keys import canonical, checked_key, spoken_prefix  # loads msgspec; executors have none
+
     if isinstance(pattern, str):
         pattern = spoken_prefix(pattern)
     elif not isinstance(pattern, (list, tuple)):

@@ -184,7 +184,7 @@ class DeadLetters:
         there = self._find()
         gone = set() if there is None else self._gone(there)
         for number in wanted:
-            message = None if there is None or number in gone else there.log(0).view.message(number)
+            message = None if there is None or number in gone else there.log(0).segments.message(number)
             letter = None if message is None else _letter(message)
             if letter is None:
                 raise OutOfRange(

@@ -46,7 +46,7 @@ def lag_behind(log: Log, offset: int, now_ns: int) -> Lag:
 
 
 def _bytes_behind(log: Log, offset: int, bounds: Bounds) -> int:
-    bases = [base for base in log.view.segments() if base <= bounds.segment]
+    bases = [base for base in log.segments.bases() if base <= bounds.segment]
     at = max(bisect_right(bases, offset) - 1, 0)
     total = 0
     for base in bases[at:]:
@@ -60,11 +60,11 @@ def _bytes_behind(log: Log, offset: int, bounds: Bounds) -> int:
 def _segment_bytes(log: Log, base: int, offset: int, bounds: Bounds) -> int:
     """How much of a segment lies behind an offset."""
     if base == bounds.segment:
-        begin = log.view.active(base).locate(offset, bounds.byte)[1] if offset > base else 0
+        begin = log.segments.active(base).locate(offset, bounds.byte)[1] if offset > base else 0
         return max(0, bounds.byte - begin)
     if offset <= base:
         return file_bytes(log.folder, base)
-    index = log.view.sealed(base).index
+    index = log.segments.sealed(base).index
     number = index.find(offset)
     return max(0, index.data_bytes - (index.bytes[number] if number >= 0 else 0))
 

@@ -126,7 +126,7 @@ class EventQuery:
     def _begin(
         self, log: Log, cursor: str | None, rewind: int | None, since: str | datetime | None
     ) -> EventQuery:
-        bounds = log.view.readable_from(log.bounds().start)
+        bounds = log.segments.readable_from(log.bounds().start)
         self._next = bounds.end
         self._waits = cursor is not None
         if cursor is not None:
@@ -169,7 +169,7 @@ class EventQuery:
         while self._gap is None:
             log = self._partitions.log(0)
             try:
-                end = log.view.readable_from(self._next).end
+                end = log.segments.readable_from(self._next).end
                 end = end if stop is None else min(end, max(stop, self._next))
                 messages, damage = self._up_to_damage(log, end)
             except OffsetTrimmed as trimmed:
@@ -202,7 +202,7 @@ class EventQuery:
 
     def _rewind(self, log: Log, count: int, start: int, end: int) -> None:
         try:
-            offsets = log.keyed.newest(self._asked, start, end, count)
+            offsets = log.keys.newest(self._asked, start, end, count)
         except Corrupt as damage:
             self._next = start
             self._miss_damaged(damage)
@@ -214,8 +214,8 @@ class EventQuery:
         first, damage = self._next, None
         while first < stop:
             try:
-                offsets = log.keyed.oldest(self._asked, first, stop, self._limit)
-                return [each for rows in log.keyed.rows(offsets) for each in rows.messages()], damage
+                offsets = log.keys.oldest(self._asked, first, stop, self._limit)
+                return [each for rows in log.keys.rows(offsets) for each in rows.messages()], damage
             except Corrupt as error:
                 damage, stop = error, min(error.first or 0, stop - 1)
         return [], damage

@@ -298,7 +298,7 @@ class KeySearch:
             try:
                 sealed = self._survey(bounds)
             except FileNotFoundError:  # vacuumed or repacked meanwhile
-                if bounds.segment not in self._view.segments():
+                if bounds.segment not in self._view.bases():
                     self._view.refuse_missing(bounds.segment, bounds, bounds.start)
                 continue
             if self._view.bounds().start != bounds.start:
@@ -312,7 +312,7 @@ class KeySearch:
     def _survey(self, bounds: Bounds) -> list[_Table]:
         """What is known of each sealed segment, and of those that are missing."""
         known = {table.base: table for table in (*self._sealed, self._active)}
-        bases = [base for base in self._view.segments() if base <= bounds.segment]
+        bases = [base for base in self._view.bases() if base <= bounds.segment]
         tables: list[_Table] = []
         if bases:
             tables += self._missing(bounds.start, bases[0])

@@ -3,10 +3,10 @@
 Log        what the layers above use
 ├─ Appender    append, adopt, roll           (append.py)
 ├─ Syncer      group commit                  (sync.py)
-├─ View        bounds and open segments      (view.py)
-│  ├─ Cursor   reading forward               (cursor.py)
-│  ├─ Living   what lifetimes have left      (living.py)
-│  └─ Keyed    reading by key                (keyed.py)
+├─ Segments    bounds and open segments      (segments.py)
+│  ├─ Cursor          reading forward           (cursor.py)
+│  ├─ KeyRetention    what has expired by key   (key_retention.py)
+│  └─ KeySearch       reading by key            (key_search.py)
 └─ trim, tidy  vacuum, indexes, repacking    (trim.py, here)
 """
 
@@ -74,22 +74,24 @@ class Log:
         except OSError as error:
             raise refusal(path, error) from error
         self._committed = committed
-        self._appender = Appender(self.folder, options, committed, require_topic, ledger or NoLedger())
-        self._syncer = Syncer(self.folder)
-        self.view = Segments(self.folder, options, topic, None if read_only else self._recover_if_needed)
+        self.appender = Appender(self.folder, options, committed, require_topic, ledger or NoLedger())
+        self.syncer = Syncer(self.folder)
+        self.segments = Segments(self.folder, options, topic, None if read_only else self._recover_if_needed)
         #: What the lifetimes of keys have left.
-        self.living = KeyRetention(self.view, current_options or (lambda: self.options), self.offset_at)
+        self.key_retention = KeyRetention(
+            self.segments, current_options or (lambda: self.options), self.offset_at
+        )
         #: Messages by their key.
-        self.keyed = keyed.KeySearch(self.view, self.living)
+        self.keys = keyed.KeySearch(self.segments, self.key_retention)
 
     @property
     def options(self) -> TopicOptions:
-        return self._appender.options
+        return self.appender.options
 
     @options.setter
     def options(self, options: TopicOptions) -> None:
-        self._appender.options = options
-        self.living.use(options)
+        self.appender.options = options
+        self.key_retention.use(options)
 
     # Writing.
 
@@ -97,7 +99,7 @@ class Log:
         self, drafts: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None
     ) -> Appended:
         """Write frames side by side; visible to other writers at once, durable after `sync`."""
-        return self._appender.append(drafts, tree=tree, claim=claim)
+        return self.appender.append(drafts, tree=tree, claim=claim)
 
     def write_at_once(self, drafts: Sequence[EncodedFrame], *, tree: int) -> Appended | None:
         """Append frames and make them durable, if nothing but the disk has to be waited for.
@@ -108,34 +110,34 @@ class Log:
         if not tail.try_acquire():  # out of order, which is safe where nobody waits
             return None
         try:
-            appended = self._appender.append_at_once(drafts, tree=tree)
+            appended = self.appender.append_at_once(drafts, tree=tree)
             if appended is not None:
-                self._syncer.sync_locked(appended.next, appended.cuts)
+                self.syncer.sync_locked(appended.next, appended.cuts)
             return appended
         finally:
             tail.drop()
 
     def fence(self, pair: Pair) -> TakenOver:
         """Take over a producer's pair; durable after `sync_fence`."""
-        return self._appender.fence(pair)
+        return self.appender.fence(pair)
 
     def sync_fence(self, fenced: TakenOver) -> None:
         if self.options.sync == "disk":
-            self._syncer.sync_place(fenced.segment, fenced.byte, fenced.cuts)
+            self.syncer.sync_place(fenced.segment, fenced.byte, fenced.cuts)
 
     @property
     def producers(self) -> Producers:
-        return self._appender.producers
+        return self.appender.producers
 
     def sync(self, appended: Appended) -> None:
         """Return when what was appended would survive a power cut."""
-        self._syncer.sync(appended.next, appended.cuts)
+        self.syncer.sync(appended.next, appended.cuts)
 
     def sync_all(self) -> None:
         """Make everything appended so far, by anyone, durable."""
         a = self.folder.read_append()
         if a is not None and a.boot == self.folder.boot:
-            self._syncer.sync(a.next)
+            self.syncer.sync(a.next)
 
     def help(self) -> None:
         """Let readers see what a process that died appended and did not sync, or only committed."""
@@ -144,7 +146,7 @@ class Log:
         try:
             self._help_transaction()
             if self.options.sync == "disk":
-                self._syncer.try_sync()
+                self.syncer.try_sync()
         except NotDurable as error:
             logger.error("%s", error)  # the next writer finds the mark and cuts back
 
@@ -158,7 +160,7 @@ class Log:
         try:
             if self.folder.append.try_acquire():
                 try:
-                    self._appender.finish_transactions()
+                    self.appender.finish_transactions()
                 finally:
                     self.folder.append.release()
         except KeyboardInterrupt:
@@ -167,23 +169,19 @@ class Log:
 
     def lower_reserve(self) -> None:
         if self.options.sync == "os":
-            self._appender.lower_reserve()
-
-    @property
-    def appender(self) -> Appender:
-        return self._appender
+            self.appender.lower_reserve()
 
     # Reading.
 
     def bounds(self) -> Bounds:
-        return self.view.bounds()
+        return self.segments.bounds()
 
     def cursor(self, offset: int, *, far: bool = False) -> Cursor:
         """A place to read from; `far` says that much will be read, over several segments.
 
         It passes over what the lifetimes of keys have ended.
         """
-        return LivingCursor(self.view, offset, self.living, far=far)
+        return LivingCursor(self.segments, offset, self.key_retention, far=far)
 
     def resolve(self, spot: Spot) -> int:
         """The offset that a place means now; beyond the end and before the start are left to the reader."""
@@ -208,14 +206,14 @@ class Log:
             try:
                 return max(self._offset_at(written_at, bounds, above), above)
             except FileNotFoundError:  # vacuumed or repacked meanwhile
-                if bounds.segment not in self.view.segments():
-                    self.view.refuse_missing(bounds.segment, bounds, bounds.start)
+                if bounds.segment not in self.segments.bases():
+                    self.segments.refuse_missing(bounds.segment, bounds, bounds.start)
 
     def _offset_at(self, written_at: int, bounds: Bounds, above: int) -> int:
         if above > bounds.start:
-            bases = self.view.segments_from(above, bounds)
+            bases = self.segments.bases_from(above, bounds)
         else:
-            bases = [base for base in self.view.segments() if base <= bounds.segment]
+            bases = [base for base in self.segments.bases() if base <= bounds.segment]
         for number, base in enumerate(bases):
             following = bases[number + 1] if number + 1 < len(bases) else None
             if following is not None and self._began(base) <= self._began(following) < written_at:
@@ -232,9 +230,9 @@ class Log:
 
     def _offset_in(self, base: int, bounds: Bounds, written_at: int) -> int | None:
         if base == bounds.segment:
-            first = self.view.active(base).first_written_since(written_at, bounds.byte)
+            first = self.segments.active(base).first_written_since(written_at, bounds.byte)
             return first.head.base if first is not None else None
-        segment = self.view.sealed(base)
+        segment = self.segments.sealed(base)
         number = segment.index.find_time(written_at)
         if number == len(segment.index.times):
             return None
@@ -251,44 +249,44 @@ class Log:
         """
         bounds = self.bounds()
         done = 0
-        for base, following in pairwise(self.view.segments()):
+        for base, following in pairwise(self.segments.bases()):
             if base >= bounds.segment:
                 break
             done += self._finish(base, following)
         tidy_checkpoints(self.folder, bounds.segment)
-        self._appender.sealed.clear()
+        self.appender.sealed.clear()
         return done
 
     def _finish(self, base: int, following: int) -> bool:
         try:
             done = self._index(base)
             if self.options.index == "key":
-                done |= keyed.store_keys(self.view, base, following)
+                done |= keyed.store_keys(self.segments, base, following)
         except FileNotFoundError:
             return False  # vacuumed away meanwhile
         return done
 
     def _index(self, base: int) -> bool:
-        segment = self.view.sealed(base)
+        segment = self.segments.sealed(base)
         if index.load(self.folder, base, segment.generation, segment.index.salt) is not None:
             return False
         if repack.is_worth_it(segment):
             repack.repack(self.folder, segment, compress=self.options.compress is not None)
-            self.view.forget()
-            segment = self.view.sealed(base)
+            self.segments.forget()
+            segment = self.segments.sealed(base)
         index.save(self.folder, segment.index)
         return True
 
     def trim(self, start: int) -> trim.Trimmed:
         """Make `start` the first readable offset and remove what lies wholly below it."""
-        return trim.trim(self.folder, self._appender, self.view, start)
+        return trim.trim(self.folder, self.appender, self.segments, start)
 
     def close(self) -> None:
-        self.view.close()
-        self._syncer.close()
-        self._appender.close()
+        self.segments.close()
+        self.syncer.close()
+        self.appender.close()
         self.folder.close()
 
     def _recover_if_needed(self) -> None:
         with self.folder.append:
-            self._appender.ready()
+            self.appender.ready()

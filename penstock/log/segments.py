@@ -103,13 +103,13 @@ class Segments:
             at = bisect_right(self._bases, base)
         return self._bases[at] if at < len(self._bases) else None
 
-    def segments_from(self, offset: int, bounds: Bounds) -> list[int]:
+    def bases_from(self, offset: int, bounds: Bounds) -> list[int]:
         """The segment in which `offset` lies and those behind it, as far as one may read."""
         first = self.segment_of(offset, bounds)
         bases = self._bases
         return bases[bisect_left(bases, first) : bisect_right(bases, bounds.segment)]
 
-    def segments(self) -> list[int]:
+    def bases(self) -> list[int]:
         self._bases = self.folder.segments()
         return self._bases
 

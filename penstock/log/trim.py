@@ -48,7 +48,7 @@ def trim(folder: Folder, appender: Appender, view: Segments, start: int) -> Trim
 def _remove_below(folder: Folder, view: Segments, start: int) -> tuple[int, int]:
     """Rename segments that lie wholly below `start`; count them and their bytes."""
     limit = min(start, view.bounds().segment)
-    bases = [base for base in view.segments() if base <= limit]
+    bases = [base for base in view.bases() if base <= limit]
     count = size = 0
     for base in bases[:-1]:
         if not count:

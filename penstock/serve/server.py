@@ -181,7 +181,7 @@ class ServedTopics:
             events = await self.in_thread(self.find, topic)
             log = events.open_topic.log(0)
             bounds = log.bounds()
-            await self.in_thread(log.keyed.oldest, Match(), bounds.start, bounds.end, 1)
+            await self.in_thread(log.keys.oldest, Match(), bounds.start, bounds.end, 1)
             self.hub.feed(topic)
 
     def _find(self, topic: str) -> Events:

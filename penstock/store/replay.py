@@ -383,7 +383,7 @@ def _gone(topic: str, partition: int, offset: int, first: int) -> OffsetTrimmed:
 def _range_bytes(log: Log, start: int, stop: int) -> int:
     """How many bytes a range takes, by the share it has of each segment."""
     bounds = log.bounds()
-    bases = [base for base in log.view.segments() if base <= bounds.segment]
+    bases = [base for base in log.segments.bases() if base <= bounds.segment]
     total = 0
     for base, behind in zip(bases, [*bases[1:], bounds.end], strict=True):
         size = bounds.byte if base == bounds.segment else file_bytes(log.folder, base)

@@ -47,7 +47,7 @@ def written_at(log: Log, offset: int) -> int | None:
 
 def _partition_stats(log: Log) -> PartitionStats:
     bounds = log.bounds()
-    bases = log.view.segments()
+    bases = log.segments.bases()
     total = sum(bounds.byte if base == bounds.segment else file_bytes(log.folder, base) for base in bases)
     try:
         oldest = written_at(log, bounds.start) if bounds.end > bounds.start else None

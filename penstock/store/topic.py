@@ -190,7 +190,7 @@ class Topic(Generic[V]):
     def get(self, offset: int, *, partition: int = 0) -> Message[V]:
         """The one message at `offset`; raises `OutOfRange` when it is not there (any more, or yet)."""
         log = self.open_topic.log(partition)
-        message = log.living.message(offset) if type(offset) is int else None
+        message = log.key_retention.message(offset) if type(offset) is int else None
         if message is None:
             raise nothing_at(self.name, log, offset)
         return message if self._decode is None else typed(message, self._decode)  # type: ignore[return-value]

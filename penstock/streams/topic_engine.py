@@ -232,7 +232,7 @@ class TopicStreamEngine:
 
     def get(self, sequence: int) -> Row | None:
         log = self.open_topic.log(0)
-        message = log.living.message(sequence - 1)
+        message = log.key_retention.message(sequence - 1)
         if message is None:
             _refuse_dropped(log.bounds(), self.name)
             return None
@@ -247,10 +247,10 @@ class TopicStreamEngine:
     def latest(self, asked: SubjectQuery) -> int:
         def newest(log: Log, bounds: Bounds) -> int:
             if asked == EVERYTHING and bounds.end > bounds.start:
-                last = log.living.message(bounds.end - 1)
+                last = log.key_retention.message(bounds.end - 1)
                 if last is not None and last.key is not None:
                     return bounds.end
-            found = log.keyed.newest(_match(asked), bounds.start, bounds.end, 1)
+            found = log.keys.newest(_match(asked), bounds.start, bounds.end, 1)
             return found[-1] + 1 if found else 0
 
         return self._looked(newest)
@@ -260,11 +260,11 @@ class TopicStreamEngine:
 
     def count(self, asked: SubjectQuery, after: int = 0) -> int:
         return self._looked(
-            lambda log, bounds: log.keyed.count(_match(asked), max(after, bounds.start), bounds.end)
+            lambda log, bounds: log.keys.count(_match(asked), max(after, bounds.start), bounds.end)
         )
 
     def subjects(self, asked: SubjectQuery) -> list[SubjectFacts]:
-        found = self._looked(lambda log, bounds: log.keyed.spans(_match(asked), bounds.start, bounds.end))
+        found = self._looked(lambda log, bounds: log.keys.spans(_match(asked), bounds.start, bounds.end))
         return [
             SubjectFacts(key.decode(errors="surrogateescape"), span.messages, span.first + 1, span.last + 1)
             for key, span in sorted(found.items())
@@ -293,7 +293,7 @@ class TopicStreamEngine:
         now = self.open_topic.clock.now_ns()
         told_ns = self._streams.settings(self._id).swept_ns
         log = self.open_topic.log(0)
-        told = None if told_ns is None else log.living.floors(told_ns)
+        told = None if told_ns is None else log.key_retention.floors(told_ns)
         # What is exactly as old goes too: it was written at this moment or before.
         place = log.offset_at(now - round(age_s * NANOSECONDS) + 1)
         gone = self._alone(lambda: self._topic.delete_before(place))
@@ -313,7 +313,7 @@ class TopicStreamEngine:
     def _removed(self, told_ns: int | None) -> list[Message[Any]]:
         """Remove what lies before the first message that is alive; what was not over when last told."""
         log = self.open_topic.log(0)
-        told = None if told_ns is None else log.living.floors(told_ns)
+        told = None if told_ns is None else log.key_retention.floors(told_ns)
         bounds = log.bounds()  # what is published from here on is not looked at, so it stays
         try:
             alive = log.cursor(bounds.start).read(1, 1, bounds.end)
@@ -354,8 +354,8 @@ class TopicStreamEngine:
                 return []
             if asked == EVERYTHING:
                 return list(islice(_everything(log, first, bounds.end, limit), limit))
-            offsets = log.keyed.oldest(_match(asked), first, bounds.end, limit)
-            return [message for rows in log.keyed.rows(offsets) for message in rows.messages()]
+            offsets = log.keys.oldest(_match(asked), first, bounds.end, limit)
+            return [message for rows in log.keys.rows(offsets) for message in rows.messages()]
 
         return self._looked(found)
 

@@ -59,7 +59,7 @@ def references_between(
     offset = first
     while offset < stop:
         try:
-            rows = Cursor(log.view, offset, far=True).read(_MESSAGES, _BYTES, stop)
+            rows = Cursor(log.segments, offset, far=True).read(_MESSAGES, _BYTES, stop)
         except (Corrupt, OffsetTrimmed) as error:
             if isinstance(error, Corrupt) and not passing_damage:
                 raise

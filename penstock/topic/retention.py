@@ -168,7 +168,7 @@ def _start_by_bytes(log: Log, max_bytes: int | None) -> int:
     bounds = log.bounds()
     sizes = [
         (base, bounds.byte if base == bounds.segment else file_bytes(log.folder, base))
-        for base in log.view.segments()
+        for base in log.segments.bases()
         if base <= bounds.segment
     ]
     return first_within(sizes, max_bytes)
@@ -220,8 +220,8 @@ def expired(partitions: OpenTopic, since_ns: int | None) -> list[Rows]:
     """Messages whose lifetime ended, after a moment if one is given, as far as they still lie there."""
     found: list[Rows] = []
     for log in partitions.logs():
-        now = log.living.floors()
-        before = None if since_ns is None else log.living.floors(since_ns)
+        now = log.key_retention.floors()
+        before = None if since_ns is None else log.key_retention.floors(since_ns)
         for rows in _everything(log, log.bounds().start, now.highest):
             over = [each for each in rows.messages() if _ended(each, now, before)]
             if over:
@@ -262,7 +262,7 @@ def _up_to(rows: Rows, stop: int) -> Rows:
 
 def _everything(log: Log, first: int, stop: int) -> Iterator[Rows]:
     """All that can be read between, also what is over."""
-    cursor = Cursor(log.view, first, far=True)
+    cursor = Cursor(log.segments, first, far=True)
     while cursor.offset < stop:
         try:
             rows = cursor.read(_AT_ONCE_MESSAGES, _AT_ONCE_BYTES, stop)

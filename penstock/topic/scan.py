@@ -55,9 +55,9 @@ def rows_between(log: Log, asked: Match, first: int, stop: int, limit: int) -> I
     """Messages that hold a wanted key, `limit` at most, some at a time."""
     if limit <= 0 or first >= stop:
         return
-    offsets = chain.from_iterable(log.keyed.ascending(asked, first, stop, limit))
+    offsets = chain.from_iterable(log.keys.ascending(asked, first, stop, limit))
     while chosen := list(islice(offsets, _AT_ONCE)):
-        yield list(log.keyed.rows(chosen))
+        yield list(log.keys.rows(chosen))
 
 
 def latest(partitions: OpenTopic, asked: Match) -> Message[Any] | None:
@@ -71,7 +71,7 @@ def _newest(log: Log, asked: Match) -> list[Message]:
     while True:
         bounds = log.bounds()
         try:
-            rows = log.keyed.rows(log.keyed.newest(asked, bounds.start, bounds.end, 1))
+            rows = log.keys.rows(log.keys.newest(asked, bounds.start, bounds.end, 1))
             return [message for each in rows for message in each.messages()]
         except OffsetTrimmed:
             continue  # retention took it at this moment

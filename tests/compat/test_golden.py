@@ -43,13 +43,13 @@ def test_the_golden_partition_is_read(tmp_path: Path, read_only: bool):
 def test_the_golden_key_index_is_read(tmp_path: Path, read_only: bool):
     folder = shutil.copytree(KEYED, tmp_path / "partition")
     log = open_golden(folder, read_only=read_only, index="key")
-    stored = stored_keys(log.view, 0)
+    stored = stored_keys(log.segments, 0)
     assert stored is not None
     assert stored.is_sound()
     expected = {b"k1": [0], b"": [2], b"k": [3], b"k2": [107], b"nothing": []}
     for key, offsets in expected.items():
-        assert log.keyed.oldest(match([key]), 0, 108, 10) == offsets
-    assert log.keyed.oldest(match(prefixes=["k"]), 0, 108, 10) == [0, 3, 107]
+        assert log.keys.oldest(match([key]), 0, 108, 10) == offsets
+    assert log.keys.oldest(match(prefixes=["k"]), 0, 108, 10) == [0, 3, 107]
     log.close()
 
 

@@ -167,7 +167,7 @@ def test_repacked_frames_tell_the_same(open_store, clock):
             partitions_of(topic).files.unlink(log_of(topic).folder.name(path))
     first.close()
     topic = open_store(clock=clock).topic("orders")
-    assert log_of(topic).view.sealed(0).generation == 1
+    assert log_of(topic).segments.sealed(0).generation == 1
     facts = {pair: (seqno, epoch) for pair, seqno, epoch, _ in log_of(topic).producers.load().items()}
     assert facts == {
         Pair("p0", ""): (57, 0), Pair("p1", ""): (58, 0), Pair("p2", ""): (59, 0),

@@ -128,7 +128,7 @@ def test_a_flipped_bit_in_an_indexed_segment_costs_one_frame(scratch, repacked, 
     if not repacked:
         with opened(folder) as store:  # the index alone, as for a segment of large frames
             log = store.topic("orders").open_topic.log(0)
-            index.save(log.folder, log.view.sealed(0).index)
+            index.save(log.folder, log.segments.sealed(0).index)
     frames = frames_of(data)
     at, found = frames[len(frames) // 2]
     flip(data, at + found.head.header_length + 20)

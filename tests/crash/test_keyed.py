@@ -97,7 +97,7 @@ def test_an_index_that_does_not_fit_is_made_again(scratch, spoil, read_only):
     with penstock.open(folder) as store:
         store.topic("orders").read(key=["k", 0])  # whoever meets a damaged one sees to it
         store.topic("orders").vacuum()
-        assert stored_keys(store.topic("orders").open_topic.log(0).view, 0).is_sound()
+        assert stored_keys(store.topic("orders").open_topic.log(0).segments, 0).is_sound()
     with open(path, "rb") as file:
         assert file.read() == right
 
@@ -165,7 +165,7 @@ def test_a_builder_killed_at_any_step_leaves_nothing_that_is_believed(scratch, s
         topic = store.topic("orders")
         assert offsets(topic, 3) == list(range(3, 40, 4))
         topic.vacuum()
-        assert stored_keys(topic.open_topic.log(0).view, 0).is_sound()
+        assert stored_keys(topic.open_topic.log(0).segments, 0).is_sound()
         assert offsets(topic, 3) == list(range(3, 40, 4))
     assert not os.path.exists(os.path.join(partition, f"{0:020d}.keyindex.tmp"))
 

@@ -119,7 +119,9 @@ def test_an_index_that_does_not_fit_is_made_again(scratch, spoil, kind):
         assert [log.offset_at(first_ns + n * SECOND_NS) for n in (0, 1, 17, 39, 40)] == [0, 1, 17, 39, 40]
         with log.folder.housekeeping():
             log.tidy()
-        assert index.load(log.folder, BASES[0], log.view.sealed(0).generation, log.view.sealed(0).salt)
+        assert index.load(
+            log.folder, BASES[0], log.segments.sealed(0).generation, log.segments.sealed(0).salt
+        )
     with opened(folder) as store:
         assert everything(store) == ALL
     if spoil is not of_another_store:

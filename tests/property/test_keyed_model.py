@@ -146,7 +146,7 @@ class Model:
         limit = self.chance.randrange(1, 9)
         between = [each for each in mine if first <= each[0] < stop]
         assert self._found(topic.read(key=key, start=first, stop=stop, limit=limit)) == between[:limit]
-        newest = topic.open_topic.log(0).keyed.newest
+        newest = topic.open_topic.log(0).keys.newest
         match = penstock.keys.match([key])
         assert newest(match, first, stop, limit) == [each[0] for each in between[-limit:]]
         latest = topic.latest(key)

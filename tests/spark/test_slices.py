@@ -41,7 +41,7 @@ def scanned(topic: penstock.Topic) -> pa.Table:
 
 
 def sealed_segments(topic: penstock.Topic, partition: int = 0) -> list[int]:
-    return topic.open_topic.log(partition).view.segments()[:-1]
+    return topic.open_topic.log(partition).segments.bases()[:-1]
 
 
 def fill(topic: penstock.Topic, count: int, *, first: int = 0) -> None:
@@ -246,7 +246,7 @@ def test_damage_is_named_and_what_lies_behind_it_can_be_read(store, topic, repac
         topic.write(b"value %d!" % number)
     if repacked:
         assert store.flush_housekeeping()
-    base = sealed_segments(topic)[1] if repacked else topic.open_topic.log(0).view.segments()[-1]
+    base = sealed_segments(topic)[1] if repacked else topic.open_topic.log(0).segments.bases()[-1]
     victim = base + 3
     damage(topic, base, b"value %d!" % victim, before=before)
     with pytest.raises(penstock.Corrupt, match="a damaged frame") as caught:

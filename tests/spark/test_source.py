@@ -127,7 +127,7 @@ def test_sealed_repacked_and_active_segments_are_one_topic(store, load, topic):
     assert store.flush_housekeeping()
     for number in range(500, 520):
         topic.write(b"%d" % number)
-    assert len(topic.open_topic.log(0).view.segments()) > 2
+    assert len(topic.open_topic.log(0).segments.bases()) > 2
     found = load("orders").selectExpr("partition", "offset", "cast(string(value) as int)")
     assert rows(found) == [(0, n, n) for n in range(520)]
 
@@ -298,7 +298,7 @@ def test_filters_on_offset_partition_and_time_are_planned_away(spark, store, tmp
         topic.write(b"%d" % number * 20, partition=0)
     topic.write_many([b"x"] * 7, partition=1)
     assert store.flush_housekeeping()
-    bases = topic.open_topic.log(0).view.segments()
+    bases = topic.open_topic.log(0).segments.bases()
     assert len(bases) > 3
     middle, last = bases[1], bases[-1]
     between = (topic.get(middle).written_at + topic.get(middle - 1).written_at) // 2 // 1000

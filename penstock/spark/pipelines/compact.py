@@ -106,7 +106,7 @@ def _winners(partitions: OpenTopic, last: Mapping[int, dict[bytes, int]]) -> Map
 
 
 def _written_at(partitions: OpenTopic, number: int, offset: int) -> int:
-    message = partitions.log(number).view.message(offset)
+    message = partitions.log(number).segments.message(offset)
     return message.written_at if message is not None else 0
 
 

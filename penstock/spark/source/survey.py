@@ -126,7 +126,7 @@ def segments(log: Log) -> Seen:
     """The partition as it is now."""
     while True:
         bounds = log.bounds()
-        bases = [base for base in log.view.segments() if base <= bounds.segment]
+        bases = [base for base in log.segments.bases() if base <= bounds.segment]
         sizes = [bounds.byte if base == bounds.segment else file_bytes(log.folder, base) for base in bases]
         # A vacuum moves the start before it removes a segment: an unmoved start means none is missing.
         if log.bounds().start == bounds.start:

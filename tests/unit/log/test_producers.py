@@ -189,7 +189,7 @@ def test_a_repacked_segment_is_folded_from_its_beginning(log, tmp_path):
         store(log, number)
     log.appender.seal_active()
     log.tidy()
-    assert log.view.sealed(0).generation == 1
+    assert log.segments.sealed(0).generation == 1
     with pytest.raises(StaleClaim) as caught:
         store(other, 2)
     assert caught.value.known == LastSeqno(29, 0)

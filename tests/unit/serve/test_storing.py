@@ -67,7 +67,7 @@ def test_nobody_is_waited_for(store, events):
 
 def test_what_takes_more_than_a_sync_is_left_to_a_thread(store, events):
     at_once = count = 0
-    while len(events.open_topic.log(0).view.segments()) < 3:
+    while len(events.open_topic.log(0).segments.bases()) < 3:
         count += 1
         if store_at_once(events, [push_of("x" * 900)]) is None:
             events.push("k", "x" * 900)  # which makes room, or begins a segment
