@@ -15,6 +15,7 @@ from penstock.log import frame
 from penstock.log.frame_header import COMPRESSED
 from penstock.log.segment import SEGMENT_HEADER_BYTES
 from penstock.store.verify import StoreVerifier
+from tests.require import require
 
 COUNT = 3000
 VALUES = [
@@ -70,7 +71,7 @@ def test_every_way_to_read(topic):
             got += [m.value for m in batch]
             reader.commit(batch)
     assert got == VALUES
-    pytest.importorskip("pyarrow")
+    require("pyarrow")
     table = topic.scan().to_arrow()
     assert table["value"].to_pylist() == VALUES
     assert table["key"].to_pylist() == KEYS

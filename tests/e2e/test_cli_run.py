@@ -6,7 +6,6 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from importlib.util import find_spec
 
 import pytest
 
@@ -84,7 +83,7 @@ def messages(cli: Command, topic: str) -> list[penstock.Message]:
 
 def started(cli: Command, *arguments: str) -> subprocess.Popen[bytes]:
     """The command in a process group with its JVM."""
-    require("spark", find_spec("pyspark") is not None, "PySpark is not installed")
+    require("spark")
     return subprocess.Popen(
         [*COMMAND, "run", "--master", "local[2]", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         cwd=cli.folder, env=cli.environment, start_new_session=True,

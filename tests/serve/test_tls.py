@@ -7,7 +7,6 @@ import socket
 import ssl
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import pytest
 
@@ -23,7 +22,7 @@ from tests.serve.test_http import answers, post
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     """A certificate for 127.0.0.1 signed by itself, and its key."""
-    require("cryptography", find_spec("cryptography") is not None, "cryptography is not installed")
+    require("cryptography")
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

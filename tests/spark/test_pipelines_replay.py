@@ -6,9 +6,10 @@ import penstock
 from penstock.spark.pipelines.archive import archive
 from penstock.spark.pipelines.replay_table import plan_replay_table, replay_table, wanted_of
 from tests.e2e.command import Command
+from tests.require import require
 from tests.spark.streams import as_bytes
 
-pytest.importorskip("deltalake")
+require("deltalake")
 
 
 def content(topic) -> list[tuple]:
