@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from tests.kit.patience import PATIENCE_S
 
 PUSHER = """
 import sys, penstock
@@ -51,7 +52,7 @@ def wait_for_waiters(events, count):
     """Return when so many have found nothing and wait."""
     face = getattr(events, "_target", events)
     tail = getattr(face, "_tail", None)  # coroutines share one
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while (len(face.open_topic.readers) if tail is None else tail.waiting) < count:
         assert time.monotonic() < deadline, "nobody waits"
         time.sleep(0.001)

@@ -11,6 +11,7 @@ from penstock.errors import InvalidOption, OffsetTrimmed, WrongType
 from penstock.log.key_retention import Lifetimes
 from penstock.options import rules_of
 from penstock.testing import Clock
+from tests.kit.patience import PATIENCE_S
 
 SECOND = NANOSECONDS
 
@@ -158,7 +159,7 @@ def test_another_opening_follows_within_a_second(tmp_path, topic):
         there = other.topic("t")
         assert offsets(there.read(key="z")) == [4, 10, 16]
         topic.alter(key_retention={"z": "1s"})
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while offsets(there.read(key="z")):
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import penstock
+from tests.kit.patience import PATIENCE_S
 
 #: Generous: the promise is 2 s.
-SOON_S = 10
+SOON_S = PATIENCE_S
 
 
 @pytest.fixture
@@ -335,7 +336,7 @@ def test_all_messages_of_one_key_reach_one_member_at_a_time(topic):
         topic.write_many([b"%d" % number] * len(keys), keys=keys)
     seen, owners = {key: [] for key in keys}, {key: set() for key in keys}
     with topic.reader(consumer="c") as first, topic.reader(consumer="c") as second:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while sum(map(len, seen.values())) < 5 * len(keys):
             assert time.monotonic() < deadline
             for name, reader in (("first", first), ("second", second)):

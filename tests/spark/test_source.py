@@ -9,6 +9,7 @@ from textwrap import dedent
 import pytest
 
 import penstock
+from tests.kit.patience import PATIENCE_S
 
 DEFAULT = ["topic", "partition", "offset", "timestamp", "key", "value"]
 
@@ -178,7 +179,7 @@ def test_reading_under_a_writer_gives_a_prefix(store, load, topic):
     seen = [0]
     with subprocess.Popen([sys.executable, "-c", script, store.path]) as writer:
         try:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + PATIENCE_S
             while len(seen) < 5 and time.monotonic() < deadline:
                 found = rows(load("orders").selectExpr("partition", "offset", "int(string(value))"))
                 assert found == [(0, n, n) for n in range(len(found))]
