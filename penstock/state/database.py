@@ -164,6 +164,11 @@ class Database:
     def store_id(self) -> str:
         return str(self.row("SELECT value FROM meta WHERE name = 'store_id'")[0])
 
+    def set_store_id(self, store_id: str) -> None:
+        """Make a rebuilt database that of the store it replaces."""
+        with self.transaction() as connection:
+            connection.execute("UPDATE meta SET value = ? WHERE name = 'store_id'", (store_id,))
+
     def rows(self, sql: str, arguments: Sequence[Any] = ()) -> list[Any]:
         """Read."""
         with self._mutex:
