@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from penstock import __version__
 from penstock.cli import consumer, dead, events, failures, output, pipeline, stream, topic
 from penstock.cli.arguments import StoreOption, flag
+from penstock.cli.backup import backup, restore
 from penstock.cli.failures import Exit
 from penstock.cli.read import read
 from penstock.cli.repair import repair
@@ -33,7 +34,8 @@ The store is a folder, ./penstock-data unless you say otherwise; any number of p
 
 _ORDER = (
     "write", "read", "topic", "consumer", "dead", "pipeline", "run", "events", "serve", "stream", "status",
-    "vacuum", "verify", "repair",
+    "vacuum", "verify", "repair", "backup",
+    "restore",
 )  # fmt: skip
 
 
@@ -69,6 +71,8 @@ app.command(rich_help_panel="Health")(status)
 app.command(rich_help_panel="Health")(vacuum)
 app.command(rich_help_panel="Health")(verify)
 app.command(rich_help_panel="Health")(repair)
+app.command(rich_help_panel="Health")(backup)
+app.command(rich_help_panel="Health")(restore)
 
 
 def _print_version(wanted: bool) -> None:

@@ -237,6 +237,20 @@ class Database:
             if durable:
                 connection.execute("PRAGMA synchronous = NORMAL")
 
+    def copy_to(self, path: str) -> None:
+        """Write the database as it is now to a new file, also while others change it."""
+        copy = sqlite3.connect(path)
+        try:
+            with self._mutex:
+                if self._reader is not None:
+                    self._reader.copy_to(copy)
+                else:
+                    self._connection.backup(copy)
+        except sqlite3.DatabaseError as error:
+            raise self._explained(error) from error
+        finally:
+            copy.close()
+
     def check(self) -> list[str]:
         """What SQLite finds wrong with the file; empty when nothing."""
         return [str(found[0]) for found in self.rows("PRAGMA integrity_check") if found[0] != "ok"]
