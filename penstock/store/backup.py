@@ -1,8 +1,8 @@
 """Back up a store while it is being written, and restore it.
 
-A backup is a list of files (`snapshots/<moment>.json`) and the files themselves (`files/…`), each written once.
-The list comes last, so a backup that was interrupted is none, and those before it are as they were. A sealed
-segment never changes: it is stored once for all backups in a place, in a folder as a hard link.
+A backup is a list of files (`snapshots/<moment>.json`) and the files themselves (`files/…`), each written
+once. The list comes last, so a backup that was interrupted is none, and those before it are as they were. A
+sealed segment never changes: it is stored once for all backups in a place, in a folder as a hard link.
 
 What a list names is a store as it was at one moment, by the order in which it is copied:
 
@@ -86,7 +86,8 @@ class RestoreReport(NamedTuple):
 
 def backup(
     store: str | os.PathLike[str], to: str | os.PathLike[str], *, keep: int | None = None,
-    files: Files | None = None, clock: Clock | None = None, progress: Callable[[str], None] = lambda name: None,
+    files: Files | None = None, clock: Clock | None = None,
+    progress: Callable[[str], None] = lambda name: None,
 ) -> BackupReport:  # fmt: skip
     """Copy a store to a folder or an s3:// prefix, also while others write to it.
 

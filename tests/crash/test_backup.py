@@ -26,10 +26,10 @@ def place(tmp_path):
     return tmp_path / "store"
 
 
-def filled(place, count=500, first=0, **options):
+def filled(place, count=500, begin=0, **options):
     with penstock.open(place) as store:
         topic = store.create_topic("orders", segment_bytes="16KiB", exists_ok=True, **options)
-        for first in range(first, count, 50):
+        for first in range(begin, count, 50):
             topic.write_many([b"%06d" % i for i in range(first, first + 50)])
         with topic.reader(consumer="billing", follow=False) as reader:
             reader.commit(reader.receive_batch(100))
@@ -169,11 +169,11 @@ def test_a_backup_beside_a_writer_is_a_prefix_of_what_it_wrote(place, tmp_path):
                 assert copied
 
 
-@pytest.mark.parametrize("at", [1, 3, 6, 10])
+@pytest.mark.parametrize("at", [1, 2, 4, 5])
 def test_an_interrupted_backup_leaves_the_one_before(place, tmp_path, at):
     filled(place, 500)
     backup(place, tmp_path / "copy")
-    filled(place, 1000, first=500)
+    filled(place, 1000, begin=500)
 
     class Stopped(Exception):
         pass
@@ -185,10 +185,8 @@ def test_an_interrupted_backup_leaves_the_one_before(place, tmp_path, at):
         if len(names) == at:
             raise Stopped
 
-    try:
+    with pytest.raises(Stopped):
         backup(place, tmp_path / "copy", progress=stop)
-    except Stopped:
-        pass
     restore(tmp_path / "copy", tmp_path / "back")
     assert damage(tmp_path / "back") == []
     with penstock.open(tmp_path / "back") as store:
