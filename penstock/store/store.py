@@ -329,8 +329,8 @@ class Store:
         return self._catalogue.housekeeper.finish(timeout)
 
     def check_state(self) -> list[str]:
-        """What is wrong with `state.db`; empty when nothing."""
-        return self._database.check()
+        """What is wrong with `state.db`, topics that it forgot among it; empty when nothing."""
+        return [*self._database.check(), *self._catalogue.forgotten()]
 
     def close(self) -> None:
         """Make everything durable and let go of the folder; open writers are closed first.

@@ -36,6 +36,7 @@ from penstock.state.topics import TopicRecord, Topics
 from penstock.state.transactions import Transactions
 from penstock.topic.bodies import TopicBodies
 from penstock.topic.delayed import DelaysMessages, NoDelays
+from penstock.topic.identity import keep_identity, mark_dropped
 from penstock.topic.partition_table import PartitionTable
 from penstock.topic.producer import NOBODY, Producer
 from penstock.topic.routing import PARTITIONERS, Route
@@ -349,6 +350,7 @@ class OpenTopic:
             for log in logs:
                 log.appender.publish_tree(self.record.tree)
                 log.options = options
+            keep_identity(self.files, self.folder, self.record, self.topics)
         self.bodies.make_known()
 
     def publish_dropped(self, forget: Callable[[], None]) -> None:
@@ -359,6 +361,7 @@ class OpenTopic:
                 locks.enter_context(log.folder.append)
             for log in logs:
                 log.appender.publish_dropped()
+            mark_dropped(self.files, self.folder, self.record.id)
             forget()
         self._dropped = True
 
