@@ -55,10 +55,10 @@ PLAIN_WORDS = set(
         """
         access aio app append archived arguments arrow asgi backup batch body buffer catch checksum chunk
         cli client clock column commit connection consume copy database definition delay delayed encode
-        encoded engine error executor expression fact failure file filter finding folder format gzip header health
-        http idempotency identity input java json layout limit load lock log long lzop main mapped migration
-        mini name old only open option output ownership parquet parse part payload penstock plan poll
-        process progress publish publisher push pyspark query queue read reader record recovery repair
+        encoded engine error executor expression fact failure file filter finding folder format gzip header
+        health http idempotency identity input java json layout limit load lock log long lzop main mapped
+        migration mini name old only open option output ownership parquet parse part payload penstock plan
+        poll process progress publish publisher push pyspark query queue read reader record recovery repair
         retention retry route routing row run s3 scan schema search serve server single sink source spark
         sse stat state static status storage stream sync table tarantool target task testing timer tool
         transaction trial ttl up user value verify view websocket wheel window worker write writer zstd
