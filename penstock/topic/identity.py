@@ -13,6 +13,8 @@ removed only with that mark; without it the folder is damage, kept until `pensto
 from __future__ import annotations
 
 import os
+import secrets
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -55,7 +57,9 @@ def identity_of(record: TopicRecord, topics: Topics) -> TopicIdentity:
 def save_identity(files: Files, folder: str, identity: TopicIdentity) -> None:
     """Put the identity into a topic's folder, durably."""
     line = msgspec.json.encode(identity)
-    replace(files, os.path.join(folder, IDENTITY), line + b"\n%08x\n" % crc32(line))
+    draft = os.path.join(folder, f"{IDENTITY}.{secrets.token_hex(4)}.tmp")  # others may do it at this moment
+    replace(files, draft, line + b"\n%08x\n" % crc32(line))
+    files.rename(draft, os.path.join(folder, IDENTITY))
     files.sync_dir(folder)
 
 
@@ -79,9 +83,8 @@ def keep_identity(files: Files, folder: str, record: TopicRecord, topics: Topics
 
     One that knows of more partitions than `state.db` is left alone: then it is `state.db` that forgot.
     """
-    mark = os.path.join(folder, DROPPED)
-    if files.exists(mark):
-        files.unlink(mark)
+    with suppress(FileNotFoundError):
+        files.unlink(os.path.join(folder, DROPPED))
     wanted = identity_of(record, topics)
     try:
         found = load_identity(files, folder)

@@ -134,6 +134,8 @@ class OpenTopic:
         self.readers: weakref.WeakSet[LetsGo] = weakref.WeakSet()
         #: Called after a segment was sealed here, with the partition's number.
         self.on_roll: Callable[[int], None] = lambda partition: None
+        #: Called when options have changed, here or elsewhere.
+        self.on_options: Callable[[], None] = lambda: None
         #: Stores messages until they are due; `look` takes part in appending those.
         self.delayed: DelaysMessages = NoDelays()
         #: Another topic of the same store, made with these options if it is not there.
@@ -199,6 +201,7 @@ class OpenTopic:
             self.bodies.make_known()
             for log in list(self._logs.values()):
                 log.options = record.options
+            self.on_options()
 
     # Writing.
 
@@ -352,6 +355,7 @@ class OpenTopic:
                 log.options = options
             keep_identity(self.files, self.folder, self.record, self.topics)
         self.bodies.make_known()
+        self.on_options()
 
     def publish_dropped(self, forget: Callable[[], None]) -> None:
         """Tell every reader and writer that the topic is gone, and call `forget`, all locks held."""
