@@ -42,11 +42,11 @@ test: setup parts  ## every test but the slow ones
 test-all: setup parts  ## every test
 	$(BIN)/python -m pytest
 
-check: setup  ## format, lint, types, layers
+check: setup  ## format, lint, types, layers, tidiness
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/unit/test_layers.py
+	$(BIN)/python -m pytest -q tests/unit/test_layers.py tests/unit/test_tidy.py
 
 bench: setup $(PEERS)  ## measure against peers; prints a table and JSON
 	$(BIN)/python -m benchmarks

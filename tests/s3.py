@@ -111,7 +111,7 @@ def _make_bucket(server: S3, process: subprocess.Popen[bytes], folder: Path) -> 
     """Once the server answers."""
     from pyarrow import fs
 
-    from penstock.lake.storage import s3_arguments
+    from tests.kit.archives import s3_arguments
 
     deadline = time.monotonic() + _START_S
     while True:

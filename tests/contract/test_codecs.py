@@ -11,8 +11,9 @@ import pytest
 from msgspec import UNSET
 
 import penstock
-from penstock import codecs
-from penstock.message import LazyMessage, Message
+from penstock import Message
+from tests.kit.values import LazyMessage, limits_module
+from tests.kit.values import codecs_module as codecs
 from tests.require import require
 
 BUILT_IN = ("raw", "gzip", "zstd", "lzop")
@@ -400,7 +401,7 @@ def test_the_limit_is_for_what_is_stored(store, codec):
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "lzop"])
 def test_a_value_that_would_fill_the_memory_is_refused(topic, codec, monkeypatch):
     write(topic, codec, bytes(4_000_000))
-    monkeypatch.setattr("penstock.codecs.limits.DECODED_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(limits_module, "DECODED_BYTES_MAX", 1_000_000)
     with pytest.raises(penstock.Undecodable, match="more than 1000000 bytes"):
         _ = topic.get(0).value
 

@@ -11,6 +11,7 @@ import pytest
 
 import penstock
 from tests.kit.patience import PATIENCE_S
+from tests.kit.topics import inside
 
 PUSHER = """
 import sys, penstock
@@ -53,7 +54,7 @@ def wait_for_waiters(events, count):
     face = getattr(events, "_target", events)
     tail = getattr(face, "_tail", None)  # coroutines share one
     deadline = time.monotonic() + PATIENCE_S
-    while (len(face.open_topic.readers) if tail is None else tail.waiting) < count:
+    while (len(inside(face).readers) if tail is None else tail.waiting) < count:
         assert time.monotonic() < deadline, "nobody waits"
         time.sleep(0.001)
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import penstock
+from tests.kit.consumers import membership_module
 from tests.kit.patience import PATIENCE_S
 
 #: Generous: the promise is 2 s.
@@ -172,8 +173,8 @@ def test_without_follow_a_reader_waits_for_its_share(topic):
 
 def test_nothing_is_given_to_a_member_that_is_busy(topic, monkeypatch):
     """It would lie idle: what a member took over quota it keeps until the other asks for its share."""
-    monkeypatch.setattr("penstock.consume.membership.FREE_TOO_LONG_S", 0.0)
-    monkeypatch.setattr("penstock.consume.membership._WANTED_S", 0.3)
+    monkeypatch.setattr(membership_module, "FREE_TOO_LONG_S", 0.0)
+    monkeypatch.setattr(membership_module, "_WANTED_S", 0.3)
     with topic.reader(consumer="c") as first, topic.reader(consumer="c") as busy:
         settle(first, busy, shares=[2, 2])
         topic.kick_consumer("c")

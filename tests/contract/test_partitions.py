@@ -15,7 +15,7 @@ def topic(store):
 
 def keys_that_move(before, after, count=40):
     """Keys that another partition gets once there are more."""
-    from penstock.topic.routing import by_range
+    from tests.kit.topics import by_range
 
     keys = [f"key-{i}".encode() for i in range(1000)]
     moved = [key for key in keys if by_range(key, before) != by_range(key, after)]

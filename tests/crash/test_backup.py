@@ -7,8 +7,7 @@ import sys
 import pytest
 
 import penstock
-from penstock.store.backup import backup, backups, restore
-from penstock.store.verify import StoreVerifier
+from tests.kit.stores import StoreVerifier, backup, backups, restore
 from tests.s3 import s3_server
 
 

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 import penstock
-from penstock.store.repair import apply_repair, plan_repair
-from penstock.store.verify import StoreVerifier
+from tests.kit.stores import StoreVerifier, apply_repair, plan_repair
+from tests.kit.topics import inside
 
 
 def filled(path, partitions=2, **options):
@@ -20,7 +20,7 @@ def filled(path, partitions=2, **options):
         topic.write_many([b"order %d" % i for i in range(100)], keys=[b"k%d" % i for i in range(100)])
         store.create_topic("other").write(b"x")
         topic.add_consumer("billing")
-        return topic.open_topic.record.id, store.id
+        return inside(topic).record.id, store.id
 
 
 def forget(path, sql="DELETE FROM topics WHERE name = 'orders'"):
@@ -74,7 +74,7 @@ def test_repair_takes_a_forgotten_topic_back_with_its_id_options_and_messages(tm
     assert "positions of its consumers" in step.lost
     with penstock.open(tmp_path) as store:
         topic = store.topic("orders")
-        assert topic.open_topic.record.id == topic_id
+        assert inside(topic).record.id == topic_id
         assert (topic.options.partitions, topic.options.retention_s) == (2, 9 * 86400)
         assert store.check_state() == []
     assert values(tmp_path) == list(range(100))
@@ -105,7 +105,7 @@ def test_a_lost_state_db_is_rebuilt_as_the_same_store(tmp_path, how):
     assert bool(kept) == (how != "missing")
     with penstock.open(tmp_path) as store:
         assert store.id == store_id
-        assert store.topic("orders").open_topic.record.id == topic_id
+        assert inside(store.topic("orders")).record.id == topic_id
         assert store.topic("orders").options.retention_s == 9 * 86400
     assert values(tmp_path) == list(range(100))
     assert damage(tmp_path) == []
@@ -144,7 +144,7 @@ def test_a_folder_of_an_older_version_without_identity_is_taken_back_by_its_segm
     (step,) = repair(tmp_path).steps
     assert "its options" in step.lost
     with penstock.open(tmp_path) as store:
-        assert store.topic("orders").open_topic.record.id == topic_id
+        assert inside(store.topic("orders")).record.id == topic_id
     assert values(tmp_path) == list(range(100))
 
 

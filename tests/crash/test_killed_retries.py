@@ -11,11 +11,11 @@ import pytest
 
 import penstock
 from penstock import Retry
-from penstock.delay import file_reader as view
 from tests.crash.processes import Worker, no_orphans
 from tests.crash.retry_workers import POLICY, never_works
 from tests.crash.workers import ORDERS
 from tests.kit.patience import wait_until
+from tests.kit.waiting import file_reader_module as view
 
 JOBS = "tests.crash.retry_workers"
 PARTITIONS = 2

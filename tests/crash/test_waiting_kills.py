@@ -11,11 +11,11 @@ from collections import defaultdict
 
 import pytest
 
-from penstock.delay import scheduler_lock as post
 from penstock.errors import Closed, TakenElsewhere
 from tests.crash.processes import Worker, no_orphans
 from tests.crash.waiting_workers import opened
 from tests.kit.patience import PATIENCE_S
+from tests.kit.waiting import scheduler_lock_module as post
 
 JOBS = "tests.crash.waiting_workers"
 

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from penstock.cli import main
 from tests.kit import processes
+from tests.kit.commands import main
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-W", "error", "-m", "penstock"]

@@ -8,17 +8,18 @@ import polars
 import pytest
 
 import penstock
-from penstock.cli.failures import Exit
-from penstock.spark import executors as jobs
 from tests.e2e.command import Command
+from tests.kit.commands import Exit
 from tests.kit.patience import wait_until
+from tests.kit.pipelines import archive_module
+from tests.kit.pipelines import executors_module as jobs
 from tests.lake.conftest import spread_here
 
 
 @pytest.fixture
 def cli(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "spread", spread_here)
-    monkeypatch.setattr("penstock.spark.pipelines.archive.session", lambda master: object())
+    monkeypatch.setattr(archive_module, "session", lambda master: object())
     command = Command(tmp_path)
     with penstock.open(command.store) as store:
         store.create_topic("orders").write_many([f"value {n}" for n in range(100)])

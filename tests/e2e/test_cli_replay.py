@@ -5,8 +5,8 @@ import signal
 import pytest
 
 import penstock
-from penstock.cli.failures import Exit
 from tests.e2e.command import Command
+from tests.kit.commands import Exit
 from tests.kit.patience import PATIENCE_S
 
 

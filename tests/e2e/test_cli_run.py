@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 
 import penstock
-from penstock.cli.failures import Exit
 from tests.e2e.command import COMMAND, Command, has_traceback
 from tests.kit import processes
+from tests.kit.commands import Exit
 from tests.kit.patience import wait_until
 from tests.require import require
 

@@ -9,8 +9,8 @@ import time
 import pytest
 
 import penstock
-from penstock.cli.stream.publish import Counted
 from tests.e2e.command import Command
+from tests.kit.commands import Counted
 
 
 @pytest.fixture

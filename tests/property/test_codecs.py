@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock import codecs
+from tests.kit.values import codecs_module as codecs
 from tests.require import require
 
 NAMES = ("raw", "gzip", "zstd", "lzop")

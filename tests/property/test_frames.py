@@ -6,13 +6,21 @@ None and b"" are different, as keys and as values; so are an absent and an empty
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import codecs as packers
-from penstock.log import frame
-from penstock.log.frame import RAW, ProducerStamp
-from penstock.log.frame_encode import EncodedFrame, control, encode
-from penstock.log.frame_header import COMPRESSED, SEAL, read_head
-from penstock.log.rows import FrameRows, rows_that_fit
-from penstock.message import NO_HEADERS
+from tests.kit.frames import (
+    COMPRESSED,
+    RAW,
+    SEAL,
+    EncodedFrame,
+    FrameRows,
+    ProducerStamp,
+    control,
+    encode,
+    read_head,
+    rows_that_fit,
+)
+from tests.kit.frames import frame_module as frame
+from tests.kit.values import NO_HEADERS
+from tests.kit.values import codecs_module as packers
 from tests.require import module
 
 SALT = 0xABCD1234

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from penstock.websocket_frames import CLOSE, TEXT, Frames, frame
 from tests.kit.patience import PATIENCE_S
+from tests.kit.server import CLOSE, TEXT, Frames, frame
 
 ROOT = Path(__file__).parents[2]
 SECRET = "a secret that is long enough for a hash of 256 bits"

@@ -11,8 +11,8 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.websocket_frames import CLOSE, PING, TEXT, BadFrame, Frames, frame
 from tests.kit.patience import PATIENCE_S
+from tests.kit.server import CLOSE, PING, TEXT, BadFrame, Frames, frame
 from tests.serve.kit import Served, own_bytes, served
 
 MASK = b"mask"

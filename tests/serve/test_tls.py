@@ -13,7 +13,7 @@ import pytest
 import penstock
 from penstock.client.events import Events
 from penstock.errors import InvalidOption
-from penstock.serve.server import ServeOptions
+from tests.kit.server import ServeOptions
 from tests.require import require
 from tests.serve.kit import ROOT, Served, Ws, read_all, served
 from tests.serve.test_http import answers, post

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.spark.session import find_java
+from tests.kit.pipelines import find_java
 from tests.require import absent
 
 ROOT = Path(__file__).parents[2]

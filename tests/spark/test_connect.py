@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 
 import penstock
-from penstock.spark.session import find_java
+from tests.kit.pipelines import find_java
 from tests.require import absent, require
 
 PROGRAM = dedent(

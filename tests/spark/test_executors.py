@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 
 import penstock
-from penstock.spark.source import batches
+from tests.kit.slices import batches_module as batches
 from tests.lake import past
 from tests.require import require
 from tests.spark.test_slices import ALL, fill, plan

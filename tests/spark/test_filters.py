@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.parse import datetime_ns
-from penstock.spark.source.filters import FilterBounds, NumberSpan, wanted
+from tests.kit.slices import FilterBounds, NumberSpan, wanted
+from tests.kit.values import datetime_ns
 from tests.require import module
 
 datasource = module("pyspark.sql.datasource", "spark")

@@ -9,8 +9,9 @@ from textwrap import dedent
 import pytest
 
 import penstock
-from penstock.spark import java
-from penstock.spark.session import _for_launch, _settings
+from tests.kit.pipelines import for_launch as _for_launch
+from tests.kit.pipelines import java_module as java
+from tests.kit.pipelines import settings as _settings
 from tests.require import require
 
 
