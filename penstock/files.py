@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 
-from penstock.errors import DiskFull, InvalidOption, NotDurable, PenstockError, ReadOnly
+from penstock.errors import DiskFull, InvalidOption, NotDurable, PenstockError, ReadOnly, Unavailable
 
 #: File systems whose locks or mappings do not keep our promises between processes.
 _REFUSED_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "fuse")
@@ -203,4 +203,9 @@ def refusal(path: str, error: OSError) -> PenstockError:
         )
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return ReadOnly(f"{path} cannot be written: {error.strerror}")
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        return Unavailable(
+            f"{path}: {error.strerror}; nothing is wrong with the disk",
+            hint="close files, or allow more of them (ulimit -n), then try again",
+        )
     return NotDurable(f"{path}: the write failed and was cut back: {error}")

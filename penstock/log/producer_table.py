@@ -70,10 +70,12 @@ class ProducerTable:
         """Take in that the pair stored `seqno`, or was taken over with this epoch."""
         place = self._places.get(pair)
         if place is None:
+            place = len(self._places)
+            del self._seqnos[place:], self._epochs[place:], self._seen[place:]  # of one that was interrupted
             self._seqnos.append(seqno)
             self._epochs.append(epoch)
             self._seen.append(seen)
-            self._places[pair] = len(self._seqnos) - 1  # last: another thread may look at any moment
+            self._places[pair] = place  # last: another thread may look at any moment
             return
         if seqno > self._seqnos[place]:
             self._seqnos[place] = seqno

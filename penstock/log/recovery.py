@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from typing import NamedTuple
 
+from penstock.locks import hold
 from penstock.log import frame, segment
 from penstock.log.folder import Folder
 from penstock.log.frame_columns import Buffer
@@ -51,27 +51,27 @@ class Survey(NamedTuple):
     headed: bool
 
 
-def recover(
-    folder: Folder, options: TopicOptions, committed: Callable[[], int], ledger: PartitionState
-) -> AppendRecord:
+def recover(folder: Folder, options: TopicOptions, state: PartitionState) -> None:
     """Bring the partition into a sound state and publish A, S and D. The append lock is held."""
     a, shown, durable = folder.read_append(), folder.read_shown(), folder.read_durable()
     bases = folder.segments()
     now = folder.clock.now_ns()
     if not bases:
         _make_reachable(folder)
-        first = max(committed(), a.reserved if a else 0, a.next if a else 0, shown.start if shown else 0)
+        first = max(
+            state.highest_position(), a.reserved if a else 0, a.next if a else 0, shown.start if shown else 0
+        )
         floor = first
         folder.files.close(segment.create(folder, first, now, behind_gap=first > 0))
         end = _End(first, first, SEGMENT_HEADER_BYTES, now)
     else:
         end = _mend_last(folder, bases[-1], durable, now)
-        floor = max(_reserved(a, options, end.next), committed(), durable.end if durable else 0)
-    end = _bring_in_all(folder, end, ledger, now)
+        floor = max(_reserved(a, options, end.next), state.highest_position(), durable.end if durable else 0)
+    end = _bring_in_all(folder, end, state, now)
     if end.damaged or floor > end.next:
         end = _begin_segment(folder, max(end.next, floor, end.segment + 1), end, now)
     start = shown.start if shown is not None else (bases or [end.segment])[0]
-    return _publish(folder, end, start, a, shown, durable)
+    _publish(folder, end, start, a, shown, durable)
 
 
 def _begin_segment(folder: Folder, first: int, end: _End, now: int) -> _End:
@@ -81,15 +81,15 @@ def _begin_segment(folder: Folder, first: int, end: _End, now: int) -> _End:
     return _End(first, first, SEGMENT_HEADER_BYTES, end.last_written_at)
 
 
-def _bring_in_all(folder: Folder, end: _End, ledger: PartitionState, now: int) -> _End:
+def _bring_in_all(folder: Folder, end: _End, state: PartitionState, now: int) -> _End:
     """Bring in what committed transactions lack, and make it durable."""
-    missing = [piece for piece in ledger.unfinished() if piece.stop > end.next]
+    missing = [piece for piece in state.unfinished() if piece.stop > end.next]
     for piece in missing:
         if end.damaged or end.next < piece.base:  # what came before it went with the power
             first = max(end.next, piece.base, end.segment + 1)
             if end.next <= piece.base < first:
                 piece = piece._replace(base=first)
-                ledger.move([piece])
+                state.move([piece])
             end = _begin_segment(folder, first, end, now)
         at = End(end.next, end.segment, end.byte, max(now, end.last_written_at))
         end = _End(*bring_in(folder, at, piece))
@@ -243,17 +243,16 @@ def _publish(
     a: AppendRecord | None,
     shown: ShownRecord | None,
     durable: DurableRecord | None,
-) -> AppendRecord:
+) -> None:
     tree = a.tree if a is not None else 0
-    record = AppendRecord(
-        0, tree, folder.boot, os.getpid(), end.byte, end.next, end.segment, end.next, end.last_written_at, 0
-    )
     flags = shown.flags if shown is not None else 0
     cuts = durable.cuts if durable is not None else 0
-    folder.publish_append(record)
+    a = AppendRecord(
+        0, tree, folder.boot, folder.pid, end.byte, end.next, end.segment, end.next, end.last_written_at, 0
+    )
+    folder.publish_append(a)
     folder.publish_shown(ShownRecord(flags, tree, folder.boot, start, end.next, end.segment, end.byte))
-    with folder.tail:
-        folder.publish_durable(DurableRecord(0, cuts, folder.boot, end.next, end.segment, end.byte))
+    record = DurableRecord(0, cuts, folder.boot, end.next, end.segment, end.byte)
+    hold((folder.tail,), lambda: folder.publish_durable(record))
     folder.files.sync(folder.append_fd)
     folder.files.sync(folder.tail_fd)
-    return record

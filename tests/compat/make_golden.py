@@ -14,6 +14,7 @@ from penstock.log.frame_header import FENCE
 from penstock.log.log import Log
 from penstock.options import TopicOptions
 from tests.compat import delay_bytes
+from tests.kit.logs import lone_log
 
 GOLDEN = Path(__file__).parent / "golden" / "partition"
 #: The same of a topic with index="key".
@@ -40,9 +41,9 @@ class Ticking(Clock):
 
 
 def open_golden(path: Path, *, read_only: bool = False, index: str | None = None) -> Log:
-    return Log(
-        str(path), topic="golden", topic_id=0x60D, partition=0, options=TopicOptions(index=index),
-        files=FixedFiles(), clock=Ticking(), read_only=read_only,
+    return lone_log(
+        str(path), TopicOptions(index=index), topic="golden", topic_id=0x60D, files=FixedFiles(),
+        clock=Ticking(), read_only=read_only,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import pytest
 import penstock
 from penstock.clock import NANOSECONDS
 from penstock.errors import InvalidOption, OffsetTrimmed, WrongType
-from penstock.log.key_retention import Lifetimes
+from penstock.log.key_retention import KeyDurations
 from penstock.options import rules_of
 from penstock.testing import Clock
 
@@ -216,7 +216,7 @@ def test_patterns_are_kept_in_one_spelling(store):
 
 
 def test_the_key_goes_before_a_pattern_and_the_longer_one_before_the_shorter():
-    lifetimes = Lifetimes(rules_of({"*": 1, "ab*": 2, "abc": 3, ("a", "*"): 4, ("a", 1): 5}))
+    lifetimes = KeyDurations(rules_of({"*": 1, "ab*": 2, "abc": 3, ("a", "*"): 4, ("a", 1): 5}))
     asked = [b"x", b"ab", b"abc", b"abcd", b'["a"]', b'["a",1]', b'["a",1,2]', b"a", None, b""]
     found = [lifetimes.of(key) for key in asked]
     assert [each and each // SECOND for each in found] == [1, 2, 3, 2, 4, 5, 4, 1, None, 1]

@@ -13,8 +13,8 @@ import pytest
 
 import penstock
 from penstock.errors import NotDurable
-from penstock.log.append import Appender
 from penstock.log.frame_encode import encode
+from penstock.log.repair import Repair
 from tests.crash.explore import look, points
 from tests.crash.hostile import HostileFiles, nth
 from tests.crash.scenario import STORE, HandClock
@@ -258,7 +258,7 @@ def test_what_was_cut_off_does_not_return_with_the_next_boot(scratch):
 
 
 def test_canary_a_cut_that_is_not_made_durable_is_noticed(scratch, monkeypatch):
-    monkeypatch.setattr(Appender, "_sync_cut", lambda self, active: None)
+    monkeypatch.setattr(Repair, "_sync_cut", lambda self: None)
     assert any("Corrupt" in found for seed in range(20) for found in cut_back_then_power_loss(scratch, seed))
 
 

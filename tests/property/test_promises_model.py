@@ -22,6 +22,7 @@ from penstock.log import staging as shelf
 from penstock.log import staging as staged
 from penstock.log.append import Appender
 from penstock.log.producers import Producers
+from penstock.log.repair import Repair
 from penstock.state.transactions import Transactions
 from tests.crash.scenario import HandClock
 from tests.crash.tracing import FIRST_BOOT, BootFiles
@@ -34,7 +35,7 @@ topics = st.sampled_from([ORDERS, INVOICES])
 pairs = st.sampled_from([("a", None), ("b", None), ("a", "g")])
 #: What is called in a commit, and whether the transaction is true by then.
 STEPS = {
-    (Appender, "mark"): False,
+    (Appender, "announce"): False,
     (Transactions, "commit"): False,
     (Appender, "bring_in"): True,
     (Transactions, "finish"): True,
@@ -412,7 +413,7 @@ TestPromises.settings = everyday(60, 30)
     ("owner", "name", "broken"),
     [
         (Producers, "admit", lambda self, claim, a, durable: None),
-        (Appender, "_finish_transactions", lambda self, a: a),
+        (Repair, "finish_transactions", lambda self, ends: ends),
         (TransactionPart, "moves", lambda self, consumer: ()),
     ],
 )
