@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from types import CodeType, FrameType
 from typing import Any
 
@@ -27,7 +27,7 @@ class Interrupter:
         #: Where it was raised last.
         self.where = ""
 
-    def run(self, number: int, call: Callable[[], None]) -> bool:
+    def run(self, number: int, call: Callable[[], object]) -> bool:
         """Call it; False when it was over before that step."""
         self._left = number
         sys.settrace(self._begin)
@@ -39,12 +39,13 @@ class Interrupter:
             sys.settrace(None)
         return self._left <= 0  # someone has met the interrupt and gone on
 
-    def each(self, call: Callable[[], None]) -> Iterator[int]:
-        """Interrupt it at each of its steps; yields the number of the step, afterwards."""
+    def each(self, call: Callable[[], object], then: Callable[[], object]) -> int:
+        """Interrupt `call` at each of its steps, and call `then` each time; return how many there are."""
         number = 1
         while self.run(number, call):
-            yield number
+            then()
             number += 1
+        return number
 
     def _begin(self, frame: FrameType, event: str, argument: Any) -> Any:
         code = frame.f_code

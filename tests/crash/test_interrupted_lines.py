@@ -1,10 +1,13 @@
-"""KeyboardInterrupt at every line of appending, syncing, rolling and committing: no lock is left behind, nothing
-acknowledged is lost, nothing is stored twice, and both this process and another can go on at once.
+"""KeyboardInterrupt at every line of appending, syncing, rolling and committing.
+
+No lock is left behind, nothing acknowledged is lost, nothing is stored twice, and both this process and
+another can go on at once.
 
 A second opening of the store stands for the other process: its locks are on files of its own.
 """
 
 import os
+from functools import partial
 
 import pytest
 
@@ -31,6 +34,10 @@ class Values:
         self.tried = []
         self.acked = []
 
+    def write_to(self, *topics):
+        """Writes to each of the topics, when it is called."""
+        return lambda: [self.write(topic) for topic in topics]
+
     def next(self):
         self.tried.append(b"%d" % len(self.tried))
         return self.tried[-1]
@@ -55,10 +62,7 @@ def test_a_write_may_be_interrupted_anywhere(path, sync, opcodes):
         topic, other = here.create_topic("orders", sync=sync), there.topic("orders")
         values.write(other)
         values.write(topic)
-        steps = 0
-        for steps in Interrupter(LOG, opcodes=opcodes).each(lambda: values.write(topic)):
-            values.write(other)
-            values.write(topic)
+        steps = Interrupter(LOG, opcodes=opcodes).each(values.write_to(topic), values.write_to(other, topic))
         assert steps > (500 if opcodes else 80)
         values.check(topic)
     with penstock.open(path) as again:
@@ -72,10 +76,7 @@ def test_a_roll_may_be_interrupted_anywhere(path, sync):
         topic, other = here.create_topic("orders", sync=sync), there.topic("orders")
         log = topic.open_topic.log(0)
         values.write(topic)
-        steps = 0
-        for steps in Interrupter(LOG).each(log.appender.seal_active):
-            values.write(other)
-            values.write(topic)
+        steps = Interrupter(LOG).each(log.appender.seal_active, values.write_to(other, topic))
         assert steps > 80
         values.check(topic)
     with penstock.open(path) as again:
@@ -95,10 +96,7 @@ def test_a_repair_may_be_interrupted_anywhere(path):
             folder.publish_append(before)
             values.write(other)
 
-        steps = 0
-        for steps in Interrupter(LOG).each(write_behind):
-            values.write(other)
-            values.write(topic)
+        steps = Interrupter(LOG).each(write_behind, values.write_to(other, topic))
         assert steps > 150
         values.check(topic)
 
@@ -118,10 +116,7 @@ def test_a_write_that_does_not_wait_may_be_interrupted_anywhere(path):
 
         write()
         assert values.acked[-1] == values.tried[-1]
-        steps = 0
-        for steps in Interrupter(LOG).each(write):
-            values.write(other)
-            values.write(topic)
+        steps = Interrupter(LOG).each(write, values.write_to(other, topic))
         assert steps > 80
         values.check(topic)
 
@@ -140,13 +135,14 @@ def test_housekeeping_may_be_interrupted_anywhere(path, sync):
             log.trim(log.bounds().end - 2)
             log.lower_reserve()
 
-        for _ in range(4):
-            values.write(topic)
-        steps = 0
-        for steps in Interrupter(LOG).each(keep_house):
+        def then():
             values.write(other)
             values.write(topic)
             values.acked = values.acked[-2:]
+
+        for _ in range(4):
+            values.write(topic)
+        steps = Interrupter(LOG).each(keep_house, then)
         assert steps > 120
         values.acked = values.acked[-2:]
         values.check(topic)
@@ -166,12 +162,12 @@ def test_a_numbered_write_may_be_interrupted_anywhere(path):
 
         interrupter, number = Interrupter(LOG), 0
         is_over = False
+        log = topic.open_topic.log(0)
         while not is_over:
             number += 1
             sent.append(b"%d" % number)
-            log = topic.open_topic.log(0)
             pair = Pair(f"p{number}", "")
-            is_over = not interrupter.run(number, lambda: log.appender.take_over(pair))
+            is_over = not interrupter.run(number, partial(log.appender.take_over, pair))
             log.producers.load()
             send(other if number % 2 else topic)
             assert log.appender.known(pair).epoch <= 1
@@ -197,13 +193,14 @@ def test_a_commit_may_be_interrupted_anywhere(path, sync):
                     for partition in (0, 1):
                         tx.write(topic, value, partition=partition)
 
-        commit()
-        steps = 0
-        for steps in Interrupter(COMMIT).each(commit):
+        def then():
             for store in (there, here):
                 for topic in ("a", "b"):
                     for partition in (0, 1):
                         store.topic(topic).write(b"between", partition=partition)
+
+        commit()
+        steps = Interrupter(COMMIT).each(commit, then)
         assert steps > 200
         lists = [
             [
@@ -229,8 +226,7 @@ def test_canary_a_lock_that_is_left_behind_is_noticed(path, monkeypatch):
         topic, other = here.create_topic("orders"), there.topic("orders")
         values.write(topic)
         with pytest.raises(penstock.LockTimeout):
-            for _ in Interrupter(LOG).each(lambda: values.write(topic)):
-                values.write(other)
+            Interrupter(LOG).each(values.write_to(topic), values.write_to(other))
         monkeypatch.undo()
         topic.open_topic.log(0).folder.append.drop()
         topic.open_topic.log(0).folder.tail.drop()
