@@ -165,6 +165,31 @@ def _boot_from_sysctl() -> int:
     return (value[0] * 1_000_000 + value[1]) or 1
 
 
+def replace(files: Files, path: str, data: bytes) -> None:
+    """Put a file in place by write, sync, rename: readers see the old one or the new one."""
+    draft = path + ".tmp"
+    fd = files.open(draft, create=True)
+    try:
+        files.truncate(fd, 0)
+        files.pwrite(fd, data, 0)
+        files.sync(fd)
+    finally:
+        files.close(fd)
+    files.rename(draft, path)
+
+
+def read_whole(files: Files, path: str) -> bytes:
+    """A small file's bytes; b"" when it is not there."""
+    try:
+        fd = files.open(path, write=False)
+    except FileNotFoundError:
+        return b""
+    try:
+        return files.pread(fd, files.size(fd), 0)
+    finally:
+        files.close(fd)
+
+
 def file_system(path: str, mounts: str = "/proc/self/mountinfo") -> str:
     """The kind of file system `path` lies on, `""` when it cannot be told."""
     try:

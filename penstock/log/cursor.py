@@ -97,6 +97,7 @@ class Cursor:
                 return rows
             following = self._view.next_segment(base)
             if following is None or following >= end:
+                self._view.refuse_lost(self.offset, end)
                 return []
             if following > self.offset:
                 self._view.refuse_unexplained_gap(self.offset, following)

@@ -97,6 +97,14 @@ class Folder:
             if name.endswith(DATA) and len(name) == 25 and name[:20].isdecimal()
         )
 
+    def companions(self) -> list[int]:
+        """First offsets of all segments that have, or had, an index or a checkpoint."""
+        return [
+            int(name[:20])
+            for name in self.files.listdir(self.path)
+            if name[:20].isdecimal() and name[20:] in (*COMPANIONS, KEY_INDEX, PRODUCERS, GATE_PRODUCERS)
+        ]
+
     def read_ends(self) -> Ends | None:
         """A, S and D in two calls, parsed only where they changed; None when one of them is not sound."""
         pread = self.files.pread

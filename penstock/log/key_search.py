@@ -21,9 +21,9 @@ from itertools import chain, pairwise
 from typing import NamedTuple, Protocol, TypeVar
 
 from penstock.errors import Corrupt
+from penstock.files import replace
 from penstock.keys import Match
 from penstock.log import key_index as keyindex
-from penstock.log import segment_index as index
 from penstock.log.folder import KEY_INDEX
 from penstock.log.key_index import GatheredKeys, Hole, KeyFilter, Places, StoredKeys
 from penstock.log.key_retention import KeyFloors, KeyRetention
@@ -354,7 +354,7 @@ def store_keys(view: Segments, base: int, following: int) -> bool:
     if folded.holes:
         return False
     path = view.folder.segment_path(base, KEY_INDEX)
-    index.replace(view.folder.files, path, keyindex.pack(head, folded.stop, folded.places))
+    replace(view.folder.files, path, keyindex.pack(head, folded.stop, folded.places))
     return True
 
 

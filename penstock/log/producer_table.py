@@ -14,8 +14,8 @@ from typing import NamedTuple
 from penstock.checksum import crc32
 from penstock.clock import NANOSECONDS
 from penstock.errors import Corrupt, UnknownFormat
+from penstock.files import read_whole, replace
 from penstock.log import frame
-from penstock.log import segment_index as index
 from penstock.log.folder import PRODUCERS as PRODUCERS_FILE
 from penstock.log.folder import Folder
 from penstock.log.frame import Frame
@@ -136,7 +136,7 @@ def parse(data: bytes, offset: int, topic_id: int) -> ProducerTable | None:
 def save(folder: Folder, facts: ProducerTable, offset: int, kind: str = PRODUCERS_FILE) -> None:
     """Store a checkpoint, durably, whole or not at all."""
     data = pack(facts, offset, folder.topic_id)
-    index.replace(folder.files, folder.segment_path(offset, kind), data)
+    replace(folder.files, folder.segment_path(offset, kind), data)
     folder.files.sync_dir(folder.path)
 
 
@@ -150,7 +150,7 @@ class Checkpoint(NamedTuple):
 
 def load(folder: Folder, offset: int, kind: str = PRODUCERS_FILE) -> Checkpoint:
     path = folder.segment_path(offset, kind)
-    data = index.read_whole(folder.files, path)
+    data = read_whole(folder.files, path)
     is_there = bool(data) or folder.files.exists(path)
     return Checkpoint(path, is_there, parse(data, offset, folder.topic_id) if data else None)
 

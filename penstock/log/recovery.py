@@ -9,7 +9,8 @@ The last segment is read from its start with every checksum. At the first bad fr
 
 Then what committed transactions have not brought in yet is brought in, at the offsets they were given.
 The next offset is the highest of: the end found, the offsets reserved, the highest position a consumer
-committed. If that leaves a gap a new segment begins there: a gap is legal, reuse is not.
+committed. If that leaves a gap a new segment begins there: a gap is legal, reuse is not. What of the gap
+was acknowledged once is no gap but a loss, and stays known as one (`lost`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import os
 from typing import NamedTuple
 
 from penstock.locks import hold
-from penstock.log import frame, segment
+from penstock.log import frame, lost, segment
 from penstock.log.folder import Folder
 from penstock.log.frame_columns import Buffer
 from penstock.log.frame_header import MAGIC_BYTES, Head, read_head
@@ -56,22 +57,50 @@ def recover(folder: Folder, options: TopicOptions, state: PartitionState) -> Non
     a, shown, durable = folder.read_append(), folder.read_shown(), folder.read_durable()
     bases = folder.segments()
     now = folder.clock.now_ns()
+    known = _known_end(folder, options, state, a, durable)
     if not bases:
         _make_reachable(folder)
-        first = max(
-            state.highest_position(), a.reserved if a else 0, a.next if a else 0, shown.start if shown else 0
-        )
-        floor = first
+        start = shown.start if shown is not None else 0
+        first = max(known, state.highest_position(), a.reserved if a else 0, a.next if a else 0, start)
+        if known > start:
+            lost.note(folder, start, known)  # first: from here on nothing else tells that they were there
         folder.files.close(segment.create(folder, first, now, behind_gap=first > 0))
         end = _End(first, first, SEGMENT_HEADER_BYTES, now)
+        floor = first
     else:
         end = _mend_last(folder, bases[-1], durable, now)
-        floor = max(_reserved(a, options, end.next), state.highest_position(), durable.end if durable else 0)
+        start = shown.start if shown is not None else bases[0]
+        floor = max(_reserved(a, options, end.next), state.highest_position(), known)
+        if not end.shows_damage:
+            _note_losses(folder, end.next, known, state)
     end = _bring_in_all(folder, end, state, now)
     if end.damaged or floor > end.next:
         end = _begin_segment(folder, max(end.next, floor, end.segment + 1), end, now)
-    start = shown.start if shown is not None else (bases or [end.segment])[0]
     _publish(folder, end, start, a, shown, durable)
+
+
+def _known_end(
+    folder: Folder, options: TopicOptions, state: PartitionState, a: AppendRecord | None,
+    durable: DurableRecord | None,
+) -> int:  # fmt: skip
+    """Up to which offset messages were acknowledged for sure, or left out on purpose.
+
+    D says so, and A as long as the machine runs. What consumers have read was durable, except on
+    sync="os" topics. Files that go with a segment prove that there was one.
+    """
+    known = durable.end if durable is not None else 0
+    if a is not None and a.boot == folder.boot and not a.rolling:
+        known = max(known, a.next)
+    if options.sync == "disk":
+        known = max(known, state.highest_position())
+    return max(known, *folder.companions(), 0)
+
+
+def _note_losses(folder: Folder, end: int, known: int, state: PartitionState) -> None:
+    """Keep for ever what was acknowledged behind the end that was found, and nobody brings back."""
+    pieces = [(piece.base, piece.stop) for piece in state.unfinished()]
+    for first, stop in lost.outside((end, known), pieces):
+        lost.note(folder, first, stop)
 
 
 def _begin_segment(folder: Folder, first: int, end: _End, now: int) -> _End:
@@ -128,6 +157,8 @@ class _End(NamedTuple):
     byte: int
     last_written_at: int
     damaged: bool = False
+    #: What is damaged lies at the end of the file, for all to see.
+    shows_damage: bool = False
 
 
 def _mend_last(folder: Folder, base: int, durable: DurableRecord | None, now: int) -> _End:
@@ -139,7 +170,7 @@ def _mend_last(folder: Folder, base: int, durable: DurableRecord | None, now: in
         found = survey(data, base)
         if is_damage(found, base, durable):
             files.sync(fd)  # what is not damaged may be in memory only, if the machine was not restarted
-            return _behind_damage(folder, base, found)
+            return _behind_damage(folder, base, found, data)
         if found.dirty:
             _keep_cut(folder, base, data, found.byte)
         files.truncate(fd, found.byte)
@@ -205,15 +236,17 @@ def is_damage(found: Survey, base: int, durable: DurableRecord | None) -> bool:
     return any(head.synced > found.byte for _, head in found.beyond)
 
 
-def _behind_damage(folder: Folder, base: int, found: Survey) -> _End:
+def _behind_damage(folder: Folder, base: int, found: Survey, data: Buffer) -> _End:
     """The end behind the last sound frame; the file stays as it is."""
     path = folder.segment_path(base)
-    byte = found.byte if found.headed else 0
-    logger.error("damage in %s at byte %d: kept, writing goes on in a new segment", path, byte)
-    if not found.beyond:
-        return _End(found.next, base, found.byte, found.last_written_at, damaged=True)
-    at, head = found.beyond[-1]
-    return _End(head.stop, base, at + head.size, head.written_at, damaged=True)
+    damaged_at = found.byte if found.headed else 0
+    logger.error("damage in %s at byte %d: kept, writing goes on in a new segment", path, damaged_at)
+    stop, byte, last = found.next, found.byte, found.last_written_at
+    if found.beyond:
+        at, head = found.beyond[-1]
+        stop, byte, last = head.stop, at + head.size, head.written_at
+    shows_damage = bool(bytes(data[byte:]).strip(b"\0"))
+    return _End(stop, base, byte, last, damaged=True, shows_damage=shows_damage)
 
 
 def _keep_cut(folder: Folder, base: int, data: Buffer, byte: int) -> None:

@@ -57,7 +57,7 @@ class Repair:
         if tail is not None and tail[0].dropped:
             # We have the lock, so whoever dropped it is done, or died before the rows were gone.
             self._state.require_topic()
-        if ends is None or not ends.published_for(folder.boot) or not active.open(ends.append.segment):
+        if ends is None or not ends.published_for(folder.boot) or not self.is_there(ends):
             ends = self._recovered()  # a damaged segment is kept as it is, and a new one begun
         if ends.shown.dropped:
             ends = ends._replace(shown=ends.shown._replace(flags=ends.shown.flags & ~records.DROPPED))
@@ -71,6 +71,15 @@ class Repair:
         if ends.append.pending:
             ends = self.finish_transactions(ends)
         return ends
+
+    def is_there(self, ends: Ends) -> bool:
+        """Open the active segment, if it is there with a sound header."""
+        try:
+            return self.active.open(ends.append.segment)
+        except FileNotFoundError:
+            if not self.folder.files.exists(self.folder.path):
+                raise  # the topic was dropped meanwhile: those above know
+            return False
 
     def has_frames_behind(self, a: AppendRecord) -> bool:
         """Whether something was written behind A: its writer died before it could publish it."""
