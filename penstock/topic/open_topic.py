@@ -32,6 +32,7 @@ from penstock.parse import PARTITIONS_MAX, whole
 from penstock.place import Place, Spot, spot
 from penstock.references import Referenced, unpack
 from penstock.state.consumers import Consumers
+from penstock.state.partition import StoredPartition
 from penstock.state.topics import TopicRecord, Topics
 from penstock.state.transactions import Transactions
 from penstock.topic.bodies import TopicBodies
@@ -339,7 +340,7 @@ class OpenTopic:
             logs = self.logs()
             for log in logs:
                 locks.enter_context(log.folder.append)
-            ends = [(log.partition, log.appender.ready().next) for log in logs]
+            ends = [(log.partition, log.appender.ready().append.next) for log in logs]
             if options.partitions > len(self):
                 for log in logs:
                     log.sync_all()  # a gate behind messages that go with the power would stay shut
@@ -387,10 +388,7 @@ class OpenTopic:
             options=record.options,
             files=self.files,
             clock=self.clock,
-            committed=lambda: self.consumers.highest(record.id, partition),
-            require_topic=lambda: self.topics.by_id(record.id),
-            ledger=self.transactions.ledger(record.id, partition),
-            current_options=lambda: self.topics.by_id(record.id).options,
+            state=StoredPartition(self.topics, self.consumers, self.transactions, record.id, partition),
             read_only=self.read_only,
         )
 
