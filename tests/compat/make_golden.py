@@ -7,13 +7,13 @@ from pathlib import Path
 
 from penstock.clock import Clock
 from penstock.files import Files
-from penstock.log import frame_encode as encode
 from penstock.log import segment
 from penstock.log.frame import ProducerStamp
 from penstock.log.frame_header import FENCE
 from penstock.log.log import Log
 from penstock.options import TopicOptions
 from tests.compat import delay_bytes
+from tests.kit import frames as encode
 
 GOLDEN = Path(__file__).parent / "golden" / "partition"
 #: The same of a topic with index="key".

@@ -9,11 +9,11 @@ from penstock import codecs
 from penstock.codecs import zstd
 from penstock.errors import DataError, UnknownFormat
 from penstock.log import frame
-from penstock.log import frame_encode as encode
 from penstock.log.frame import ProducerStamp
 from penstock.log.frame_header import FENCE
 from penstock.log.records import AppendRecord, DurableRecord, ShownRecord
 from penstock.log.segment import SegmentHead
+from tests.kit import frames as encode
 
 
 def framed(body: bytes, *, flags: int, codec: int, count: int, created: int, extension: bytes = b"") -> bytes:

@@ -6,8 +6,8 @@ A crash must not put a gate where nobody can ever come: the consumer would wait 
 import os
 
 import penstock
-from penstock.log.frame_encode import encode
 from tests.crash.tracing import FIRST_BOOT, BootFiles
+from tests.kit.frames import encode
 
 
 def received(topic):

@@ -14,11 +14,11 @@ import pytest
 import penstock
 from penstock.errors import NotDurable
 from penstock.log.append import Appender
-from penstock.log.frame_encode import encode
 from tests.crash.explore import look, points
 from tests.crash.hostile import HostileFiles, nth
 from tests.crash.scenario import STORE, HandClock
 from tests.crash.tracing import FIRST_BOOT, BootFiles, Trace, TracingFiles, traced_commits
+from tests.kit.frames import encode
 
 
 def messages_of(topic):

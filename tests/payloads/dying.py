@@ -7,8 +7,8 @@ import sys
 import penstock
 from penstock.log.log import Log
 from penstock.payloads.files import FileBodies
+from penstock.topic.append import TopicAppender
 from penstock.topic.body_trim import BodyTrim
-from penstock.topic.open_topic import OpenTopic
 
 
 def die(*_, **__):
@@ -31,7 +31,7 @@ def after(function, count=1):
 
 
 def body_before_message(topic):
-    OpenTopic._append_inline = die
+    TopicAppender._append = die
     topic.write(os.urandom(100_000))
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from penstock import codecs as packers
 from penstock.log import frame
 from penstock.log.frame import RAW, ProducerStamp
-from penstock.log.frame_encode import EncodedFrame, control, encode
 from penstock.log.frame_header import COMPRESSED, SEAL, read_head
 from penstock.log.rows import FrameRows, rows_that_fit
 from penstock.message import NO_HEADERS
+from tests.kit.frames import EncodedFrame, control, encode
 
 SALT = 0xABCD1234
 NUMBERS = (packers.RAW, packers.GZIP, packers.LZOP, packers.ZSTD)
