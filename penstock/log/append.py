@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar, overload
 
 from penstock.errors import PenstockError
 from penstock.files import refusal
@@ -62,14 +62,20 @@ class Appender:
         """Segments this process sealed, whose indexes are to be made."""
         return self.active.sealed
 
+    @overload
     def append(
-        self,
-        frames: Sequence[EncodedFrame],
-        *,
-        tree: int | None = None,
-        claim: Claim | None = None,
+        self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None,
+        wait: Literal[True] = True,
+    ) -> Appended: ...  # fmt: skip
+    @overload
+    def append(
+        self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None,
+        wait: Literal[False],
+    ) -> Appended | None: ...  # fmt: skip
+    def append(
+        self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None,
         wait: bool = True,
-    ) -> Appended | None:
+    ) -> Appended | None:  # fmt: skip
         """Write frames side by side and let writers behind us see them; not yet durable.
 
         Raises `Rerouted` when `tree` is no longer the number of the partition tree. With a producer's

@@ -407,7 +407,7 @@ class Store:
             return None
 
     def _bury_session(self, topic: str, letter: WriteBatch) -> None:
-        dead.append(self._neighbour(dead_name(topic), {"retention": dead.RETENTION}), letter)
+        self._neighbour(dead_name(topic), {"retention": dead.RETENTION}).write(letter)
 
     def _revive_session(self, topic: str, letter: DeadLetter) -> None:
         self.sessions.revive(topic, letter)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from penstock import Clock, Files
 from tests.compat import delay_bytes
+from tests.kit import frames as encode
 from tests.kit.frames import FENCE, ProducerStamp
-from tests.kit.frames import frame_encode_module as encode
 from tests.kit.logs import Log, lone_log, seal_segment
 from tests.kit.logs import segment_module as segment
 from tests.kit.values import TopicOptions

@@ -9,6 +9,7 @@ from penstock.errors import TopicReplaced
 from penstock.files import Files
 from penstock.log import append as append_module
 from penstock.log import key_index as key_index_module
+from penstock.log import lost as lost_module
 from penstock.log import producer_table as producer_table_module
 from penstock.log import producers as producers_module
 from penstock.log import segment as segment_module
@@ -21,6 +22,7 @@ from penstock.log.key_index import GatheredKeys
 from penstock.log.key_retention import KeyDurations
 from penstock.log.key_search import stored_keys
 from penstock.log.log import Log
+from penstock.log.lost import Lost
 from penstock.log.producer_table import Pair, ProducerTable
 from penstock.log.producers import Producers
 from penstock.log.records import DURABLE_AT, RECORD_BYTES, AppendRecord, DurableRecord, ShownRecord

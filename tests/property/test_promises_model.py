@@ -331,7 +331,7 @@ class PromisesMachine(RuleBasedStateMachine):
     @staticmethod
     def _age(writer):
         """The newest writer that counts has the highest epoch."""
-        return writer._sender._epochs[0, ""]
+        return writer.producer.epochs[0, ""]
 
     def _write_in(self, tx, texts):
         for place, text in enumerate(texts):
