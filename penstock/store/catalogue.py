@@ -18,9 +18,8 @@ import msgspec
 
 from penstock.clock import Clock
 from penstock.errors import ForgottenTopic, InvalidOption, PenstockError, TopicReplaced
-from penstock.files import Files, refusal
+from penstock.files import Files, read_whole, refusal, replace
 from penstock.locks import FORKED
-from penstock.log.segment_index import read_whole, replace
 from penstock.options import FILES, TopicOptions
 from penstock.options import BodyLocation as Place
 from penstock.payloads.open import open_topic_bodies
@@ -117,6 +116,7 @@ class Catalogue:
         #: What topics are given when they are opened: who holds their delayed messages, and their neighbours.
         self.delayed: DelaysMessages | None = None
         self.neighbour: Callable[[str, dict[str, Any]], OpenTopic] | None = None
+        self.on_options: Callable[[], None] = lambda: None
 
     def create(self, name: str, options: TopicOptions) -> OpenTopic:
         """Make a topic with its partitions; raises `AlreadyExists`."""
@@ -141,6 +141,7 @@ class Catalogue:
                     self._transactions, self._files, self._clock, read_only=self._read_only,
                 )  # fmt: skip
                 partitions.on_roll = lambda number, opened=partitions: self.housekeeper.add(opened, number)  # type: ignore[misc]
+                partitions.on_options = self.on_options
                 if self.neighbour is not None:
                     partitions.neighbour = self.neighbour
                 if self.delayed is not None:

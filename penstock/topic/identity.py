@@ -13,14 +13,15 @@ removed only with that mark; without it the folder is damage, kept until `pensto
 from __future__ import annotations
 
 import os
+import secrets
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from penstock.checksum import crc32
 from penstock.errors import Corrupt
-from penstock.files import Files
-from penstock.log.segment_index import read_whole, replace
+from penstock.files import Files, read_whole, replace
 from penstock.state.topics import TopicRecord, Topics
 
 IDENTITY = "topic.json"
@@ -55,7 +56,9 @@ def identity_of(record: TopicRecord, topics: Topics) -> TopicIdentity:
 def save_identity(files: Files, folder: str, identity: TopicIdentity) -> None:
     """Put the identity into a topic's folder, durably."""
     line = msgspec.json.encode(identity)
-    replace(files, os.path.join(folder, IDENTITY), line + b"\n%08x\n" % crc32(line))
+    draft = os.path.join(folder, f"{IDENTITY}.{secrets.token_hex(4)}.tmp")  # others may do it at this moment
+    replace(files, draft, line + b"\n%08x\n" % crc32(line))
+    files.rename(draft, os.path.join(folder, IDENTITY))
     files.sync_dir(folder)
 
 
@@ -79,9 +82,8 @@ def keep_identity(files: Files, folder: str, record: TopicRecord, topics: Topics
 
     One that knows of more partitions than `state.db` is left alone: then it is `state.db` that forgot.
     """
-    mark = os.path.join(folder, DROPPED)
-    if files.exists(mark):
-        files.unlink(mark)
+    with suppress(FileNotFoundError):
+        files.unlink(os.path.join(folder, DROPPED))
     wanted = identity_of(record, topics)
     try:
         found = load_identity(files, folder)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from penstock import Clock, Files
 from tests.compat import delay_bytes
+from tests.kit import frames as encode
 from tests.kit.frames import FENCE, ProducerStamp
-from tests.kit.frames import frame_encode_module as encode
-from tests.kit.logs import Log, seal_segment
+from tests.kit.logs import Log, lone_log, seal_segment
 from tests.kit.logs import segment_module as segment
 from tests.kit.values import TopicOptions
 
@@ -38,9 +38,9 @@ class Ticking(Clock):
 
 
 def open_golden(path: Path, *, read_only: bool = False, index: str | None = None) -> Log:
-    return Log(
-        str(path), topic="golden", topic_id=0x60D, partition=0, options=TopicOptions(index=index),
-        files=FixedFiles(), clock=Ticking(), read_only=read_only,
+    return lone_log(
+        str(path), TopicOptions(index=index), topic="golden", topic_id=0x60D, files=FixedFiles(),
+        clock=Ticking(), read_only=read_only,
     )  # fmt: skip
 
 

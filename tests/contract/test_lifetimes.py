@@ -1,4 +1,4 @@
-"""Lifetimes of keys: who sees a message until when, and what is left of it."""
+"""KeyDurations of keys: who sees a message until when, and what is left of it."""
 
 import datetime
 import time
@@ -8,7 +8,7 @@ import pytest
 import penstock
 from penstock.errors import InvalidOption, OffsetTrimmed, WrongType
 from penstock.testing import Clock
-from tests.kit.logs import Lifetimes, seal_segment
+from tests.kit.logs import KeyDurations, seal_segment
 from tests.kit.patience import PATIENCE_S
 from tests.kit.system import NANOSECONDS
 from tests.kit.topics import inside
@@ -218,7 +218,7 @@ def test_patterns_are_kept_in_one_spelling(store):
 
 
 def test_the_key_goes_before_a_pattern_and_the_longer_one_before_the_shorter():
-    lifetimes = Lifetimes(rules_of({"*": 1, "ab*": 2, "abc": 3, ("a", "*"): 4, ("a", 1): 5}))
+    lifetimes = KeyDurations(rules_of({"*": 1, "ab*": 2, "abc": 3, ("a", "*"): 4, ("a", 1): 5}))
     asked = [b"x", b"ab", b"abc", b"abcd", b'["a"]', b'["a",1]', b'["a",1,2]', b"a", None, b""]
     found = [lifetimes.of(key) for key in asked]
     assert [each and each // SECOND for each in found] == [1, 2, 3, 2, 4, 5, 4, 1, None, 1]

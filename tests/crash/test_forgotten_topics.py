@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 
@@ -180,6 +182,30 @@ def test_a_drop_whose_process_died_before_the_folder_went_is_finished(tmp_path):
     assert damage(tmp_path) == []
     penstock.open(tmp_path).close()
     assert os.listdir(tmp_path / "topics") == ["other"]
+
+
+def test_many_processes_may_open_a_topic_at_once(tmp_path):
+    """Each sees that the identity is there, and none is in another's way."""
+    filled(tmp_path)
+    path = tmp_path / "topics" / "orders" / "topic.json"
+    program = (
+        "import sys, penstock\nsys.stdin.read(1)\nwith penstock.open(sys.argv[1]) as s: s.topic('orders')"
+    )
+    for _ in range(3):
+        path.unlink()
+        openers = [
+            subprocess.Popen(
+                [sys.executable, "-W", "error", "-c", program, str(tmp_path)],
+                stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+            )
+            for _ in range(4)
+        ]  # fmt: skip
+        for opener in openers:
+            opener.stdin.write(b"x")
+            opener.stdin.flush()
+        assert [opener.communicate()[1] for opener in openers] == [b""] * 4
+        assert [each for each in os.listdir(path.parent) if "tmp" in each] == []
+        assert path.exists()
 
 
 def test_repair_refuses_while_another_process_has_the_store(tmp_path):
