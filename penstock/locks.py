@@ -1,4 +1,4 @@
-"""Locks between processes that the kernel frees when their holder dies, and what a fork does to them.
+"""Locks between processes that the kernel frees when their holder dies, also across a fork.
 
 Ctrl-C may come at any line. A section that must never leave a lock behind is a function given to `hold`:
 whatever interrupts it, and wherever, the locks are free when it is over. A `with` statement alone cannot

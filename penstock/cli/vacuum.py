@@ -1,4 +1,4 @@
-"""`penstock vacuum`: remove now what retention lets go, and tell what went."""
+"""`penstock vacuum`: remove now what retention no longer keeps, and report what went."""
 
 from __future__ import annotations
 

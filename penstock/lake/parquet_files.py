@@ -1,12 +1,12 @@
-"""Small files put together: which ones is a plain function, doing it needs pyarrow alone.
+"""The Parquet files of an archive: written, read and merged with pyarrow alone, so that executors can.
 
-Only neighbours are put together, in offset order, of one partition and one day; so a table that was
+Only neighbours are merged, in offset order, of one partition and one day; so a table that was
 compacted reads as before, with fewer files. (`optimize.compact` and `z_order` of deltalake would mix
 partitions and destroy the order: never use them on an archive.)
 
-Sizes go by steps of eight, and small neighbours are put together when that takes them over a step: so a
-message is rewritten a few times at most, however often little is added. A day that is over, to which nothing
-is added any more, is put together whole.
+Sizes go by steps of eight, and small neighbours are merged when that takes them over a step: so a message is
+rewritten a few times at most, however often little is added. A day that has ended, to which nothing is added
+any more, is merged whole.
 """
 
 from __future__ import annotations

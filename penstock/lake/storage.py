@@ -1,4 +1,4 @@
-"""Where a table's files lie: a folder, or a prefix in S3. Told to executors, so it is plain data.
+"""Where the files of a table lie, a folder or a prefix in S3, as plain data that executors are given.
 
 Options have the names that `deltalake` uses (`AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, …), in any case.
 A file is written under a name that nobody else uses and counts only once a commit of the table names it;

@@ -1,4 +1,4 @@
-"""Bodies as objects of a bucket in S3, or in anything that speaks like it.
+"""Bodies as objects of a bucket in S3, or of anything that speaks its protocol.
 
 Credentials come as everywhere in the AWS world: from the environment, a profile, or the machine's role. They
 are never part of an address, of options that are kept, or of what is printed.

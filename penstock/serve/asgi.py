@@ -1,4 +1,4 @@
-"""Live events within an app of one's own: Starlette, FastAPI, or any other that speaks ASGI.
+"""`penstock.asgi`: live events within an app of one's own, in Starlette, FastAPI or any other ASGI server.
 
     app = FastAPI()
     app.mount("/live", penstock.asgi(penstock.open("data")))      # then /live/v1/events, /live/penstock.js

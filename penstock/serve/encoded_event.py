@@ -1,4 +1,4 @@
-"""Events as they travel: encoded once, whoever gets them and by whatever way."""
+"""An event as it travels, encoded once for all its receivers."""
 
 from __future__ import annotations
 

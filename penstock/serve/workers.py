@@ -1,4 +1,4 @@
-"""Several serving processes on one port, and the one that looks after them.
+"""Several serving processes on one port, and the supervisor that starts them again.
 
     supervisor ── holds the port's lock, forks workers, forks a new one for each that dies
       ├─ worker 0 ── its own store, loop and listening socket (SO_REUSEPORT): the kernel shares out clients

@@ -1,4 +1,4 @@
-"""Transactions that are committed, and what of them is still to be brought into partitions.
+"""Committed transactions, and what of them has still to be appended to partitions.
 
 The commit is one write to `state.db`: from then on everything in the transaction is true, and whoever
 comes next finishes what its process did not live to do. A record stays until its last partition has

@@ -1,4 +1,4 @@
-"""`penstock stream migrate`: a MiniToolStream comes out of its Tarantool, into a stream of the store."""
+"""`penstock stream engine …` and `migrate`: install Penstock's functions in a Tarantool, or leave one."""
 
 from __future__ import annotations
 
