@@ -191,7 +191,7 @@ def read_whole(files: Files, path: str) -> bytes:
 
 
 def file_system(path: str, mounts: str = "/proc/self/mountinfo") -> str:
-    """The kind of file system `path` lies on, `""` when it cannot be told."""
+    """Return the kind of file system that `path` lies on, `""` when it cannot be found out."""
     try:
         with open(mounts) as file:
             lines = file.readlines()
@@ -220,7 +220,7 @@ def refuse_network_file_system(path: str, mounts: str = "/proc/self/mountinfo") 
 
 
 def refusal(path: str, error: OSError) -> PenstockError:
-    """What the system's error means for whoever wanted to write below `path`."""
+    """Return what the system's error means for a caller that wanted to write below `path`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return DiskFull(
             f"{path}: {error.strerror or error}; nothing of this write stays",

@@ -53,7 +53,7 @@ def vacuum(
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Remove what retention lets go, and report it.
+    """Remove what retention no longer keeps, and report it.
 
     Writers do this by themselves each time a segment is full. Here indexes are made and small
     batches are merged, too. Space returns a minute later, when scans of other programs are done.

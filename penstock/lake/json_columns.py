@@ -24,7 +24,7 @@ NO_VALUE = "no value"
 _NOT_AN_OBJECT = "not a JSON object"
 _NOT_UTF8 = "not UTF-8"
 _BLANKS = b" \t\r\n"
-#: Positions are within a block, and mean nothing to whoever reads the message.
+#: Positions are within a block, and mean nothing to the reader of the message.
 _WHERE = re.compile(r" in row \d+$|^JSON parse error: ")
 
 

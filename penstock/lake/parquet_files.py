@@ -69,7 +69,7 @@ def read(
 
 @contextmanager
 def _told(place: Storage, file: LakeFile) -> Iterator[None]:
-    """Within this, an error of the disk, the network or the file is told as one of the table."""
+    """Raise an error of the disk, the network or the file as one of the table."""
     try:
         yield
     except FileNotFoundError:
@@ -146,7 +146,7 @@ _ASCENDING = ("offset", "timestamp", "written_at", "seqno")
 
 
 class FileTarget(NamedTuple):
-    """What a task is told about the files that it is to write."""
+    """The files that a task is to write: where, and for which messages."""
 
     storage: Storage
     #: The table's columns.

@@ -51,7 +51,7 @@ class Storage(NamedTuple):
 
     @property
     def delta_options(self) -> dict[str, str] | None:
-        """What `deltalake` wants to be told."""
+        """The options that `deltalake` takes."""
         return dict(self.options) or None
 
     def open(self, path: str) -> pa.NativeFile:
@@ -131,7 +131,7 @@ def storage(table: str | os.PathLike[str], options: Mapping[str, str] | None = N
 
 @contextmanager
 def writing_to(place: Storage) -> Iterator[None]:
-    """Within this, an error of the disk or network is told as one of the table."""
+    """Raise an error of the disk or network as one of the table."""
     try:
         yield
     except OSError as error:

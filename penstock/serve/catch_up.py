@@ -134,7 +134,7 @@ class CatchUp:
 
     @contextmanager
     def _ending(self, subscriber: CatchingUp) -> Iterator[None]:
-        """A subscriber that cannot be read on is told so, and comes back by itself."""
+        """Tell a subscriber that it cannot be read on; it comes back by itself."""
         try:
             yield
         except (PenstockError, OSError) as error:

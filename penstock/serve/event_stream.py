@@ -23,7 +23,7 @@ from penstock.serve.http_connection import Connection
 
 
 class EventStream:
-    """A subscriber that is told for as long as it stays."""
+    """A subscriber that gets events for as long as it stays connected."""
 
     __slots__ = ("_extras", "_next_ping", "connection", "feed", "grant", "match", "next")
 

@@ -97,7 +97,7 @@ class Supervisor:
                 os.close(told)
 
     def _start(self, number: int) -> int:
-        """Fork a worker; a descriptor that tells when it is ready."""
+        """Fork a worker; return a descriptor that becomes readable when it is ready."""
         told, tells = os.pipe()
         pid = os.fork()
         if not pid:

@@ -107,7 +107,7 @@ def open_tarantool(address: str, user: str | None, prefix: str) -> Tarantool:
     return Tarantool(host.strip("[]"), int(port), user=user, password=password, prefix=prefix)
 
 
-#: So many names of missing bodies are told; the JSON has all.
+#: So many names of missing bodies are shown; the JSON has all.
 _TOLD = 10
 
 
