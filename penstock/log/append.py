@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from penstock.errors import PenstockError
+from penstock.errors import NotDurable, PenstockError
 from penstock.files import refusal
 from penstock.log import records
 from penstock.log.folder import Folder
@@ -158,6 +158,25 @@ class Appender(Repair):
             a = self.ready()
             if a.next > a.segment:
                 self.roll(a)
+
+    def leave_out(self, stop: int) -> int:
+        """Give no offset below `stop` to anyone: the next message gets that one, behind a gap on purpose.
+
+        Returns the next offset, which is higher when it has passed `stop` already.
+        """
+        with self._locked():
+            a = self.ready()
+            if a.next >= stop:
+                return a.next
+            try:
+                self.folder.files.sync(self._segment(a).fd)
+            except OSError as error:
+                self._poison()
+                raise NotDurable(f"{self.folder.path}: the disk failed to sync: {error}") from error
+            flags = a.flags | records.ROLLING | records.LEAVING_GAP
+            a = a._replace(flags=flags, next=stop, last_written_at=self._written_at(a), pid=os.getpid())
+            self.folder.publish_append(a)
+            return self._finish_roll(a).next
 
     def publish_start(self, start: int) -> None:
         """Move the first readable offset, durably. The append lock is held."""
