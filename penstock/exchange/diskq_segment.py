@@ -130,10 +130,13 @@ class SegmentReader:
                 f"{segment.path}{DATA}: a torn tail: {segment.count - self.count} messages are cut off"
             )
         self._check_rest()
-        self._note_late_times()
+        self._check_times()
 
-    def _note_late_times(self) -> None:
+    def _check_times(self) -> None:
         entries = os.fstat(self._times.fileno()).st_size // TIME_ENTRY_BYTES
+        if entries < self.count:
+            missing = f"no times for {self.count - entries} messages: it ends"
+            raise self._damage(TIME_INDEX, entries * TIME_ENTRY_BYTES, missing)
         behind = self._segment.base + self._segment.count
         if entries and self._read_times(entries - 1, 1).offsets[0] >= behind:
             self._note(f"{self._segment.path}{TIME_INDEX}: a torn tail: a time without a message")

@@ -1,0 +1,57 @@
+"""Programs that are killed in the middle of an import: `python -m tests.exchange.dying WHAT …`."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_until_killed(*arguments: object) -> bool:
+    """Run one of the programs below; whether it was killed (else it was done before)."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "tests.exchange.dying", *map(str, arguments)],
+        cwd=ROOT, timeout=60, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode != 0
+
+
+class Fuse:
+    """Kills this very process at its nth burning: as a kill -9 does, nothing is closed or flushed."""
+
+    def __init__(self, length: int) -> None:
+        self.left = length
+
+    def burn(self, *_: object, **__: object) -> None:
+        self.left -= 1
+        if self.left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def diskq(store: str, folder: str, length: str) -> None:
+    """Die at the nth write to a file of the store, whatever it is."""
+    import penstock
+    from penstock.exchange import diskq_segment
+    from penstock.files import Files
+
+    diskq_segment._PIECE_MESSAGES = 50
+    fuse = Fuse(int(length))
+
+    class Burning(Files):
+        def pwrite(self, fd, data, at):
+            fuse.burn()
+            return super().pwrite(fd, data, at)
+
+        def pwritev(self, fd, parts, at):
+            fuse.burn()
+            return super().pwritev(fd, parts, at)
+
+    with penstock.open(store, files=Burning()) as opened:
+        opened.import_diskq(folder, topic="t")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])
