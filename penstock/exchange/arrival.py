@@ -1,12 +1,15 @@
 """Messages that keep the offsets they had elsewhere: brought into one partition in order, gaps and all.
 
 Where a partition ends says how much of it has arrived, so an import that was killed goes on there, and no
-message comes twice. This is the only place here that knows of logs.
+message comes twice. This is the only place here that knows how a log is appended to.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.errors import ConflictError
+from penstock.log.frame_encode import EncodedFrame
 from penstock.topic.open_topic import OpenTopic
 
 
@@ -29,6 +32,12 @@ class PartitionArrival:
     def skip_to(self, offset: int) -> None:
         """Leave out the offsets before this one; nothing happens when they have been passed."""
         self.next = self._log.appender.leave_out(offset)
+
+    def append(self, frames: Sequence[EncodedFrame]) -> None:
+        """Append frames as they are, durably."""
+        appended = self._topic.append_drafts(self._partition, frames, self._topic.record.tree)
+        self._log.sync(appended)
+        self.arrived(appended.first, appended.next - appended.first)
 
     def arrived(self, first: int, count: int) -> None:
         """Note what was written; raises `ConflictError` when somebody else wrote in between."""

@@ -31,13 +31,10 @@ class Fuse:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def diskq(store: str, folder: str, length: str) -> None:
-    """Die at the nth write to a file of the store, whatever it is."""
-    import penstock
-    from penstock.exchange import diskq_segment
+def burning(length: str):
+    """Files of which the nth write kills."""
     from penstock.files import Files
 
-    diskq_segment._PIECE_MESSAGES = 50
     fuse = Fuse(int(length))
 
     class Burning(Files):
@@ -49,8 +46,24 @@ def diskq(store: str, folder: str, length: str) -> None:
             fuse.burn()
             return super().pwritev(fd, parts, at)
 
-    with penstock.open(store, files=Burning()) as opened:
+    return Burning()
+
+
+def diskq(store: str, folder: str, length: str) -> None:
+    import penstock
+    from penstock.exchange import diskq_segment
+
+    diskq_segment._PIECE_MESSAGES = 50
+    with penstock.open(store, files=burning(length)) as opened:
         opened.import_diskq(folder, topic="t")
+
+
+def copy(source: str, store: str, length: str) -> None:
+    import penstock
+    from penstock.exchange.topic_copy import copy_topic
+
+    with penstock.open(source) as opened, penstock.open(store, files=burning(length)) as other:
+        copy_topic(opened.topic("orders"), other, "orders", consumers=True)
 
 
 if __name__ == "__main__":
