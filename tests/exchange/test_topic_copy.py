@@ -37,7 +37,8 @@ def test_a_copy_has_every_message_at_its_offset(tmp_path):
         assert [rows(done.topic, n) for n in (0, 1)] == [rows(source, n) for n in (0, 1)]
         assert done.topic.options == source.options
         assert done.topic.stats().partitions[0].start == 700
-        assert done.topic.consumers() == [] and done.consumers == ()
+        assert done.topic.consumers() == []
+        assert done.consumers == ()
         end = source.stats().partitions[0].end
         assert done.topic.write(b"next", partition=0).offset == end
 
