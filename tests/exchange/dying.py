@@ -66,5 +66,37 @@ def copy(source: str, store: str, length: str) -> None:
         copy_topic(opened.topic("orders"), other, "orders", consumers=True)
 
 
+def file(store: str, path: str, kind: str, length: str) -> None:
+    import penstock
+    from penstock.exchange import arrow_files, file_import
+    from penstock.exchange.csv_files import CsvRows
+    from penstock.exchange.jsonl import JsonLines
+    from penstock.exchange.records import FieldChoice
+
+    file_import._BATCH_RECORDS = arrow_files._BATCH_ROWS = 100
+    choice = FieldChoice(key="n", value="v")
+    with penstock.open(store, files=burning(length)) as opened:
+        topic = opened.topic("t")
+        if kind in ("parquet", "arrow"):
+            arrow_files.import_table(topic, path, kind, choice)
+        else:
+            reader = JsonLines(path, choice) if kind == "jsonl" else CsvRows(path, choice)
+            file_import.import_lines(topic, path, reader)
+
+
+def following(store: str, path: str, length: str) -> None:
+    import penstock
+    from penstock.exchange import file_import
+    from penstock.exchange.follow import Follower
+    from penstock.exchange.jsonl import JsonLines
+    from penstock.exchange.records import FieldChoice
+
+    file_import._BATCH_RECORDS = 50
+    with penstock.open(store, files=burning(length)) as opened:
+        choice = FieldChoice(key="n")
+        with Follower(opened.topic("t"), path, lambda name: JsonLines(name, choice)) as follower:
+            follower.look()
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])

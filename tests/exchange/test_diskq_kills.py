@@ -17,7 +17,7 @@ def test_an_import_killed_again_and_again_loses_nothing_and_brings_nothing_twice
     kills, length = 0, 3
     while run_until_killed("diskq", tmp_path / "store", folder, length):
         kills += 1
-        length += 2  # each run lives a little longer, so that all ends are met
+        length += 3  # each run lives a little longer, so that all ends are met
     assert kills >= 5
     with penstock.open(tmp_path / "store") as store:
         topic = store.topic("t")

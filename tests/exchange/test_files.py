@@ -58,7 +58,8 @@ def awkward(topic):
 def test_a_line_is_a_value_and_a_field_its_key_and_its_time(store, tmp_path):
     path = tmp_path / "orders.jsonl"
     path.write_bytes(
-        b'{"id": 7, "who": "anna", "at": "2026-01-31T12:00:00Z", "n": {"x": [1]}}\n\n{"id":8,"who":null,"at":5}'
+        b'{"id": 7, "who": "anna", "at": "2026-01-31T12:00:00Z", "n": {"x": [1]}}\n\n'
+        b'{"id":8,"who":null,"at":5}'
     )
     topic = store.create_topic("t")
     done = lines(topic, path, FieldChoice(key="who", time="at"))
