@@ -1,11 +1,13 @@
 """go-diskq folders in and out (S004-15…21): what is kept, what is noted, what is refused."""
 
+import asyncio
 import shutil
 import struct
 
 import pytest
 
 import penstock
+import penstock.aio
 from penstock.errors import (
     AlreadyExists,
     ConflictError,
@@ -410,3 +412,16 @@ def test_an_export_goes_to_a_new_or_empty_folder_and_leaves_nothing_when_it_fail
     (tmp_path / "empty").mkdir()
     topic.export_diskq(tmp_path / "empty")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "full", "store"]
+
+
+def test_the_async_face_does_the_same(tmp_path):
+    folder = write_folder(tmp_path / "d", [{3: rows(5)}], groups={"g": {0: 4}})
+
+    async def there_and_back():
+        async with penstock.aio.open(tmp_path / "aio") as opened:
+            topic = await opened.import_diskq(folder, topic="t")
+            return await topic.export_diskq(tmp_path / "again")
+
+    done = asyncio.run(there_and_back())
+    assert (done.messages, done.groups) == (5, ("g",))
+    assert all_files(tmp_path / "again") == all_files(folder)
