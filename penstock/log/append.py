@@ -183,6 +183,20 @@ class Appender:
 
         hold((self.folder.append,), seal)
 
+    def leave_out(self, stop: int) -> int:
+        """Give no offset below `stop` to anyone: the next message gets that one, behind a gap on purpose.
+
+        Returns the next offset, which is higher when it has passed `stop` already.
+        """
+
+        def leave() -> int:
+            ends = self.ready()
+            if ends.append.next < stop:
+                ends = self.active.roll(ends, self.active.written_at(ends.append), first=stop)
+            return ends.append.next
+
+        return self._locked(leave)
+
     def publish_start(self, start: int) -> None:
         """Move the first readable offset, durably. The append lock is held."""
         shown = self.folder.read_shown()

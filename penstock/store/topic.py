@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Generic, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal
 
 from penstock.consume.options import Kind, Moment, Retry, reader_options
 from penstock.consume.reader import Reader, open_reader
@@ -33,6 +33,9 @@ from penstock.topic.routing import Partitioner
 from penstock.topic.scan import Scan, latest, past_of, require_index, rows_between, wanted
 from penstock.topic.value_codec import Coder, allowed_codec, packing, refuse_codec
 from penstock.topic.writer import Writer
+
+if TYPE_CHECKING:  # ways in and out stand above the store; what is called here loads them
+    from penstock.exchange.diskq_export import DiskqExported
 
 _READ_BYTES = 64 * MIB
 
@@ -349,6 +352,17 @@ class Topic(Generic[V]):
         moment = None if since is None else nanoseconds("since", since)
         self.open_topic.refresh()
         return Batch(self.name, deleting.expired(self.open_topic, moment), self._decode)
+
+    def export_diskq(self, path: str | os.PathLike[str], *, encoding: str | None = None) -> DiskqExported:
+        """Write the topic as a go-diskq folder, which is there whole or not at all; it must be new or empty.
+
+        What was imported from one is as it was, byte for byte, and later messages lie where go-diskq would
+        have put them. `encoding` is "fixed" or "varuint", else as it came. What diskq cannot hold (headers,
+        tombstones) is named in `notes` (docs/exchange.md).
+        """
+        from penstock.exchange.diskq_export import export_diskq
+
+        return export_diskq(self, path, encoding=encoding)
 
     def __repr__(self) -> str:
         return f"<Topic {self.name}: {len(self.open_topic)} partitions>"
