@@ -14,6 +14,7 @@ from typing import NamedTuple
 from penstock.errors import Corrupt, OffsetTrimmed, TopicReplaced
 from penstock.files import read_whole
 from penstock.log import lost, records
+from penstock.log.descriptors import AWAKE
 from penstock.log.folder import Folder, file_bytes
 from penstock.log.frame import Frame
 from penstock.log.mapped_segment import MappedActive, MappedSealed
@@ -21,9 +22,6 @@ from penstock.log.recovery import survey
 from penstock.log.segment import read_head
 from penstock.message import Message
 from penstock.options import TopicOptions
-
-#: How many sealed segments stay mapped; each holds a descriptor.
-_MAPPED_MOST = 64
 
 
 class Bounds(NamedTuple):
@@ -55,7 +53,7 @@ class Segments:
     def bounds(self) -> Bounds:
         """What can be read at this moment."""
         folder = self.folder
-        raw = folder.files.pread(folder.tail_fd, records.TAIL_BYTES, 0) if folder.tail_fd >= 0 else b""
+        raw = folder.read_tail_bytes()
         seen, bounds = self._seen
         if raw == seen and raw:
             return bounds
@@ -119,7 +117,7 @@ class Segments:
         if segment is None:
             segment = MappedSealed(self.folder, base)
             self._sealed[base] = segment
-            while len(self._sealed) > _MAPPED_MOST:
+            while len(self._sealed) > AWAKE.mapped_most():
                 self._sealed.popitem(last=False)
         else:
             try:
@@ -191,6 +189,11 @@ class Segments:
         """Drop what is cached, after segments were removed or replaced."""
         self._sealed.clear()
         self._bases = []
+
+    def rest(self) -> None:
+        """Give descriptors back; segments are opened again when they are read."""
+        self._sealed.clear()
+        self._active = None
 
     def close(self) -> None:
         self.forget()

@@ -75,7 +75,7 @@ def _remove_below(folder: Folder, view: Segments, start: int) -> tuple[int, int]
 def _sync_start(folder: Folder) -> None:
     """Whoever published the start may have died before its sync, and what lies below it goes now."""
     try:
-        folder.files.sync(folder.tail_fd)
+        folder.sync_tail()
     except OSError as error:
         raise refusal(folder.path, error) from error
 

@@ -3,6 +3,7 @@
 import pytest
 
 import penstock
+from penstock.files import OpenFile
 from penstock.log.log import Log
 
 #: A descriptor that is not open.
@@ -19,7 +20,8 @@ def closing_store(tmp_path, monkeypatch):
 
     def help_too_late(log):
         store.close()
-        log.folder.append_fd = log.folder.tail_fd = _CLOSED  # read before, as it were, and used now
+        bad = OpenFile(log.folder.files, _CLOSED)
+        monkeypatch.setattr(log.folder, "_pair", (bad, bad))  # read before, as it were, and used now
         really_help(log)
 
     def arm():
