@@ -140,7 +140,7 @@ def test_a_log_does_not_rest_while_someone_is_at_work(scratch):
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 def test_a_sync_that_could_not_be_tried_is_no_failed_sync(scratch, number):
-    """Only an error of the sync itself makes the next writer cut back (S001-11)."""
+    """Only an error of the sync itself makes the next writer cut back."""
     files = ScarceFiles(FIRST_BOOT)
     with penstock.open(os.path.join(scratch, "store"), files=files) as store:
         topic = store.create_topic("orders")

@@ -124,7 +124,7 @@ def test_a_partition_without_any_segment_left_is_lost_as_a_whole(store):
 
 
 def test_a_committed_position_knows_of_a_loss_when_no_record_does(store):
-    """S001-56: a consumer has read it, so it was durable."""
+    """A consumer has read it, so it was durable."""
     with opened(store, FIRST_BOOT) as opening:
         with opening.topic("orders").reader(consumer="audit", follow=False) as reader:
             for message in reader:
