@@ -55,7 +55,7 @@ class Cursor:
         Raises `OffsetTrimmed` when retention overtook this place, `Corrupt` where bytes are damaged,
         `TopicReplaced` when the topic was dropped. The cursor does not move then.
         """
-        retention = self._retention
+        retention, max_bytes = self._retention, max(max_bytes, 1)
         while rows := self._read(max_messages, max_bytes, stop):
             if retention is None:
                 return rows
@@ -207,8 +207,8 @@ class Cursor:
             first, byte = active.locate(self.offset, bounds.byte)
         data = active.mapped(bounds.byte)
         rows, offset, at = self._decode(data, byte, first, active.head.salt, end, max_messages, max_bytes)
-        if not rows and at < bounds.byte:
-            raise active.damage(self.offset, bounds.byte)
+        if not rows and max_messages > 0:
+            raise active.damage(self.offset, bounds.byte)  # it was said to be there
         self._near = (*file, offset, at)
         return rows
 

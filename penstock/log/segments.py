@@ -209,7 +209,9 @@ class Segments:
         if self._surveyed is None or self._surveyed[0] != looked_at:
             data = read_whole(self.folder.files, self.folder.segment_path(bases[-1]))
             found = survey(data, bases[-1])
+            durable = self.folder.read_durable()
             start = shown.start if shown is not None else bases[0]
+            end = max(found.next, durable.end if durable is not None else 0)  # what is gone is missed
             dropped = shown is not None and shown.dropped
-            self._surveyed = looked_at, Bounds(start, found.next, bases[-1], found.byte, dropped)
+            self._surveyed = looked_at, Bounds(start, end, bases[-1], found.byte, dropped)
         return self._surveyed[1]
