@@ -298,8 +298,7 @@ class KeySearch:
             try:
                 sealed = self._survey(bounds)
             except FileNotFoundError:  # vacuumed or repacked meanwhile
-                if bounds.segment not in self._segments.bases():
-                    self._segments.refuse_missing(bounds.segment, bounds, bounds.start)
+                self._segments.refuse_missing_active(bounds)
                 continue
             if self._segments.bounds().start != bounds.start:
                 continue  # what seemed to be missing may have been vacuumed away

@@ -201,8 +201,7 @@ class Log:
             try:
                 return max(self._offset_at(written_at, bounds, above), above)
             except FileNotFoundError:  # vacuumed or repacked meanwhile
-                if bounds.segment not in self.segments.bases():
-                    self.segments.refuse_missing(bounds.segment, bounds, bounds.start)
+                self.segments.refuse_missing_active(bounds)
 
     def _offset_at(self, written_at: int, bounds: Bounds, above: int) -> int:
         if above > bounds.start:

@@ -167,6 +167,19 @@ class Segments:
                 path, 0, "a missing segment", partition=self.folder.partition, first=offset, stop=before.end
             )
 
+    def refuse_missing_active(self, before: Bounds) -> None:
+        """Raise `Corrupt` when the active segment is missing, or a repacked one lies in its place.
+
+        A segment was not there: if it was another one, or others moved on meanwhile, one looks again.
+        """
+        try:
+            head = read_head(self.folder, before.segment)
+            is_there = head is None or not head.generation
+        except FileNotFoundError:
+            is_there = False
+        if not is_there:
+            self.refuse_missing(before.segment, before, before.start)
+
     def refuse_unexplained_gap(self, offset: int, following: int) -> None:
         """Raise `Corrupt` unless offsets were left out on purpose before the segment at `following`."""
         try:

@@ -1,7 +1,11 @@
-"""A place in a partition that moves forward as it reads."""
+"""Reading a partition: a place that moves forward, places by time and by key."""
+
+import shutil
 
 import pytest
 
+from penstock.errors import Corrupt
+from penstock.keys import match
 from penstock.log.frame_encode import encode
 from penstock.options import TopicOptions
 from tests.kit.logs import lone_log
@@ -32,3 +36,26 @@ def test_no_message_is_read_when_none_is_asked_for(log):
     cursor = log.cursor(3)
     assert cursor.read(0, 100) == []
     assert cursor.offset == 3
+
+
+def test_a_repacked_file_in_the_place_of_the_active_segment_is_damage_for_all_who_look(tmp_path):
+    """Restored under the wrong name: nobody may wait for ever for the segment that bounds speak of."""
+    log = lone_log(str(tmp_path / "a"), TopicOptions(index="key"))
+    for _ in range(50):
+        log.append([encode([b"x"], [b"k"], created=1)])
+    log.appender.seal_active()
+    assert log.tidy()
+    other = lone_log(str(tmp_path / "b"), TopicOptions(index="key"))
+    other.append([encode([b"y"], [b"k"], created=1)])
+    other.sync_all()
+    shutil.copyfile(log.folder.segment_path(0), other.folder.segment_path(0))
+    for look in (
+        lambda: other.cursor(0).read(1, 1),
+        lambda: other.offset_at(5),
+        lambda: other.keys.oldest(match([b"k"]), 0, 1, 10),
+        lambda: other.segments.message(0),
+    ):
+        with pytest.raises(Corrupt, match="missing"):
+            look()
+    for each in (log, other):
+        each.close()
