@@ -203,7 +203,7 @@ class Appender:
         assert shown is not None
         self.folder.publish_shown(shown._replace(start=start))
         try:
-            self.folder.files.sync(self.folder.tail_fd)
+            self.folder.sync_tail()
         except OSError as error:
             self.folder.publish_shown(shown)  # or the next trim would take it for durable
             raise refusal(self.folder.path, error) from error

@@ -17,8 +17,6 @@ from penstock.errors import (
     MessageTooLarge,
     UnknownFormat,
 )
-from penstock.exchange.diskq_import import import_diskq
-from penstock.store.verify import StoreVerifier
 from tests.exchange.diskq_files import (
     Row,
     all_files,
@@ -30,6 +28,8 @@ from tests.exchange.diskq_files import (
     write_folder,
     write_segment,
 )
+from tests.kit.stores import StoreVerifier
+from tests.kit.values import import_diskq
 
 
 @pytest.fixture
