@@ -64,7 +64,7 @@ class Folder:
         self.pid = os.getpid()
         self.read_only = read_only
         self._housekeeping = threading.Lock()
-        self._waking = threading.Lock()
+        self._waking = threading.RLock()  # a signal handler may come in and need them too
         self._is_closed = False
         #: The files of A and of S and D, while they are open.
         self._pair: tuple[OpenFile, OpenFile] | None = None
