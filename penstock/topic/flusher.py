@@ -86,7 +86,11 @@ class Flusher:
     # For who writes.
 
     def look(self) -> None:
-        """Append when there is a frame's worth, or when the first message has lingered long enough."""
+        """Append when there is a frame's worth; what lingers meanwhile is the thread's to append.
+
+        Without `linger` messages leave at once; but those that would have to wait for the next sync anyhow
+        gather until then.
+        """
         buffer = self.buffer
         with self.lock:
             if self._ending and buffer.rows:
@@ -94,8 +98,7 @@ class Flusher:
             if not buffer.at:
                 self._deadline = monotonic() + self._linger_s
                 self._wake_thread()
-            # What would wait for the next sync anyhow gathers until then.
-            is_due = monotonic() >= self._deadline and not (self._is_syncing and self.sync == "disk")
+            is_due = not self._linger_s and not (self._is_syncing and self.sync == "disk")
             if not is_due and not buffer.is_full():
                 buffer.look_later()
                 return
@@ -124,7 +127,7 @@ class Flusher:
     def watch_each(self, *, watched: bool) -> None:
         """Say whether the owner has to be asked before each message is taken."""
         self._is_watched = watched
-        self.buffer.alert = self.buffer.alert or watched
+        self.buffer.alert = watched or not self.is_roomy
 
     def flush(self) -> Receipts:
         """Return when everything written before is stored; the receipts tell where and how safely."""
