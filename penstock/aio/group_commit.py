@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from penstock.aio.twin import Threads
 from penstock.errors import PenstockError
 from penstock.message import Receipt
+from penstock.topic.delayed import Extras
 from penstock.topic.open_topic import Landed, OpenTopic
-from penstock.topic.write_buffer import Entry, Extras, columns
+from penstock.topic.write_buffer import Entry, columns
 
 Outcome = Receipt | Exception
 

@@ -21,7 +21,7 @@ from penstock.errors import InvalidOption, MessageTooLarge, UnknownTopic
 from penstock.options import TopicOptions
 from penstock.parse import KEY_BYTES_MAX, identifier, topic_name
 from penstock.topic import input as outgoing
-from penstock.topic.delayed_publisher import due_at
+from penstock.topic.delayed import due_at
 
 #: Receipts are folded into the summary each time so many lines were written.
 _FLUSH_LINES = 100_000
@@ -263,7 +263,8 @@ def _check(value: bytes | None, common: _Common) -> None:
 
 def _due_at(common: _Common) -> int | None:
     """When what is delayed enters the topic; None for now."""
-    return due_at(common.delay, common.deliver_at, time.time_ns()) if common.waits else None
+    due = due_at(common.delay, common.deliver_at, time.time_ns()) if common.waits else None
+    return None if due is None else due.at_ms * 1_000_000
 
 
 def _receipt(topic: Topic, value: bytes | Path | None, common: _Common, sender: _Sender) -> Receipt:

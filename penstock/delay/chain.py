@@ -1,7 +1,7 @@
 """The chain of files of one delay, as one process appends to it.
 
-Files are written under the lock of the folder's states (`StateTable`), synced without it. A record is there when
-the checksum entry behind it is. What a killed process left behind the last entry is overwritten.
+Files are written under the lock of the folder's states (`StateTable`), synced without it. A record is there
+when the checksum entry behind it is. What a killed process left behind the last entry is overwritten.
 """
 
 from __future__ import annotations
@@ -203,7 +203,8 @@ class Chain:
         return True
 
     def _give_up(self, state: FileState, why: object) -> None:
-        """Write no more to a file that cannot be gone on with; reading takes what is there, and reports it."""
+        """Write no more to a file that cannot be gone on with; reading takes what is there, and reports it.
+        """
         logger.error("%s: %s; a new file is begun", state.name, why, extra={"path": self.path})
         folder = self._table.folder
         try:
@@ -293,7 +294,10 @@ class Chain:
                     logger.exception("could not cut back %s", file.name, extra={"path": self.path})
 
     def _sync_earlier(self, place: AppendedBlock) -> None:
-        """Sync a file that is not written any more: who ended it did so, but may have been told of a failure."""
+        """Sync a file that is not written any more.
+
+        The process that ended it did so too, but only the one that syncs is told of a failure.
+        """
         folder = self._table.folder
         for path in (names.data_path(folder, place.name), names.sums_path(folder, place.name)):
             try:

@@ -1,7 +1,7 @@
 """The chains of a folder: which one a message waits in, and appending to several of them under one lock.
 
-A message with a fixed delay waits in the chain of just that delay, made at its first use. What has no fixed delay,
-and any further delay where a folder has `CHAINS_MAX` chains, waits on the ladder.
+A message with a fixed delay waits in the chain of just that delay, made at its first use. What has no fixed
+delay, and any further delay where a folder has `CHAINS_MAX` chains, waits on the ladder.
 """
 
 from __future__ import annotations

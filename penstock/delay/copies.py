@@ -1,8 +1,8 @@
 """Copies of what is out for long: stored again, so that the read position can move over what is finished.
 
-While a message is out, those behind it may be finished. The read position stands before it, so a crash would
-bring those again. Stored again elsewhere, the message is done in this file; when its copy comes due here and the
-message is still out, the copy takes the place of the one that was left.
+While a message is out, those behind it may be finished. The read position stands before it, so a crash
+would bring those again. Stored again elsewhere, the message is done in this file; when its copy comes due
+here and the message is still out, the copy takes the place of the one that was left.
 """
 
 from __future__ import annotations

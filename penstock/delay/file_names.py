@@ -1,7 +1,7 @@
 """Names of the files of a chain: `<folder>/<chain>/<chain>@<yyyymmddHH>-<number>.data`, the time in UTC.
 
-A chain is called by its delay in seconds: `30s` holds messages that wait exactly 30 s, `ladder-30s` those that
-wait 30 s and then go on. Files of older stores lie in `30` and are read as a ladder's.
+A chain is called by its delay in seconds: `30s` holds messages that wait exactly 30 s, `ladder-30s` those
+that wait 30 s and then go on. Files of older stores lie in `30` and are read as a ladder's.
 
 The number is the counter of the state id at which the file was made: it is never given twice and grows, so
 it is the order in which the files of a chain were made, whatever the clock did.

@@ -10,7 +10,7 @@ from penstock.checksum import crc32
 from penstock.delay import checksums
 from penstock.delay import file_names as names
 from penstock.delay import states as state_files
-from penstock.delay.checksums import ENTRIES_READ, EMPTY, Sum
+from penstock.delay.checksums import EMPTY, ENTRIES_READ, Sum
 from penstock.delay.records import BLOCK_BYTES, Make, R, Record, decode
 from penstock.delay.states import FileState, fold
 from penstock.errors import Corrupt

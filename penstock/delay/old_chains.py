@@ -1,8 +1,8 @@
 """Chains of older stores, taken over: their files are read to the end, and never written again.
 
-There each chain had a lock of its own, `<ΔT>/lock`, with the boot and the number of the file that is written. A
-process of the older version that is still running finds 0 there, asks the states, and is told that they are of a
-newer version.
+There each chain had a lock of its own, `<ΔT>/lock`, with the boot and the number of the file that is
+written. A process of the older version that is still running finds 0 there, asks the states, and is told
+that they are of a newer version.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Waiting messages as bytes: `u64 due | 16-byte id | uvarint topic | uvarint attempts | uvarint data`.
 
-In a chain of one delay `due` is the planned time of the message and the data is the caller's, byte for byte. On
-the ladder `due` is when the record is due in its file, and the data begins with a number of ours, the rest: the
-milliseconds that the message waits after that.
+In a chain of one delay `due` is the planned time of the message and the data is the caller's, byte for
+byte. On the ladder `due` is when the record is due in its file, and the data begins with a number of ours,
+the rest: the milliseconds that the message waits after that.
 
 Batches are encoded and decoded as columns where they are alike: a thousand records of one topic and one
 length cost a tenth of a thousand single ones.

@@ -1,10 +1,10 @@
 """Deliver what is due, in the order of due times, and move the read positions behind what is finished.
 
 The files of a chain are read one after another, as a *lane*: their records are due in the order in which
-they lie. The next due message is the first of some lane, or the first of the heap, where those of the ladder wait
-whose last bit is shorter than the smallest rung. A record leaves its file, by a shift of the read position, only
-when it is finished or safely stored elsewhere, so a process that dies loses nothing: the one that takes over reads
-from the same positions.
+they lie. The next due message is the first of some lane, or the first of the heap, where those of the
+ladder wait whose last bit is shorter than the smallest rung. A record leaves its file, by a shift of the
+read position, only when it is finished or safely stored elsewhere, so a process that dies loses nothing:
+the one that takes over reads from the same positions.
 """
 
 from __future__ import annotations
@@ -153,7 +153,10 @@ class Scheduler:
             self.finish([taken])
 
     def settle(self) -> None:
-        """Store again what is unfinished before something finished: a crash brings back nothing that was finished."""
+        """Store again what is unfinished before something finished.
+
+        After that a crash brings back nothing that was finished.
+        """
         with self._mutex:
             if self._is_ours():
                 self._settle(0.0)

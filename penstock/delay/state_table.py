@@ -1,17 +1,17 @@
 """The states of all files of one folder, as one process knows them, and how it changes them.
 
-One lock, `states.lock`, is held for every change in the folder: of a state, and of a file of records. The lock
-file holds a record of 36 bytes:
+One lock, `states.lock`, is held for every change in the folder: of a state, and of a file of records. The
+lock file holds a record of 36 bytes:
 
     u64 generation of states.log | u64 boot | u64 ms, u64 counter: the last state id | u32 CRC
 
 A process writes its new id there before it changes anything else. So who finds the bytes that it left there
 itself knows that nothing has changed since; who finds others looks again at all it knows; and who finds
-another boot repairs what the power cut left. A snapshot replaces the log: the generation tells that the new one
-must be opened.
+another boot repairs what the power cut left. A snapshot replaces the log: the generation tells that the new
+one must be opened.
 
-A change that is not synced may be lost with the power: for shifts of the read position that means messages are
-delivered again, so those are not synced; all others are.
+A change that is not synced may be lost with the power: for shifts of the read position that means messages
+are delivered again, so those are not synced; all others are.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ each other's messages have a folder each.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from types import TracebackType
@@ -111,7 +110,8 @@ class WaitingMessages:
         """Store a message, due after a wait or at a moment (ms since 1970); what is past is due at once.
 
         A wait is taken for a fixed delay, one that other messages have too, and has files of its own. Give
-        `fixed=False` for one that is different each time. It returns when the message is as safe as `sync` says.
+        `fixed=False` for one that is different each time. It returns when the message is as safe as `sync`
+        says.
         """
         if (wait is None) == (due_ms is None):
             raise UsageError("give either wait or due_ms")
@@ -164,8 +164,9 @@ class WaitingMessages:
     def take(self, limit: int = TAKE_LIMIT, now: int | None = None) -> list[TakenMessage]:
         """Deliver what is due now, in the order of due times; nothing while another process delivers.
 
-        Each message must be finished (`finish`, `.done()`, `.again()`), or it is delivered again when this is
-        opened anew or another process takes over. At most 16,384 messages or 4 MiB of a chain are out at a time.
+        Each message must be finished (`finish`, `.done()`, `.again()`), or it is delivered again when this
+        is opened anew or another process takes over. At most 16,384 messages or 4 MiB of a chain are out at
+        a time.
         """
         self._check_open()
         whole("limit", limit, 1, 2**31)
@@ -196,7 +197,11 @@ class WaitingMessages:
     def next_due(self) -> int | None:
         """When there is something to do next, in ms since 1970; None when nothing waits for this process."""
         self._check_open()
-        return self._scheduler.next_due()
+        due = self._scheduler.next_due()
+        if self._listens and self._lock.is_mine():
+            # `take` had every store ring, so nothing was missed: from now on those that are due earlier do.
+            self._lock.sleep_until(FOREVER_MS if due is None else due)
+        return due
 
     def wait(self, timeout: Duration | None = None) -> bool:
         """Sleep until something is due here; False when the timeout passed before.
@@ -268,8 +273,9 @@ class WaitingMessages:
     def kick(self) -> int:
         """Have another process deliver from now on; returns the pid of the one that did.
 
-        For a process that is stopped: it can finish nothing more. What it has out is delivered again elsewhere.
-        One that is stopped by a signal is kicked after five seconds by a process that waits for its place.
+        For a process that is stopped: it can finish nothing more. What it has out is delivered again
+        elsewhere. One that is stopped by a signal is kicked after five seconds by a process that waits for
+        its place.
         """
         self._check_open()
         return self._lock.kick()

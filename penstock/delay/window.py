@@ -25,7 +25,10 @@ _FORGET = 4096
 
 
 class Tenure:
-    """The time in which one process delivers the messages of a folder: what it took then, only it finishes."""
+    """The time in which one process delivers the messages of a folder.
+
+    What was taken then can be finished only while it lasts.
+    """
 
     def __init__(
         self, finish: Callable[[Sequence[TakenMessage]], None], again: Callable[..., None],

@@ -21,7 +21,7 @@ from penstock.state.database import refuse_read_only
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
 from penstock.store.stats import TopicStats, topic_stats
-from penstock.topic import delayed_publisher as delayed
+from penstock.topic import delayed
 from penstock.topic import input as outgoing
 from penstock.topic import retention as deleting
 from penstock.topic.bodies import is_file
@@ -95,9 +95,9 @@ class Topic(Generic[V]):
         message = outgoing.one(self._encoded(value), key, headers, timestamp, partition, limit)  # type: ignore[arg-type]
         sender = group_sender(group)
         if is_delayed:
-            due_ns = delayed.due_at(delay, deliver_at, partitions.clock.now_ns())
-            if due_ns is not None:
-                return delayed.store(partitions, message, sender.group, due_ns)
+            due = delayed.due_at(delay, deliver_at, partitions.clock.now_ns())
+            if due is not None:
+                return delayed.store(partitions, message, sender.group, due)
         return append_one(partitions, message, sender)
 
     def write_many(

@@ -36,10 +36,10 @@ from penstock.parse import KEY_BYTES_MAX, Duration, identifier
 from penstock.state.transactions import DelayedRow, PositionUpdate, Transactions
 from penstock.store.commit import Applied, Commit, Target, nothing
 from penstock.store.topic import Topic
-from penstock.topic import delayed_publisher as delayed
+from penstock.topic import delayed
 from penstock.topic import input as outgoing
 from penstock.topic.bodies import is_file
-from penstock.topic.delayed_publisher import Postponed
+from penstock.topic.delayed import Due, Postponed
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.scan import Scan
 from penstock.topic.staging import TopicStaging
@@ -303,7 +303,7 @@ class Transaction:
                 for staging in self._staging.values():
                     staging.catch_up()
 
-    def _due_at(self, delay: Duration | None, deliver_at: int | datetime | None) -> int | None:
+    def _due_at(self, delay: Duration | None, deliver_at: int | datetime | None) -> Due | None:
         """When a message is to enter its topic; None for now."""
         if delay is None and deliver_at is None:
             return None

@@ -9,17 +9,8 @@ from typing import NamedTuple
 
 from penstock.message import Headers
 from penstock.parse import identifier, nanoseconds
+from penstock.topic.delayed import Extras
 from penstock.topic.write_batch import WriteBatch
-
-
-class Extras(NamedTuple):
-    """What most messages do not have."""
-
-    headers: Headers | None
-    timestamp: int | None
-    partition: int | None
-    group: str | None = None
-
 
 NO_EXTRAS = Extras(None, None, None)
 

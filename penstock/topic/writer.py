@@ -23,7 +23,7 @@ from penstock.options import Sync
 from penstock.parse import KEY_BYTES_MAX, KIB, SEQNO_MAX, Duration
 from penstock.topic import input as outgoing
 from penstock.topic.bodies import is_file
-from penstock.topic.delayed_publisher import Postponed, due_at, postponed, refuse_file
+from penstock.topic.delayed import Due, Extras, Postponed, due_at, postponed, refuse_file
 from penstock.topic.flusher import Flusher
 from penstock.topic.input import consecutive, seqnos_of
 from penstock.topic.open_topic import Landed, OpenTopic
@@ -31,7 +31,7 @@ from penstock.topic.producer import NOBODY, Producer
 from penstock.topic.scan import Scan
 from penstock.topic.value_codec import Packing, checked_headers, checked_seqno, checked_value
 from penstock.topic.write_batch import FRAME_BYTES, FRAME_MESSAGES, WriteBatch
-from penstock.topic.write_buffer import Extras, Pairs, Special, checked_extras, pair_columns, weight
+from penstock.topic.write_buffer import Pairs, Special, checked_extras, pair_columns, weight
 
 #: Values that, with keys and offsets, make a frame of somewhat less than 1 MiB.
 _FRAME_WORTH_BYTES = FRAME_BYTES * 3 // 4
@@ -100,10 +100,10 @@ class Writer(Flusher, Generic[V]):
             or deliver_at is not None
             or self._alert
         ):
-            due_ns = self._due_at(delay, deliver_at)
-            if due_ns is not None:
+            due = self._due_at(delay, deliver_at)
+            if due is not None:
                 refuse_file(value)
-            self._write_carefully(value, key, headers, timestamp, partition, group, seqno, due_ns)
+            self._write_carefully(value, key, headers, timestamp, partition, group, seqno, due)
             return
         # Extending a list is one step for all threads; a lock would cost as much as all the rest.
         pending = self._pending
@@ -159,7 +159,7 @@ class Writer(Flusher, Generic[V]):
     def _write_carefully(
         self, value: V | str | Path | BinaryIO | None, key: Key, headers: Mapping[str, str | bytes] | None,
         timestamp: int | datetime | None, partition: int | None, group: str | None, seqno: int | None,
-        due_ns: int | None = None,
+        due: Due | None = None,
     ) -> None:  # fmt: skip
         """A message that has to be looked at: large, not bytes, or with headers, time, place or number."""
         stored, stored_key = self._stored(value), checked_key(key)
@@ -169,8 +169,8 @@ class Writer(Flusher, Generic[V]):
         if self._alert:
             self._make_room()
         with self._lock:
-            if due_ns is not None:
-                self._later.append(self._postponed(stored, stored_key, extras, due_ns))
+            if due is not None:
+                self._later.append(self._postponed(stored, stored_key, extras, due))
             elif not self._number(number, extras.group):
                 return
             else:
@@ -179,14 +179,14 @@ class Writer(Flusher, Generic[V]):
             self._pending_bytes += weight((stored, stored_key, extras))
         self._look(weighed=True)
 
-    def _postponed(self, stored: bytes | None, key: bytes | None, extras: Extras, due_ns: int) -> Postponed:
+    def _postponed(self, stored: bytes | None, key: bytes | None, extras: Extras, due: Due) -> Postponed:
         own = extras._replace(group=extras.group or self._sender.group)
         codec = RAW if self._packing is None else self._packing.codec
-        return postponed(self.open_topic, stored, key, own, due_ns, codec)
+        return postponed(self.open_topic, stored, key, own, due, codec)
 
     # What a producer's writer does otherwise.
 
-    def _due_at(self, delay: Duration | None, deliver_at: int | datetime | None) -> int | None:
+    def _due_at(self, delay: Duration | None, deliver_at: int | datetime | None) -> Due | None:
         """When a message is to enter the topic; None for now."""
         if delay is None and deliver_at is None:
             return None
@@ -305,7 +305,8 @@ class Writer(Flusher, Generic[V]):
     def _store_later(self) -> None:
         """Store what is delayed, on disk; what cannot be stays here, and is tried again with the rest."""
         if self._later:
-            self.open_topic.delayed.add(self.open_topic.name, self._later)
+            durable = self._sync == "disk"
+            self.open_topic.delayed.add(self.open_topic.name, self._later, durable=durable)
             self._written += len(self._later)
             self._later = []
 
@@ -390,7 +391,7 @@ class ProducerWriter(Writer[V]):
 
     # Inside.
 
-    def _due_at(self, delay: Duration | None, deliver_at: int | datetime | None) -> int | None:
+    def _due_at(self, delay: Duration | None, deliver_at: int | datetime | None) -> Due | None:
         if delay is not None or deliver_at is not None:
             # It would come behind higher ones, and count as a duplicate: lost, and nobody told.
             raise InvalidOption(

@@ -13,12 +13,13 @@ from penstock.log.frame import ProducerStamp
 from penstock.log.frame_header import FENCE
 from penstock.log.log import Log
 from penstock.options import TopicOptions
-from tests.compat import delay_bytes
+from tests.compat import delay_bytes, old_delay_bytes
 
 GOLDEN = Path(__file__).parent / "golden" / "partition"
 #: The same of a topic with index="key".
 KEYED = Path(__file__).parent / "golden" / "keyed"
 GOLDEN_DELAY = Path(__file__).parent / "golden" / "delay"
+GOLDEN_OLD_DELAY = Path(__file__).parent / "golden" / "delay_v1"
 
 
 class FixedFiles(Files):
@@ -68,12 +69,13 @@ def main() -> None:
         log.tidy()
         log.close()
         (folder / "vacuum").unlink(missing_ok=True)
-    make_delay(GOLDEN_DELAY)
+    make_delay(GOLDEN_DELAY, delay_bytes.FILES)
+    make_delay(GOLDEN_OLD_DELAY, old_delay_bytes.FILES)
 
 
-def make_delay(folder: Path) -> None:
+def make_delay(folder: Path, files: dict[str, bytes]) -> None:
     """Waiting messages, by hand."""
-    for name, data in delay_bytes.FILES.items():
+    for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
