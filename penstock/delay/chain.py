@@ -12,13 +12,15 @@ import os
 import threading
 from dataclasses import dataclass
 
+import msgspec
+
 from penstock.checksum import crc32
 from penstock.delay import checksums
 from penstock.delay import file_names as names
 from penstock.delay.checksums import EMPTY, Sum
 from penstock.delay.file_names import ChainName
 from penstock.delay.file_repair import last_entry
-from penstock.delay.records import Block
+from penstock.delay.records import Block, are_records
 from penstock.delay.state_table import PendingChange, StateTable
 from penstock.delay.states import FileState, Operation
 from penstock.errors import NotDurable
@@ -49,8 +51,7 @@ class OpenFile:
     synced: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class AppendedBlock:
+class AppendedBlock(msgspec.Struct, frozen=True, gc=False):
     """Where an append went."""
 
     name: str
@@ -156,10 +157,10 @@ class Chain:
         end = last.end + block.size
         assert len(data) == block.size
         state_id = self._table.announce()
-        entry = Sum(
-            end, block.size, last.records + len(block.tails), max(file.synced, last.synced), due,
-            crc32(data), state_id.ms, state_id.counter,
-        )  # fmt: skip
+        synced = file.synced if file.synced > last.synced else last.synced
+        entry = Sum._make((
+            end, block.size, last.records + len(block.tails), synced, due, crc32(data), *state_id,
+        ))  # fmt: skip
         self._files.pwrite(file.fd, data, last.end)
         self._files.pwrite(file.sums_fd, _LAYOUT.pack(entry), file.entries * _LAYOUT.entry_bytes)
         file.last, file.entries = entry, file.entries + 1
@@ -181,7 +182,9 @@ class Chain:
             except FileNotFoundError as error:
                 self._give_up(state, error)
                 return None
-        if not self._look_again(file):
+            if not self._look_again(file) or self._has_lost_checksums(file):
+                return None
+        elif not self._look_again(file):
             return None
         file.seen = table.foreign_changes
         return file
@@ -202,9 +205,22 @@ class Chain:
         file.last, file.entries = last, entries
         return True
 
-    def _give_up(self, state: FileState, why: object) -> None:
-        """Write no more to a file that cannot be gone on with; reading takes what is there, and reports it.
+    def _has_lost_checksums(self, file: OpenFile) -> bool:
+        """Whether whole records lie behind the last checksum; then the file was given up, so that they stay.
+
+        A killed process may have left them too, before it said that they are stored.
         """
+        last, size = file.last, self._files.size(file.fd)
+        if size <= last.end:
+            return False
+        behind = self._files.pread(file.fd, size - last.end, last.end)
+        if not are_records(behind, max(last.due, file.replay), self.name.has_rests):
+            return False
+        self._give_up(self._table.states[file.name], "it has records without checksums")
+        return True
+
+    def _give_up(self, state: FileState, why: object) -> None:
+        """Write no more to a file that cannot be gone on with; reading takes what is there and reports it."""
         logger.error("%s: %s; a new file is begun", state.name, why, extra={"path": self.path})
         folder = self._table.folder
         try:
@@ -218,16 +234,20 @@ class Chain:
         self.release()
 
     def _is_full(self, file: OpenFile, size: int, now_ms: int) -> bool:
-        if file.number in self._failed or self._is_far_ahead(file, now_ms):
-            return True
-        return bool(file.last.end) and (file.last.end + size > self._file_bytes or self._is_old(file, now_ms))
+        return (
+            file.number in self._failed
+            or self._is_far_ahead(file, now_ms)
+            or (file.last.end > 0 and file.last.end + size > self._file_bytes)
+            or self._is_old(file, now_ms)
+        )
 
     def _is_old(self, file: OpenFile, now_ms: int) -> bool:
-        return bool(file.last.end) and now_ms - (file.replay - self._delay_ms) > self._file_age_ms
+        return now_ms - (file.replay - self._delay_ms) > self._file_age_ms and file.last.end > 0
 
     def _is_far_ahead(self, file: OpenFile, now_ms: int) -> bool:
         """The clock was set back so far that nobody should wait until it has caught up."""
-        return max(file.last.due, file.replay) > now_ms + self._delay_ms + STEP_BACK_MS
+        latest = now_ms + self._delay_ms + STEP_BACK_MS
+        return file.last.due > latest or file.replay > latest
 
     def _roll(self, file: OpenFile | None, begun: int, now_ms: int) -> OpenFile:
         """Begin a new file; its records are due no earlier than those before, unless the clock jumped."""

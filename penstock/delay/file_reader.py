@@ -11,7 +11,7 @@ from penstock.delay import checksums
 from penstock.delay import file_names as names
 from penstock.delay import states as state_files
 from penstock.delay.checksums import EMPTY, ENTRIES_READ, Sum
-from penstock.delay.records import BLOCK_BYTES, Make, R, Record, decode
+from penstock.delay.records import BLOCK_BYTES, Make, R, Record, are_records, decode
 from penstock.delay.states import FileState, fold
 from penstock.errors import Corrupt
 from penstock.files import Files
@@ -169,13 +169,8 @@ class FileReader:
     def _unvouched(self, fd: int, begin: int, end: int) -> RecordBlock:
         """Bytes without a checksum: records, if they parse just so and their times ascend."""
         data = self._files.pread(fd, end - begin, begin)
-        block = RecordBlock(begin, end, data, None, self._has_rests)
-        try:
-            dues = block.records(lambda due, rest, *_: due - rest)
-        except ValueError:
-            dues = []
-        is_sound = bool(dues) and dues == sorted(dues) and len(data) == end - begin
-        return block._replace(is_sound=is_sound)
+        is_sound = len(data) == end - begin and are_records(data, 0, self._has_rests)
+        return RecordBlock(begin, end, data, None, self._has_rests, is_sound)
 
 
 def states(folder: str, files: Files) -> list[FileState]:

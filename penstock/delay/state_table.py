@@ -60,10 +60,6 @@ class LockRecord(NamedTuple):
     boot: int
     id: StateId
 
-    def pack(self) -> bytes:
-        body = _RECORD.pack(self.generation, self.boot, *self.id)
-        return body + _CHECK.pack(crc32(body))
-
 
 def unpack_record(data: bytes) -> LockRecord | None:
     """None when it is not sound."""
@@ -89,6 +85,7 @@ class StateTable:
         #: The last id that was given, and the last one that the log knows.
         self._last = self._logged = _NOBODY
         self._fd = -1
+        self._boot = files.boot()
         self._generation = self._end = 0
         #: The lock file's bytes as this process left or found them, once all they stand for was taken in.
         self._record = b""
@@ -171,8 +168,8 @@ class StateTable:
 
     def announce(self) -> StateId:
         """The id of a change that is about to be made; `confirm` it when it was made wholly."""
-        last, now_ms = self._last, self.now_ms()
-        self._announce(StateId(now_ms if now_ms > last.ms else last.ms, last.counter + 1))
+        (ms, counter), now_ms = self._last, self.now_ms()
+        self._announce(StateId._make((now_ms if now_ms > ms else ms, counter + 1)))
         return self._last
 
     def confirm(self) -> None:
@@ -219,7 +216,7 @@ class StateTable:
     def _take_in(self, data: bytes) -> None:
         self.foreign_changes += 1
         record = unpack_record(data)
-        if record is None or record.boot != self.files.boot() or record.generation != self._generation:
+        if record is None or record.boot != self._boot or record.generation != self._generation:
             self._open()
             return
         self._last = max(self._last, record.id)
@@ -260,7 +257,7 @@ class StateTable:
         self.states = fold(loaded.states, loaded.changes)
         self._logged = loaded.changes[-1].id if loaded.changes else loaded.header.id
         self.version += 1
-        is_same_boot = record is not None and record.boot == self.files.boot()
+        is_same_boot = record is not None and record.boot == self._boot
         self._last = max(self._logged, record.id) if record and is_same_boot else self._latest()
         self._announce(self._last)
         if loaded.header.version == states.OLD_VERSION:
@@ -352,7 +349,8 @@ class StateTable:
     def _announce(self, last: StateId) -> None:
         """Write the lock's record, before what it announces is done."""
         self._record = b""
-        self._announced = LockRecord(self._generation, self.files.boot(), last).pack()
+        body = _RECORD.pack(self._generation, self._boot, *last)
+        self._announced = body + _CHECK.pack(crc32(body))
         self.files.pwrite(self.lock.fd, self._announced, 0)
         self._last = last
 

@@ -59,7 +59,7 @@ class DelayedMessage(msgspec.Struct, frozen=True, array_like=True):
     group: str | None
 
 
-class Due(NamedTuple):
+class Due(msgspec.Struct, frozen=True, gc=False):
     """When a message is to enter its topic: at a moment, or after a fixed delay."""
 
     #: In milliseconds since 1970, as are the others.
@@ -70,10 +70,11 @@ class Due(NamedTuple):
     begun_ms: int
 
 
-class Postponed(NamedTuple):
+class Postponed(msgspec.Struct, frozen=True, gc=False):
     """A message that is to wait, and until when."""
 
-    message: DelayedMessage
+    #: A `DelayedMessage`, encoded.
+    data: bytes
     due: Due
     #: Whether its topic promises that it survives a power cut.
     is_durable: bool
@@ -126,12 +127,8 @@ class StoredTopic(Protocol):
     def delayed(self) -> DelaysMessages: ...
 
 
-_encoder = msgspec.msgpack.Encoder()
+_encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(DelayedMessage)
-
-
-def encode(message: DelayedMessage) -> bytes:
-    return _encoder.encode(message)
 
 
 def decode(data: bytes) -> DelayedMessage:
@@ -185,13 +182,13 @@ def _of_topic(topic: StoredTopic) -> str:
 
 def due_at(delay: Duration | None, deliver_at: int | datetime | None, now_ns: int) -> Due | None:
     """When a message is to enter its topic; None for a moment that has passed."""
-    if delay is not None and deliver_at is not None:
-        raise InvalidOption("delay and deliver_at are both given", hint="give one of them")
     begun_ms = -(-now_ns // _MS)  # never early
-    if delay is not None:
+    if deliver_at is None:
+        assert delay is not None
         wait = _known_delay(delay) if type(delay) is str else _delay_ms(delay)
         return Due(begun_ms + wait, wait, begun_ms)
-    assert deliver_at is not None
+    if delay is not None:
+        raise InvalidOption("delay and deliver_at are both given", hint="give one of them")
     moment = nanoseconds("deliver_at", deliver_at)
     if moment - now_ns > WAIT_MAX_S * NANOSECONDS:
         raise InvalidOption("deliver_at is more than a year from now", hint="a year at most")
@@ -202,15 +199,17 @@ def postponed(
     topic: StoredTopic, value: bytes | None, key: bytes | None, extras: Extras, due: Due, codec: int = RAW
 ) -> Postponed:
     """A checked message that is to wait; it lies in the log meanwhile, so it is no larger than that takes."""
-    options = topic.options
-    checked_value(value, options.max_message_bytes)
+    record = topic.record
+    options = record.options
+    if value is not None and (type(value) is not bytes or len(value) > options.max_message_bytes):
+        value = bytes(checked_value(value, options.max_message_bytes) or b"")
     headers, timestamp, partition, group = extras
-    message = DelayedMessage(
-        topic.record.id, key, None if value is None else bytes(value), codec,
-        dict(headers) if headers else None,
+    # The fields of a `DelayedMessage`, as a plain tuple: the same bytes in half the time.
+    data = _encode((
+        record.id, key, value, codec, dict(headers) if headers else None,
         topic.clock.now_ns() if timestamp is None else timestamp, partition, group or None,
-    )  # fmt: skip
-    return Postponed(message, due, options.sync == "disk")
+    ))  # fmt: skip
+    return Postponed(data, due, options.sync == "disk")
 
 
 def of_batch(topic: StoredTopic, message: WriteBatch, group: str, due: Due) -> Postponed:
@@ -238,7 +237,7 @@ def store(topic: StoredTopic, message: WriteBatch, group: str, due: Due) -> Rece
 def rows(tx: int, delayed: Sequence[tuple[str, Postponed]]) -> list[DelayedRow]:
     """What a transaction delays, by topic, as it is committed."""
     return [
-        DelayedRow(tx, number, each.due.at_ms, topic, encode(each.message))
+        DelayedRow(tx, number, each.due.at_ms, topic, each.data)
         for number, (topic, each) in enumerate(delayed)
     ]
 

@@ -32,7 +32,7 @@ from penstock.errors import Closed, PenstockError, TakenElsewhere, TopicReplaced
 from penstock.files import Files
 from penstock.locks import forget_in_child
 from penstock.state.transactions import DelayedRow, Transactions
-from penstock.topic.delayed import DelayedMessage, Postponed, decode, encode
+from penstock.topic.delayed import DelayedMessage, Postponed, decode
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.write_batch import WriteBatch
 from penstock.wake import Bell
@@ -145,31 +145,37 @@ class DelayedPublisher:
     # Storing.
 
     def _add_one(self, topic: str, later: Postponed, durable: bool | None) -> None:
-        message, (at_ms, delay_ms, begun_ms), is_durable = later
-        wait = max(at_ms - begun_ms, 0) if delay_ms is None else delay_ms
+        due = later.due
+        wait, begun_ms = due.delay_ms, due.begun_ms
+        is_fixed = wait is not None
+        if wait is None:
+            wait = max(due.at_ms - begun_ms, 0)
         self._opened().store_one(
-            NewRecord(wait, uuid7(begun_ms), topic, 0, encode(message)), begun_ms,
-            fixed=delay_ms is not None, durable=is_durable if durable is None else durable,
+            NewRecord(wait, uuid7(begun_ms), topic, 0, later.data), begun_ms,
+            fixed=is_fixed, durable=later.is_durable if durable is None else durable,
         )  # fmt: skip
 
     def _add_many(self, topic: str, messages: Sequence[Postponed], durable: bool | None) -> None:
         waiting = self._opened()
         delayed = [each for each in messages if each.due.delay_ms is not None]
         if delayed:
-            count, datas = len(delayed), [encode(each.message) for each in delayed]
+            count, datas = len(delayed), [each.data for each in delayed]
             begun = [each.due.begun_ms for each in delayed]
+            waits = [each.due.delay_ms or 0 for each in delayed]
             columns = RecordColumns(
-                [each.due.delay_ms or 0 for each in delayed], uuid7s(begun[0], count), [topic] * count,
-                [0] * count, datas, list(map(len, datas)), begun,
-            )  # fmt: skip
-            waiting.store_columns(
-                columns, durable=any(each.is_durable for each in delayed) if durable is None else durable
+                waits,
+                uuid7s(begun[0], count),
+                [topic] * count,
+                [0] * count,
+                datas,
+                list(map(len, datas)),
+                begun,
             )
+            waiting.store_columns(columns, durable=delayed[0].is_durable if durable is None else durable)
         moments = [each for each in messages if each.due.delay_ms is None]
         if moments:
             waiting.store_until(
-                NewRecord(each.due.at_ms, uuid7(each.due.begun_ms), topic, 0, encode(each.message))
-                for each in moments
+                NewRecord(each.due.at_ms, uuid7(each.due.begun_ms), topic, 0, each.data) for each in moments
             )
 
     def _store_rows(self, rows: Sequence[DelayedRow]) -> None:

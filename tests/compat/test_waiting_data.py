@@ -1,10 +1,13 @@
 """What waits has the bytes of docs/FORMAT.md, written out by hand; fields are only ever added at the end."""
 
+import msgspec
+
+import penstock
 from penstock.consume import retries as envelope
 from penstock.consume.retries import Envelope
 from penstock.delay.journal import SessionData, _encoder
 from penstock.topic import delayed
-from penstock.topic.delayed import DelayedMessage
+from penstock.topic.delayed import DelayedMessage, Extras
 
 RETRY = bytes.fromhex(
     "9e"  # 14 fields
@@ -32,10 +35,16 @@ def test_fields_that_are_added_later_are_passed_over():
     assert envelope.decode(later) == envelope.decode(RETRY)
 
 
-def test_a_delayed_message():
+def test_a_delayed_message(tmp_path):
     found = DelayedMessage(7, None, b"vx", 1, None, 10, 2, "g")
-    assert delayed.encode(found) == DELAYED
     assert delayed.decode(DELAYED) == found
+    assert msgspec.msgpack.encode(found) == DELAYED
+    with penstock.open(tmp_path / "store") as store:
+        topic = store.create_topic("t").open_topic
+        due = delayed.due_at("1h", None, 0)
+        stored = delayed.postponed(topic, b"vx", None, Extras(None, 10, 2, "g"), due, 1).data
+    expected = msgspec.structs.replace(found, topic_id=topic.record.id)
+    assert stored == msgspec.msgpack.encode(expected)
 
 
 def test_a_session():
