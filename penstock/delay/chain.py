@@ -20,6 +20,7 @@ from penstock.delay import file_names as names
 from penstock.delay.checksums import EMPTY, Sum
 from penstock.delay.file_names import ChainName
 from penstock.delay.file_repair import last_entry
+from penstock.delay.paired_sync import sync_both
 from penstock.delay.records import Block, are_records
 from penstock.delay.state_table import PendingChange, StateTable
 from penstock.delay.states import FileState, Operation
@@ -115,8 +116,7 @@ class Chain:
                 return
             end = file.last.end
             try:
-                self._files.sync(file.fd)
-                self._files.sync(file.sums_fd)
+                sync_both(self._files, file.fd, file.sums_fd)
                 file.synced = max(file.synced, end)
             except OSError as error:
                 self._failed.add(file.number)  # the next append begins a new file
@@ -270,8 +270,7 @@ class Chain:
             with self._sync_mutex:
                 try:
                     self._files.truncate(file.fd, file.last.end)
-                    self._files.sync(file.fd)
-                    self._files.sync(file.sums_fd)
+                    sync_both(self._files, file.fd, file.sums_fd)
                     file.synced = file.last.end
                 except OSError:
                     logger.exception("could not sync %s", file.name, extra={"path": self.path})
