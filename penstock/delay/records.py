@@ -236,19 +236,17 @@ def _middle(topic: str, attempts: int, length: int, rest: int | None) -> bytes:
 
 
 def _split(tails: list[bytes], dues: list[int] | None) -> Iterator[Block]:
-    """Runs that are as long as a block may be."""
+    """Runs that are as long as a block may be, but one record at least."""
     total = sum(map(len, tails)) + _DUE.size * len(tails)
     if total <= BLOCK_BYTES:
         yield Block(tails, total, dues)
         return
-    begin = total = 0
-    for place, tail in enumerate(tails):
-        size = _DUE.size + len(tail)
-        if total and total + size > BLOCK_BYTES:
-            yield Block(tails[begin:place], total, dues and dues[begin:place])
-            begin, total = place, 0
-        total += size
-    yield Block(tails[begin:], total, dues and dues[begin:])
+    ends = list(accumulate([_DUE.size + len(tail) for tail in tails]))
+    begin = written = 0
+    while begin < len(tails):
+        stop = max(bisect_right(ends, written + BLOCK_BYTES, begin), begin + 1)
+        yield Block(tails[begin:stop], ends[stop - 1] - written, dues and dues[begin:stop])
+        begin, written = stop, ends[stop - 1]
 
 
 def decode(data: bytes, at: int, count: int | None, has_rests: bool, make: Make[R]) -> list[R]:
