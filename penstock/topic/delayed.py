@@ -26,7 +26,6 @@ from penstock.options import TopicOptions
 from penstock.parse import WAIT_MAX_S, Duration, nanoseconds, wait_seconds
 from penstock.state.topics import TopicRecord
 from penstock.state.transactions import DelayedRow
-from penstock.topic.bodies import is_file
 from penstock.topic.value_codec import checked_value
 from penstock.topic.write_batch import WriteBatch
 
@@ -214,14 +213,16 @@ def postponed(
 
 def of_batch(topic: StoredTopic, message: WriteBatch, group: str, due: Due) -> Postponed:
     """The message of a batch of one, to wait."""
+    columns = message.columns
     extras = Extras(
-        message.headers[0] if message.headers else None,
-        message.timestamps[0] if message.timestamps else None,
+        columns.headers[0] if columns.headers else None,
+        columns.timestamps[0] if columns.timestamps else None,
         message.partitions[0] if message.partitions else None,
         group,
     )
-    key = message.keys[0] if message.keys else None
-    return postponed(topic, message.values[0], key, extras, due, message.codec)
+    key = columns.keys[0] if columns.keys else None
+    codec = columns.codecs if isinstance(columns.codecs, int) else columns.codecs[0]
+    return postponed(topic, columns.values[0], key, extras, due, codec)
 
 
 def store(topic: StoredTopic, message: WriteBatch, group: str, due: Due) -> Receipt:
@@ -240,12 +241,6 @@ def rows(tx: int, delayed: Sequence[tuple[str, Postponed]]) -> list[DelayedRow]:
         DelayedRow(tx, number, each.due.at_ms, topic, each.data)
         for number, (topic, each) in enumerate(delayed)
     ]
-
-
-def refuse_file(value: object) -> None:
-    """Raise for a value that would be stored outside the log: what waits has its value with it."""
-    if is_file(value):
-        raise no_body()
 
 
 def no_body() -> InvalidOption:

@@ -18,7 +18,6 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
@@ -31,6 +30,7 @@ from penstock.delay.window import TakenMessage
 from penstock.errors import Closed, PenstockError, TakenElsewhere, TopicReplaced
 from penstock.files import Files
 from penstock.locks import forget_in_child
+from penstock.log.frame_encode import MessageColumns
 from penstock.state.transactions import DelayedRow, Transactions
 from penstock.topic.delayed import DelayedMessage, Postponed, decode
 from penstock.topic.open_topic import OpenTopic
@@ -236,10 +236,9 @@ class DelayedPublisher:
             waiting.finish([record for record, _ in rest])
 
     def _append(self, topic_id: int, messages: Sequence[DelayedMessage]) -> None:
-        """Append in the order of due times; neighbours of one codec at a time."""
+        """Append in the order of due times."""
         topic = self._find(topic_id)
-        for _, group in groupby(messages, key=lambda message: message.codec):
-            topic.sync(list(topic.append(_outgoing(list(group)))))
+        topic.sync(topic.append(_outgoing(messages)))
 
     # The thread.
 
@@ -301,12 +300,11 @@ def _row_id(row: DelayedRow) -> bytes:
 
 
 def _outgoing(messages: Sequence[DelayedMessage]) -> WriteBatch:
-    return WriteBatch(
+    columns = MessageColumns(
         [each.value for each in messages],
         [each.key for each in messages],
         [each.headers for each in messages],
         [each.timestamp for each in messages],
-        [each.partition for each in messages],
-        codec=messages[0].codec,
-        groups=[each.group for each in messages],
+        codecs=[each.codec for each in messages],
     )
+    return WriteBatch(columns, [each.partition for each in messages], [each.group for each in messages])

@@ -6,17 +6,23 @@ import uuid
 
 import pytest
 
-from penstock.delay import file_reader
-from penstock.delay.identity import uuid7, uuid7s
-from penstock.delay.states import Change, Operation, StateId, decode_changes, encode_change
-from penstock.delay.verify import FolderVerifier
-from penstock.delay.waiting import WaitingMessages
-from penstock.errors import UnknownFormat
-from penstock.files import Files
+from penstock import Files, UnknownFormat
 from penstock.testing import Clock
 from tests.compat import delay_bytes, old_delay_bytes
 from tests.compat.delay_bytes import DUE, IDS, NOW
 from tests.compat.make_golden import GOLDEN_DELAY, GOLDEN_OLD_DELAY, FixedFiles
+from tests.kit.waiting import (
+    Change,
+    FolderVerifier,
+    Operation,
+    StateId,
+    WaitingMessages,
+    decode_changes,
+    encode_change,
+    uuid7,
+    uuid7s,
+)
+from tests.kit.waiting import file_reader_module as file_reader
 
 NS = 1_000_000
 

@@ -3,11 +3,12 @@
 import msgspec
 
 import penstock
-from penstock.consume import retries as envelope
-from penstock.consume.retries import Envelope
-from penstock.delay.journal import SessionData, _encoder
-from penstock.topic import delayed
-from penstock.topic.delayed import DelayedMessage, Extras
+from tests.kit.consumers import Envelope
+from tests.kit.consumers import retries_module as envelope
+from tests.kit.topics import DelayedMessage, Extras
+from tests.kit.topics import delayed_module as delayed
+from tests.kit.waiting import SessionData
+from tests.kit.waiting import encoder as _encoder
 
 RETRY = bytes.fromhex(
     "9e"  # 14 fields

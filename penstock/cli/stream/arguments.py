@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import output as units
-from penstock.cli.formats import encoded
 from penstock.errors import InvalidOption
+from penstock.exchange.message_json import encoded
 from penstock.streams.engine import Row, StreamMessage
 
 #: The stream that one means who names none.
