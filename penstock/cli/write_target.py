@@ -11,7 +11,7 @@ from penstock.cli import output
 from penstock.errors import InvalidOption, MessageTooLarge, UnknownTopic
 from penstock.options import TopicOptions
 from penstock.topic import input as outgoing
-from penstock.topic.delayed_publisher import due_at
+from penstock.topic.delayed import due_at
 
 
 class Common(NamedTuple):
@@ -51,7 +51,8 @@ def check(value: bytes | None, common: Common) -> None:
 
 def due_at_of(common: Common) -> int | None:
     """When what is delayed enters the topic; None for now."""
-    return due_at(common.delay, common.deliver_at, time.time_ns()) if common.waits else None
+    due = due_at(common.delay, common.deliver_at, time.time_ns()) if common.waits else None
+    return None if due is None else due.at_ms * 1_000_000
 
 
 def topic_to_write(store: Store, name: str, partition: int | None, value_bytes: int) -> Topic:

@@ -34,6 +34,7 @@ from penstock.parse import (
 )
 from penstock.references import Referenced
 from penstock.topic.bodies import is_file, refuse_waiting_file
+from penstock.topic.delayed import Extras
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.value_codec import Packing, checked_value
 from penstock.topic.write_batch import WriteBatch
@@ -57,15 +58,6 @@ class Besides(NamedTuple):
     partition: int | None
     group: str | None
     seqno: int | None
-
-
-class Extras(NamedTuple):
-    """What most messages do not have, of one that waits until it is due."""
-
-    headers: Headers | None
-    timestamp: int | None
-    partition: int | None
-    group: str | None = None
 
 
 #: Has a checked message (value, key, the rest) wait; False when it is due already.
