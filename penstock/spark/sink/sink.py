@@ -108,14 +108,16 @@ class _Write(NamedTuple):
             TaskResult(number, topics, plans), task.getLocalProperty("sql.streaming.queryId")
         )
 
-    def commit(self, messages: Sequence[StagedMessage], number: int | None) -> None:
+    def commit(
+        self, messages: Sequence[StagedMessage], number: int | None, *, is_counted: bool = False
+    ) -> None:
         from penstock.spark.sink.commit import commit
 
         shares = [message.share for message in messages]
         once = None
         if number is not None:
             rows = sum(share.rows for share in shares)
-            once = WriterCommit(messages[0].query, number, rows, self.options.app)
+            once = WriterCommit(messages[0].query, number, rows, self.options.app, is_counted)
             if once.query is once.app is None:
                 raise ConflictError(
                     "Spark did not say which query this batch belongs to: nothing was written"
@@ -154,7 +156,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         return self._write.stage(iterator)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        self._write.commit(messages, batchId)
+        self._write.commit(messages, batchId, is_counted=True)
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         self._write.abort(messages)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import InvalidOption, NotAStore, OffsetAhead, OffsetTrimmed, OutOfRange, UnknownTopic
 from penstock.lake.cut import NOTHING, Held, Stretch, first_offset, shared
+from penstock.log.fingerprint import Verdict, changed, compare
 from penstock.log.folder import file_bytes
 from penstock.log.log import Log
 from penstock.log.segment import read_head
 from penstock.log.segments import Bounds
 from penstock.place import Spot
-from penstock.spark.source.admission import Loss
+from penstock.spark.source.admission import Loss, Part, Positions
 from penstock.spark.source.bodies import places_of
 from penstock.spark.source.filters import FilterBounds, NumberSpan
 from penstock.spark.source.options import Places, ReadOptions
@@ -26,22 +27,22 @@ from penstock.topic.open_topic import OpenTopic
 
 if TYPE_CHECKING:
     from penstock.lake.history import History
-    from penstock.lake.storage import Storage
 
 
 class TopicPast:
     """What the table has that was named by the option `history`; nothing, when none was."""
 
-    def __init__(self, table: Storage | None, store_id: str, topics: Mapping[str, OpenTopic]) -> None:
-        """Looks at the table at once: raises when it is not the topic's archive."""
-        self.table = table
+    def __init__(self, options: ReadOptions, store_id: str, topics: Mapping[str, OpenTopic]) -> None:
+        """Looks at the table at once: raises when it is not the topic's archive, or of another history."""
+        self.table = options.history
         self._history: History | None = None
-        if table is not None:
+        if self.table is not None:
             from penstock.lake.history import History
 
             (partitions,) = topics.values()
-            self._history = History(table, store_id, partitions.record.id)
+            self._history = History(self.table, store_id, partitions.record.id)
             self._history.look()
+            _check_history(self._history, partitions, options)
 
     def held(self, partition: int, log_start: int) -> Held:
         """What the table has of a partition whose log begins there by now; looks again if that helps."""
@@ -62,7 +63,7 @@ logger = logging.getLogger("penstock.spark")
 def check_topics(options: ReadOptions) -> None:
     """Raise `NotAStore`, `UnknownTopic` or what is wrong with the table now, not when the query runs."""
     with opened(options) as store:
-        TopicPast(options.history, store.id, chosen_topics(store, options))
+        TopicPast(options, store.id, chosen_topics(store, options))
 
 
 def survey(options: ReadOptions, wanted: FilterBounds | None = None) -> list[Slice]:
@@ -77,7 +78,7 @@ def survey(options: ReadOptions, wanted: FilterBounds | None = None) -> list[Sli
             raise UnknownTopic(str(options.topics), tuple(topic.name for topic in store.topics()))
         for places in (options.starting, options.ending):
             check_places(places, topics)
-        past = TopicPast(options.history, store.id, topics)
+        past = TopicPast(options, store.id, topics)
         return [
             whole if wanted is None or wanted.is_everything else _narrowed(whole, log, wanted)
             for partitions in topics.values()
@@ -190,6 +191,36 @@ def refuse_losses(losses: Sequence[Loss], options: ReadOptions) -> None:
             partition=loss.partition, offset=loss.first, first=loss.stop,
         )  # fmt: skip
         error.hint = 'failOnDataLoss="false" goes on with what is left; an important consumer is waited for'
+        raise error
+
+
+def _check_history(history: History, partitions: OpenTopic, options: ReadOptions) -> None:
+    """Raise `HistoryChanged` when the table has messages that the log does not have, or has otherwise."""
+    for log in partitions.logs():
+        held = history.known(log.partition)
+        verdict = compare(log.segments, held.next, held.fingerprint)
+        if verdict == "same":
+            continue
+        error = changed(log.segments, held.next, verdict, f"the table {history.place.uri}")
+        if options.fail_on_data_loss:
+            error.hint = "read without history, or archive into another table"
+            raise error
+        logger.warning("reading it all the same: %s", error.args[0])
+
+
+def refuse_other_history(
+    found: Mapping[Part, tuple[Log, Verdict]], positions: Positions, options: ReadOptions
+) -> None:
+    """Raise `HistoryChanged` for a position that is not of the store's history, or warn that it is used."""
+    for part, (log, verdict) in sorted(found.items(), key=lambda each: each[0]):
+        error = changed(log.segments, positions[part], verdict, "the query")
+        if not options.fail_on_data_loss:
+            logger.warning("going on all the same: %s", error.args[0])
+            continue
+        error.hint = (
+            "a new checkpointLocation reads everything again; "
+            'failOnDataLoss="false" goes on with what comes now'
+        )
         raise error
 
 
