@@ -6,7 +6,7 @@ executors, which only read. So nothing is opened before it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -15,7 +15,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -29,7 +28,6 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import InvalidOption
 from penstock.spark.session import advise
-from penstock.spark.source.filters import FilterBounds, wanted
 from penstock.spark.source.options import (
     ReadOptions,
     parse,
@@ -75,8 +73,7 @@ class DefaultSource(DataSource):
         refuse_for_batch(asked)
         if asked.view is not None:
             return BodiesReader(asked) if asked.view == "payloads" else ViewReader(asked)
-        kind = FilteringReader if asked.push_filters else TopicReader
-        return kind(asked, chosen_columns(schema, asked))
+        return TopicReader(asked, chosen_columns(schema, asked))
 
     def streamReader(self, schema: StructType) -> TopicStreamReader:
 
@@ -102,31 +99,17 @@ class TopicReader(DataSourceReader):
         self._asked = asked
         #: Names, in order, and whether Spark was told that they may be null.
         self._columns = columns
-        #: What the query's filters leave to be read.
-        self.wanted = FilterBounds()
 
     def partitions(self) -> Sequence[InputPartition]:
         from penstock.spark.source.plan import divided
         from penstock.spark.source.survey import survey
 
         advise()
-        slices = divided(survey(self._asked, self.wanted), self._asked.min_partitions)
+        slices = divided(survey(self._asked), self._asked.min_partitions)
         return [InputPartition(planned) for planned in slices]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         return read_slice(partition, self._columns, self._asked)
-
-
-class FilteringReader(TopicReader):
-    """A batch read that plans away what the query's filters cannot let pass.
-
-    Spark refuses a reader with a `pushFilters` of its own unless its setting is on; and it remembers the
-    plan of the last filtered query with the DataFrame (see docs/spark.md). So only on request.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        self.wanted = wanted(filters)
-        return filters  # Spark applies them again: what is planned is not exact
 
 
 class ViewReader(DataSourceReader):

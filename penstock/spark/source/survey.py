@@ -27,6 +27,7 @@ from penstock.topic.open_topic import OpenTopic
 
 if TYPE_CHECKING:
     from penstock.lake.history import History
+    from penstock.lake.layout import LakeFile
 
 
 class TopicPast:
@@ -66,7 +67,7 @@ def check_topics(options: ReadOptions) -> None:
         TopicPast(options, store.id, chosen_topics(store, options))
 
 
-def survey(options: ReadOptions, wanted: FilterBounds | None = None) -> list[Slice]:
+def survey(options: ReadOptions) -> list[Slice]:
     """Every partition with what is to be read of it; "latest" is fixed at this moment.
 
     A partition whose past lies in an archive is two of them: the archive's part, then the log's. Raises
@@ -80,7 +81,7 @@ def survey(options: ReadOptions, wanted: FilterBounds | None = None) -> list[Sli
             check_places(places, topics)
         past = TopicPast(options, store.id, topics)
         return [
-            whole if wanted is None or wanted.is_everything else _narrowed(whole, log, wanted)
+            whole if options.bounds.is_everything else _narrowed(whole, log, options.bounds)
             for partitions in topics.values()
             for log in partitions.logs()
             for whole in _asked_for(log, partitions, options, past)
@@ -247,7 +248,7 @@ def _narrowed(whole: Slice, log: Log, wanted: FilterBounds) -> Slice:
     written = wanted.written
     archived = [piece for piece in whole.pieces if isinstance(piece, Stretch)]
     if archived:
-        inside = tuple(piece for piece in archived if _may_hold(piece, written))
+        inside = tuple(piece for piece in archived if may_hold(piece.file, written))
         return whole._replace(start=start, stop=max(start, stop), pieces=inside)
     if written.is_bounded_below and start < stop:
         start = max(start, log.offset_at(written.first))
@@ -256,9 +257,9 @@ def _narrowed(whole: Slice, log: Log, wanted: FilterBounds) -> Slice:
     return whole._replace(start=min(start, whole.stop), stop=max(stop, min(start, whole.stop)))
 
 
-def _may_hold(piece: Stretch, written: NumberSpan) -> bool:
+def may_hold(file: LakeFile, written: NumberSpan) -> bool:
     """Whether messages of a file may have been written within that time."""
-    first, last = piece.file.written  # in microseconds, floored
+    first, last = file.written  # in microseconds, floored
     return first * 1000 < written.stop and (last + 1) * 1000 > written.first
 
 
