@@ -16,12 +16,21 @@ from typing import TYPE_CHECKING, Any
 from penstock.spark.session import session
 
 if TYPE_CHECKING:
+    from penstock.spark.aggregation import aggregate
     from penstock.spark.reading import count, read
+    from penstock.spark.registration import register
+    from penstock.spark.writing import to_topic
 
-__all__ = ["count", "read", "session"]
+__all__ = ["aggregate", "count", "read", "register", "session", "to_topic"]
 
 #: Loaded when they are asked for: executors import this package for its modules, and need none of these.
-_LATER = {"count": "penstock.spark.reading", "read": "penstock.spark.reading"}
+_LATER = {
+    "aggregate": "penstock.spark.aggregation",
+    "count": "penstock.spark.reading",
+    "read": "penstock.spark.reading",
+    "register": "penstock.spark.registration",
+    "to_topic": "penstock.spark.writing",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -68,6 +68,8 @@ _ALWAYS = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
+    # A query killed while it wrote its first offsets leaves a file, and could else never begin again.
+    "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
 }
 #: One machine talks to itself: no name to look up, no port for a web page nobody opens.
 _LOCAL = {

@@ -6,7 +6,6 @@ and address; what they mean is in docs/spark.md. Spark hands over all of them as
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -20,6 +19,7 @@ from penstock.parse import TIME_MAX_NS, consumer_name, size, topic_name
 from penstock.place import EARLIEST, LATEST, Spot
 from penstock.spark.source import schema
 from penstock.spark.source.filters import FilterBounds, from_text
+from penstock.spark.source.kafka_options import hint_for
 
 if TYPE_CHECKING:
     from penstock.lake.storage import Storage
@@ -111,10 +111,6 @@ _NAMES = (
 )  # fmt: skip
 #: What Spark adds by itself, and what `penstock.spark.read` says to the source.
 _SPARKS = ("path", "bounds")
-#: Options that were, or that people look for: what to do instead.
-_INSTEAD = {
-    "pushfilters": "penstock.spark.read(spark, store, topic, where=…) reads only what a condition leaves",
-}
 #: Options that begin so are told to whoever opens the table: `history.AWS_REGION`.
 _FOR_HISTORY = "history."
 _CHOICES = ("topic", "subscribe", "subscribePattern")
@@ -231,14 +227,10 @@ def store_path(path: str) -> str:
 
 
 def _refuse_unknown(given: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in (*_NAMES, *_SPARKS)}
+    known = {name.lower() for name in (*_NAMES, *_SPARKS)}
     for name in given:
-        if name in _INSTEAD:
-            raise InvalidOption(f"unknown option {name!r}", hint=_INSTEAD[name])
         if name not in known and not name.startswith(_FOR_HISTORY):
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {known[near[0]]}?" if near else f"options: {', '.join(_NAMES)}"
-            raise InvalidOption(f"unknown option {name!r}", hint=hint)
+            raise InvalidOption(f"unknown option {name!r}", hint=hint_for(name, _NAMES))
 
 
 def _refuse(asked: ReadOptions, names: Iterable[str], why: str) -> None:

@@ -1,4 +1,4 @@
-"""A stream over topics: Spark's questions handed on to `StreamQuery`.
+"""Spark's classes for reading topics: batch reads, views, and streams handed on to `StreamQuery`.
 
 Spark makes one of these in a process of its own on the driver, which plans and remembers, and others on
 executors, which only read. So nothing is opened before it is needed.
@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.errors import InvalidOption
+from penstock.errors import InvalidOption, PenstockError
 from penstock.spark.session import advise
 from penstock.spark.source.options import (
     ReadOptions,
@@ -36,6 +36,8 @@ from penstock.spark.source.options import (
     refuse_reference,
 )
 from penstock.spark.source.schema import check_types, ddl
+from penstock.spark.source.table_columns import with_metadata
+from penstock.spark.source.table_options import kept, of_table, with_kept
 
 if TYPE_CHECKING:
     import pyarrow
@@ -60,36 +62,45 @@ class DefaultSource(DataSource):
     def name(cls) -> str:
         return "penstock"
 
-    def schema(self) -> str:
+    def schema(self) -> str | StructType:
         from penstock.spark.source.survey import check_topics
         from penstock.spark.source.views import view_ddl
 
-        asked = parse(self.options)
+        table = of_table(self.options)
+        asked = parse(self.options if table is None else table)
         check_topics(asked)
-        return ddl(asked.columns) if asked.view is None else view_ddl(asked.view)
+        columns = ddl(asked.columns) if asked.view is None else view_ddl(asked.view)
+        if table is None:
+            return columns
+        return with_metadata(columns, kept({**table, "path": asked.store}))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        asked = parse(self.options)
+        asked = parse(self._options(schema))
         refuse_for_batch(asked)
         if asked.view is not None:
             return BodiesReader(asked) if asked.view == "payloads" else ViewReader(asked)
         return TopicReader(asked, chosen_columns(schema, asked))
 
-    def streamReader(self, schema: StructType) -> TopicStreamReader:
-
-        asked = parse(self.options)
-        refuse_for_stream(asked)
-        return TopicStreamReader(asked, chosen_columns(schema, asked))
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        try:
+            asked = parse(self._options(schema))
+            refuse_for_stream(asked)
+            return TopicStreamReader(asked, chosen_columns(schema, asked))
+        except PenstockError as error:
+            return RefusedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from penstock.spark.sink.sink import TopicWriter, planned
 
-        return TopicWriter(planned(self.options, schema, overwrite=overwrite, streaming=False))
+        return TopicWriter(planned(self._options(schema), schema, overwrite=overwrite, streaming=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from penstock.spark.sink.sink import TopicStreamWriter, planned
 
         return TopicStreamWriter(planned(self.options, schema, overwrite=overwrite, streaming=True))
+
+    def _options(self, schema: StructType) -> dict[str, str]:
+        return with_kept(self.options, [each.metadata or {} for each in schema.fields])
 
 
 class TopicReader(DataSourceReader):
@@ -175,6 +186,28 @@ def chosen_columns(given: StructType, asked: ReadOptions) -> dict[str, bool]:
             hint="choose columns by .schema(…) or by options, not by both",
         )
     return {field.name: field.nullable for field in given.fields}
+
+
+class RefusedStreamReader(DataSourceStreamReader):
+    """A stream that cannot be: says why when Spark asks where it begins.
+
+    Said any earlier, PySpark would bury it under an `UnboundLocalError` of its own.
+    """
+
+    def __init__(self, error: PenstockError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        raise self._error
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
