@@ -55,8 +55,8 @@ def aggregate(
     `measures` are "count", "sum(…)", "min(…)", "max(…)" or "mean(…)" of a column, of `size` (the bytes of key
     and value), or of one of `fields`: the fields of values that are JSON ("country string, amount double").
     `by` are columns or fields; with `window` there is `window_start` besides, by the column `time`. `where`
-    is comparisons with constants joined by AND, such as "partition = 3 AND country = 'de'". `options` are those
-    of a batch read. Archive and log are one, as in `read`.
+    is comparisons with constants joined by AND, such as "partition = 3 AND country = 'de'". `options` are
+    those of a batch read. Archive and log are one, as in `read`.
 
     Raises `InvalidOption` for a measure, column or condition that is not understood.
     """

@@ -137,11 +137,8 @@ def _shaped(batch: pa.RecordBatch, work: Reduction, parser: Any) -> pa.Table:
 def _floored(times: pa.Array, window: int) -> pa.Array:
     """The beginning of the window in which each time lies; windows are counted from 1970, UTC."""
     micros = times.cast(_TIME).cast(pa.int64())
-    number = pc.floor(pc.divide(micros.cast(pa.float64()), float(window))).cast(pa.int64())
-    start = pc.multiply(number, window)
-    # Floats may be off by one window near a bound: put that right in whole numbers.
+    start = pc.multiply(pc.divide(micros, window), window)  # towards 1970
     start = pc.if_else(pc.greater(start, micros), pc.subtract(start, window), start)
-    start = pc.if_else(pc.greater_equal(pc.subtract(micros, start), window), pc.add(start, window), start)
     return start.cast(_TIME)
 
 

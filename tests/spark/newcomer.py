@@ -1,4 +1,4 @@
-"""What a newcomer writes: a session of one's own, a topic read and written. Run by absolute path, from anywhere."""
+"""What a newcomer writes: a session of one's own, a topic read and written; run from anywhere."""
 
 import sys
 

@@ -7,6 +7,7 @@ executors, which only read. So nothing is opened before it is needed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -112,12 +113,12 @@ class TopicReader(DataSourceReader):
         self._columns = columns
 
     def partitions(self) -> Sequence[InputPartition]:
-        from penstock.spark.source.plan import divided
+        from penstock.spark.source.plan import bundled, divided
         from penstock.spark.source.survey import survey
 
         advise()
-        slices = divided(survey(self._asked), self._asked.min_partitions)
-        return [InputPartition(planned) for planned in slices]
+        least = self._asked.min_partitions
+        return [InputPartition(each) for each in bundled(divided(survey(self._asked), least), least)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         return read_slice(partition, self._columns, self._asked)
@@ -165,9 +166,12 @@ def read_slice(
     settle_in()
     if partition.value is None:  # Spark's way of saying that there is nothing to read
         return iter(())
-    return batches.read(
-        partition.value, columns, null_undecodable=asked.on_decode_error == "null",
-        fetched=asked.payload == "fetch",
+    return chain.from_iterable(
+        batches.read(
+            planned, columns, null_undecodable=asked.on_decode_error == "null",
+            fetched=asked.payload == "fetch",
+        )
+        for planned in partition.value
     )  # fmt: skip
 
 
@@ -239,7 +243,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner().freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return [InputPartition(planned) for planned in self._planner().planned(start, end)]
+        from penstock.spark.source.plan import bundled
+
+        planned = self._planner().planned(start, end)
+        return [InputPartition(each) for each in bundled(planned, self._asked.min_partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         return read_slice(partition, self._columns, self._asked)
