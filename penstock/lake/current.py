@@ -41,6 +41,7 @@ class CurrentTable:
 
     @property
     def version(self) -> int:
+        """The number of the table's latest commit."""
         return int(self._delta.version())
 
     def positions(self, partitions: int) -> dict[int, tuple[int, int]]:

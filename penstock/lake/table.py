@@ -165,6 +165,7 @@ class Archive:
 
     @property
     def version(self) -> int:
+        """The number of the table's latest commit, as far as it is known."""
         return int(self._delta.version())
 
     @property

@@ -17,19 +17,19 @@ from penstock.spark.session import session
 
 if TYPE_CHECKING:
     from penstock.spark.aggregation import aggregate
-    from penstock.spark.reading import count, read
-    from penstock.spark.registration import register
-    from penstock.spark.writing import to_topic
+    from penstock.spark.read_topic import count, read
+    from penstock.spark.user_session import register
+    from penstock.spark.write_topic import to_topic
 
 __all__ = ["aggregate", "count", "read", "register", "session", "to_topic"]
 
 #: Loaded when they are asked for: executors import this package for its modules, and need none of these.
 _LATER = {
     "aggregate": "penstock.spark.aggregation",
-    "count": "penstock.spark.reading",
-    "read": "penstock.spark.reading",
-    "register": "penstock.spark.registration",
-    "to_topic": "penstock.spark.writing",
+    "count": "penstock.spark.read_topic",
+    "read": "penstock.spark.read_topic",
+    "register": "penstock.spark.user_session",
+    "to_topic": "penstock.spark.write_topic",
 }
 
 

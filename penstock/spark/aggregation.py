@@ -26,15 +26,15 @@ from penstock.spark.aggregation_tasks import (
     partial_columns,
     reduced,
 )
+from penstock.spark.archive_files import AUTO, find_past
 from penstock.spark.executors import settle_in
-from penstock.spark.native import AUTO, find_past
-from penstock.spark.reading import session_zone
+from penstock.spark.read_topic import session_zone
+from penstock.spark.source.filter_parse import Comparison, understood
 from penstock.spark.source.filters import FilterBounds, bounds, to_text
 from penstock.spark.source.options import parse, store_path
 from penstock.spark.source.plan import Slice, divided
 from penstock.spark.source.schema import ALL
 from penstock.spark.source.survey import survey
-from penstock.spark.source.where import Comparison, understood
 from penstock.store import open_store
 
 if TYPE_CHECKING:

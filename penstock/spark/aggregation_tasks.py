@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from penstock.errors import InvalidOption
 from penstock.spark.source import batches
 from penstock.spark.source.batches import arrow_schema
+from penstock.spark.source.filter_parse import Comparison
 from penstock.spark.source.plan import Slice
 from penstock.spark.source.schema import ALL
-from penstock.spark.source.where import Comparison
 
 FUNCTIONS = ("count", "sum", "min", "max", "mean")
 #: The bytes of key and value of a message.
@@ -55,6 +55,7 @@ class Reduction(NamedTuple):
 
     @property
     def groups(self) -> tuple[str, ...]:
+        """The columns that make a group."""
         return self.by if self.window is None else (WINDOW, *self.by)
 
     @property

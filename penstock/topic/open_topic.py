@@ -36,6 +36,7 @@ from penstock.state.topics import TopicRecord, Topics
 from penstock.state.transactions import Transactions
 from penstock.topic.bodies import TopicBodies
 from penstock.topic.delayed import DelaysMessages, NoDelays
+from penstock.topic.identity import keep_identity, mark_dropped
 from penstock.topic.partition_table import PartitionTable
 from penstock.topic.producer import NOBODY, Producer
 from penstock.topic.routing import PARTITIONERS, Route
@@ -133,6 +134,8 @@ class OpenTopic:
         self.readers: weakref.WeakSet[LetsGo] = weakref.WeakSet()
         #: Called after a segment was sealed here, with the partition's number.
         self.on_roll: Callable[[int], None] = lambda partition: None
+        #: Called when options have changed, here or elsewhere.
+        self.on_options: Callable[[], None] = lambda: None
         #: Stores messages until they are due; `look` takes part in appending those.
         self.delayed: DelaysMessages = NoDelays()
         #: Another topic of the same store, made with these options if it is not there.
@@ -198,6 +201,7 @@ class OpenTopic:
             self.bodies.make_known()
             for log in list(self._logs.values()):
                 log.options = record.options
+            self.on_options()
 
     # Writing.
 
@@ -349,7 +353,9 @@ class OpenTopic:
             for log in logs:
                 log.appender.publish_tree(self.record.tree)
                 log.options = options
+            keep_identity(self.files, self.folder, self.record, self.topics)
         self.bodies.make_known()
+        self.on_options()
 
     def publish_dropped(self, forget: Callable[[], None]) -> None:
         """Tell every reader and writer that the topic is gone, and call `forget`, all locks held."""
@@ -359,6 +365,7 @@ class OpenTopic:
                 locks.enter_context(log.folder.append)
             for log in logs:
                 log.appender.publish_dropped()
+            mark_dropped(self.files, self.folder, self.record.id)
             forget()
         self._dropped = True
 

@@ -6,6 +6,7 @@ import pytest
 
 import penstock
 from penstock.spark.pipelines.archive import archive
+from tests.kit.slices import parse, survey
 from tests.lake.rows import of_log, of_table
 
 
@@ -47,8 +48,5 @@ def test_an_archive_goes_on_in_a_store_that_was_moved(store, run, table, tmp_pat
 
 
 def test_history_of_another_state_is_not_read_with_the_log(restored, table):
-    from penstock.spark.source.options import parse
-    from penstock.spark.source.survey import survey
-
     with pytest.raises(penstock.HistoryChanged, match=r"stands at 100.*read without history"):
         survey(parse({"path": str(restored), "topic": "orders", "history": str(table)}))

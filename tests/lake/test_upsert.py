@@ -6,8 +6,8 @@ import pytest
 from deltalake import DeltaTable
 
 import penstock
-from penstock.lake.current import CurrentTable
 from penstock.spark.pipelines.upsert import upsert
+from tests.kit.archives import CurrentTable
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ import pytest
 
 import penstock
 from penstock.spark import aggregate, read
-from penstock.spark.aggregation_tasks import _floored
 from penstock.spark.pipelines.archive import archive
+from tests.kit.pipelines import floored_to_windows
+from tests.kit.topics import inside
 
 HOUR = 3600 * 10**9
 
@@ -66,11 +67,11 @@ def test_fields_of_json_conditions_and_means(spark, store, orders):
 
 def test_all_of_a_topic_is_one_row_and_history_counts(spark, store, orders, tmp_path):
     archive(store.path, "orders", tmp_path / "lake", spark=spark)
-    orders.open_topic.log(0).trim(orders.open_topic.log(0).bounds().end // 2)
+    inside(orders).log(0).trim(inside(orders).log(0).bounds().end // 2)
     (row,) = aggregate(spark, store.path, "orders", {"n": "count"}).collect()
     assert row.n == 3001
     (row,) = aggregate(spark, store.path, "orders", {"n": "count"}, where="partition = 1").collect()
-    assert row.n == orders.open_topic.log(1).bounds().end
+    assert row.n == inside(orders).log(1).bounds().end
 
 
 @pytest.mark.parametrize(
@@ -93,4 +94,6 @@ def test_windows_begin_at_whole_numbers_also_before_1970():
     window = 3_600_000_000
     micros = [0, 1, window - 1, window, -1, -window, -window - 1, 2**53 + 1, 1_760_000_400_000_001]
     times = pa.array(micros, pa.timestamp("us", tz="UTC"))
-    assert _floored(times, window).cast(pa.int64()).to_pylist() == [at // window * window for at in micros]
+    assert floored_to_windows(times, window).cast(pa.int64()).to_pylist() == [
+        at // window * window for at in micros
+    ]

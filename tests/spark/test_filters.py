@@ -5,9 +5,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from penstock.parse import datetime_ns
-from penstock.spark.source.filters import FilterBounds, NumberSpan, bounds, from_text, to_text
-from penstock.spark.source.where import Comparison, understood
+from tests.kit.slices import Comparison, FilterBounds, NumberSpan, bounds, from_text, to_text, understood
+from tests.kit.values import datetime_ns
 
 MOMENT = datetime(2024, 2, 29, 12, tzinfo=UTC)
 NS = datetime_ns(MOMENT)

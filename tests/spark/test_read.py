@@ -68,7 +68,7 @@ def test_history_and_live_are_one_wherever_the_cut_falls(spark, past, trimmed):
     values = {(row["partition"], row["offset"]): row for row in frame.collect()}
     for message in past.messages:
         row = values[message.partition, message.offset]
-        body = None if message.value is None else bytes(penstock.message.value_bytes(message))
+        body = None if message.value is None else bytes(message.value)
         assert (None if row.value is None else bytes(row.value)) == body
         assert (None if row.key is None else bytes(row.key)) == message.key
         assert (row.topic, row.codec, row.seqno) == ("orders", message.codec, message.seqno)

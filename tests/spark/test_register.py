@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.spark.registration import refuse_wrong_python, register
+from penstock.spark import register
+from tests.kit.pipelines import refuse_wrong_python
 
 HERE = Path(__file__).parent
 

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.spark.source import batches
-from penstock.spark.source.options import parse
-from penstock.spark.source.query import StreamQuery
+from tests.kit.slices import StreamQuery, batches_module, parse
 
 
 class Life:
@@ -56,7 +54,7 @@ def offsets(query: StreamQuery, start: dict, end: dict) -> list[int]:
     return [
         offset
         for planned in query.planned(start, end)
-        for batch in batches.read(planned, {"offset": False})
+        for batch in batches_module.read(planned, {"offset": False})
         for offset in batch.column(0).to_pylist()
     ]
 

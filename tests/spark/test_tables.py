@@ -3,7 +3,7 @@
 import pytest
 
 import penstock
-from penstock.spark.source.table_options import of_table
+from tests.kit.slices import of_table
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 import penstock
 from penstock.spark import to_topic
-from penstock.spark.stream_run import clear_unbegun
+from tests.kit.pipelines import clear_unbegun
 from tests.spark.streams import stored
 
 

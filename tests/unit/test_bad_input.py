@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.files import Files, file_system, refuse_network_file_system
+from penstock import Files
 from penstock.testing import Clock
+from tests.kit.system import file_system, refuse_network_file_system
 
 BAD_NAMES = [
     "../x",

@@ -26,7 +26,7 @@ from penstock.spark.pipelines.expressions import (
     topic_stream,
     with_text,
 )
-from penstock.spark.pipelines.sink_run import Pace, run_into
+from penstock.spark.pipelines.sink_run import StreamPace, run_into
 from penstock.spark.user.query import check_table, read_table
 from penstock.store import Store
 from penstock.store.pipelines import Watch, claim, unwatched
@@ -67,7 +67,7 @@ def enrich(
     origin, target = two_topics(store, source, sink)
     one_of("unmatched", unmatched, ("keep", "drop"))
     check_table("table", table)
-    pace, called = Pace(once, trigger), name or f"enrich-{source}"
+    pace, called = StreamPace(once, trigger), name or f"enrich-{source}"
     columns = columns_for(("partition", "offset", "timestamp", "key", "value", "headers"), [on])
     running = started(spark, master)
     check_expression(with_text(no_messages(running, columns)), "on", on)

@@ -16,7 +16,7 @@ from penstock.errors import InvalidOption
 from penstock.parse import Duration
 from penstock.spark.pipelines.engine import started
 from penstock.spark.pipelines.expressions import topic_stream
-from penstock.spark.pipelines.sink_run import Pace, run_into
+from penstock.spark.pipelines.sink_run import StreamPace, run_into
 from penstock.spark.source.options import store_path
 from penstock.store import Store, open_store
 from penstock.store.pipelines import Watch, claim, unwatched
@@ -56,7 +56,7 @@ def mirror(
         raise InvalidOption(
             "a store is not mirrored into itself", hint="penstock pipeline replay copies a topic"
         )
-    pace = Pace(once, trigger)
+    pace = StreamPace(once, trigger)
     with open_store(place, create=False, read_only=True) as other:
         target = other.topic(sink or source)
         identity = {**identity_of(origin, target), "store": place, "store_id": other.id}

@@ -23,7 +23,7 @@ from penstock.spark.pipelines.expressions import (
     topic_stream,
     with_text,
 )
-from penstock.spark.pipelines.sink_run import Pace, run_into
+from penstock.spark.pipelines.sink_run import StreamPace, run_into
 from penstock.store import Store
 from penstock.store.pipelines import Watch, claim, unwatched
 from penstock.store.replay import identity_of, two_topics
@@ -69,7 +69,7 @@ def quality(
         raise InvalidOption("no rules", hint="rules={'has a key': 'key IS NOT NULL'}")
     if any("," in each or not each.strip() for each in rules):
         raise InvalidOption("a rule's name is empty or has a comma in it")
-    pace = Pace(once, trigger)
+    pace = StreamPace(once, trigger)
     called = name or f"quality-{source}"
     columns = columns_for(("partition", "offset", "timestamp", "key", "value", "headers"), rules.values())
     running = started(spark, master)

@@ -24,7 +24,7 @@ from penstock.spark.pipelines.expressions import (
     topic_stream,
     with_text,
 )
-from penstock.spark.pipelines.sink_run import Pace, run_into
+from penstock.spark.pipelines.sink_run import StreamPace, run_into
 from penstock.store import Store
 from penstock.store.pipelines import Watch, claim, unwatched
 from penstock.store.replay import identity_of, two_topics
@@ -62,7 +62,7 @@ def sessions(
     one_of("time", time, TIMES)
     pause = interval("gap", gap)
     delay = interval("late", late) if seconds("late", late) else "0 microseconds"
-    pace = Pace(once, trigger)
+    pace = StreamPace(once, trigger)
     called = name or f"sessions-{source}"
     columns = columns_for((time, "key", "value"), [by, where])
     running = started(spark, master)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Pace:
+class StreamPace:
     """How long a stream runs, and how often a batch of it begins."""
 
     #: End when all that is there now is done.
@@ -28,11 +28,12 @@ class Pace:
 
     @property
     def every(self) -> str | None:
+        """The interval of batches as Spark spells it."""
         return None if self.trigger is None else interval("trigger", self.trigger)
 
 
 def run_into(
-    run: PipelineRun, rows: DataFrame, store: str, options: Mapping[str, str], pace: Pace,
+    run: PipelineRun, rows: DataFrame, store: str, options: Mapping[str, str], pace: StreamPace,
     on_batch: Callable[[Any], None] | None = None,
 ) -> None:  # fmt: skip
     """Stream rows into topics of a store until it is stopped; each batch is written once.

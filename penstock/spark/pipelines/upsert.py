@@ -24,9 +24,9 @@ from penstock.spark import executors as jobs
 from penstock.spark.pipelines.engine import Choice, Engine, chosen, started
 from penstock.spark.pipelines.upsert_tasks import Latest, latest, newest
 from penstock.spark.source import checkpoint
-from penstock.spark.source.counting import count_messages
 from penstock.spark.source.options import parse
 from penstock.spark.source.query import StreamQuery
+from penstock.spark.source.survey import count_messages
 from penstock.spark.stream_run import failed
 from penstock.store import PipelineRun, Store, Topic
 from penstock.store.pipelines import Watch, claim, unwatched

@@ -141,13 +141,16 @@ class TopicWriter(DataSourceArrowWriter):
         self._write = write
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> StagedMessage:
+        """Stage the rows of one task."""
         return self._write.stage(iterator)
 
     def commit(self, messages: list[Any]) -> None:
+        """Make what all tasks staged true, at once."""
         options = self._write.options
         self._write.commit(messages, options.version, is_counted=options.every_version)
 
     def abort(self, messages: list[Any]) -> None:
+        """Remove what tasks staged."""
         self._write.abort(messages)
 
 
@@ -158,12 +161,15 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         self._write = write
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> StagedMessage:
+        """Stage the rows of one task."""
         return self._write.stage(iterator)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
+        """Make what all tasks staged true, at once; a batch that comes again is skipped."""
         self._write.commit(messages, batchId, is_counted=True)
 
     def abort(self, messages: list[Any], batchId: int) -> None:
+        """Remove what tasks staged."""
         self._write.abort(messages)
 
 

@@ -1,4 +1,4 @@
-"""What a condition leaves to be read: plain functions over comparisons (`where`).
+"""What a condition leaves to be read: plain functions over comparisons (`filter_parse`).
 
 Offsets, partitions, topics and the time of writing are known before anything is read, so what cannot
 pass is not planned. (`timestamp` is the producer's own, in any order: it tells nothing about where to
@@ -14,7 +14,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from penstock.parse import datetime_ns
-from penstock.spark.source.where import Comparison, Operator, moment
+from penstock.spark.source.filter_parse import Comparison, Operator, moment
 
 _LEAST, _MOST = -(2**63), 2**63
 _MICROSECOND = 1000

@@ -37,8 +37,7 @@ from penstock.spark.source.options import (
     refuse_reference,
 )
 from penstock.spark.source.schema import check_types, ddl
-from penstock.spark.source.table_columns import with_metadata
-from penstock.spark.source.table_options import kept, of_table, with_kept
+from penstock.spark.source.table_options import kept, of_table, with_kept, with_metadata
 
 if TYPE_CHECKING:
     import pyarrow
@@ -61,9 +60,11 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        """What `format(…)` calls it."""
         return "penstock"
 
     def schema(self) -> str | StructType:
+        """The columns of the topics, or of a view of them; a table's keep its options."""
         from penstock.spark.source.survey import check_topics
         from penstock.spark.source.views import view_ddl
 
@@ -76,6 +77,7 @@ class DefaultSource(DataSource):
         return with_metadata(columns, kept({**table, "path": asked.store}))
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read of these columns."""
         asked = parse(self._options(schema))
         refuse_for_batch(asked)
         if asked.view is not None:
@@ -83,6 +85,7 @@ class DefaultSource(DataSource):
         return TopicReader(asked, chosen_columns(schema, asked))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A stream of these columns."""
         try:
             asked = parse(self._options(schema))
             refuse_for_stream(asked)
@@ -91,11 +94,13 @@ class DefaultSource(DataSource):
             return RefusedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write."""
         from penstock.spark.sink.sink import TopicWriter, planned
 
         return TopicWriter(planned(self._options(schema), schema, overwrite=overwrite, streaming=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """A streaming write."""
         from penstock.spark.sink.sink import TopicStreamWriter, planned
 
         return TopicStreamWriter(planned(self.options, schema, overwrite=overwrite, streaming=True))
@@ -113,6 +118,7 @@ class TopicReader(DataSourceReader):
         self._columns = columns
 
     def partitions(self) -> Sequence[InputPartition]:
+        """What each task reads."""
         from penstock.spark.source.plan import bundled, divided
         from penstock.spark.source.survey import survey
 
@@ -121,6 +127,7 @@ class TopicReader(DataSourceReader):
         return [InputPartition(each) for each in bundled(divided(survey(self._asked), least), least)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """The rows of one task."""
         return read_slice(partition, self._columns, self._asked)
 
 
@@ -131,11 +138,13 @@ class ViewReader(DataSourceReader):
         self._asked = asked
 
     def partitions(self) -> Sequence[InputPartition]:
+        """All rows, for one task."""
         from penstock.spark.source.views import view_rows
 
         return [InputPartition(view_rows(self._asked))]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """The rows that were collected."""
         return iter(partition.value or ())
 
 
@@ -146,11 +155,13 @@ class BodiesReader(DataSourceReader):
         self._asked = asked
 
     def partitions(self) -> Sequence[InputPartition]:
+        """What each task lists."""
         from penstock.spark.source.views import listings
 
         return [InputPartition(each) for each in listings(self._asked)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """The bodies that one task lists."""
         from penstock.spark.source.views import listed
 
         return iter(()) if partition.value is None else listed(partition.value)
@@ -202,15 +213,19 @@ class RefusedStreamReader(DataSourceStreamReader):
         self._error = error
 
     def initialOffset(self) -> dict[str, Any]:
+        """Say why, to a query without a checkpoint."""
         raise self._error
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Say why, to a query that goes on from a checkpoint."""
         raise self._error
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Say why, to a query that repeats a batch."""
         raise self._error
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """Say why, to a task."""
         raise self._error
 
 
@@ -223,9 +238,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._query: StreamQuery | None = None
 
     def initialOffset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint begins."""
         return self._planner().initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
+        """The limit that the options name for a batch."""
         if self._asked.max_rows is not None:
             return ReadMaxRows(self._asked.max_rows)
         if self._asked.max_bytes is not None:
@@ -233,28 +250,35 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """How far the next batch goes."""
         rows, size = self._limits(limit)
         return self._planner().latest(start, rows, size)
 
     def reportLatestOffset(self) -> dict[str, Any]:
+        """The end of everything, for progress reports."""
         return self._planner().newest()
 
     def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the end of a run that reads what is there."""
         self._planner().freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """What each task of a batch reads."""
         from penstock.spark.source.plan import bundled
 
         planned = self._planner().planned(start, end)
         return [InputPartition(each) for each in bundled(planned, self._asked.min_partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """The rows of one task."""
         return read_slice(partition, self._columns, self._asked)
 
     def commit(self, end: dict[str, Any]) -> None:
+        """Everything before `end` was processed."""
         self._planner().done(end)
 
     def stop(self) -> None:
+        """Close the store."""
         if self._query is not None:
             self._query.close()
             self._query = None

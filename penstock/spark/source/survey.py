@@ -136,6 +136,27 @@ def segments(log: Log) -> Seen:
             return Seen(bounds, tuple(map(SegmentRange, bases, stops, sizes)))
 
 
+def count_messages(log: Log, start: int = 0) -> int:
+    """The messages from `start` on, as they are now.
+
+    Offsets follow each other but where a transaction left some out: the segment behind such a gap says so,
+    and the index of the one before it knows where its messages end.
+    """
+    bounds, pieces = segments(log)
+    first = max(start, bounds.start)
+    count = 0
+    for at, piece in enumerate(pieces):
+        if piece.stop <= first:
+            continue
+        stop = piece.stop
+        if at + 1 < len(pieces):
+            behind = read_head(log.folder, pieces[at + 1].base)
+            if behind is not None and behind.behind_gap:
+                stop = log.segments.sealed(piece.base).index.stop
+        count += max(0, min(stop, bounds.end) - max(piece.base, first))
+    return count
+
+
 def planned(
     log: Log, seen: Seen, partitions: OpenTopic, options: ReadOptions, past: TopicPast, start: int, stop: int
 ) -> list[Slice]:

@@ -12,6 +12,19 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
 from penstock.errors import InvalidOption
 
 #: The entry in the metadata of each column.
@@ -55,3 +68,30 @@ def with_kept(options: Mapping[str, str], metadata: list[Mapping[str, Any]]) -> 
             "write with INSERT INTO t (key, value) …, or df.write.format('penstock').option('topic', …)",
         )
     return given
+
+
+# Columns as Spark's own types, made without a session: there is none where Spark asks for a schema.
+
+_SIMPLE: dict[str, DataType] = {
+    "string": StringType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "boolean": BooleanType(),
+    "timestamp": TimestampType(),
+    "binary": BinaryType(),
+    "map<string,binary>": MapType(StringType(), BinaryType()),
+}
+_STRUCT = "struct<"
+
+
+def with_metadata(ddl: str, metadata: dict[str, str]) -> StructType:
+    """The columns of our own DDL ("`offset` bigint, key binary"), each with this metadata."""
+    pairs = [column.split(" ", 1) for column in ddl.split(", ")]
+    return StructType([StructField(name.strip("`"), _kind(kind), True, metadata) for name, kind in pairs])
+
+
+def _kind(text: str) -> DataType:
+    if not text.startswith(_STRUCT):
+        return _SIMPLE[text]
+    pairs = [field.split(":") for field in text.removeprefix(_STRUCT).removesuffix(">").split(",")]
+    return StructType([StructField(name, _SIMPLE[kind]) for name, kind in pairs])

@@ -40,10 +40,12 @@ class NativePast(NamedTuple):
 
     @property
     def paths(self) -> list[str]:
+        """Where the files lie."""
         return [os.path.join(self.table, each.path) for each in self.files]
 
     @property
     def rows(self) -> int:
+        """How many messages the files hold."""
         return sum(each.rows for each in self.files)
 
 

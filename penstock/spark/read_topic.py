@@ -18,12 +18,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from penstock.errors import InvalidOption
 from penstock.parse import topic_name
-from penstock.spark.native import AUTO, NativePast, find_past
-from penstock.spark.source.counting import count_messages
+from penstock.spark.archive_files import AUTO, NativePast, find_past
+from penstock.spark.source.filter_parse import columns_in, understood
 from penstock.spark.source.filters import FilterBounds, bounds, to_text
 from penstock.spark.source.options import store_path
 from penstock.spark.source.schema import ALL, DEFAULT, NEVER_NULL, REFERENCE, TYPES, check_names
-from penstock.spark.source.where import columns_in, understood
+from penstock.spark.source.survey import count_messages
 from penstock.store import open_store
 
 if TYPE_CHECKING:
