@@ -17,7 +17,7 @@ from tests.kit.source import ROOT, Module
 
 # What is left to do; lower a line when you made it better. Numbers count places, sets name them.
 STILL: dict[str, int | set[str]] = {
-    "private names of other modules": 96,
+    "private names of other modules": 82,
     "class names used twice": {"Topics"},
     "groups of modules that import each other": 7,
     "public things without a docstring": 483,

@@ -154,7 +154,7 @@ class _Rollup:
             self._run.report(rows=pc.sum(found["count"]).as_py() or 0)
         if plot is not None:
             draw(found, plot, title=f"{self._source} by {measures.by or 'time'}", top=top)
-        return 0 if table is None else tables.write(table, found, mode, now_ns=self._store._clock.now_ns())
+        return 0 if table is None else tables.write(table, found, mode, now_ns=self._store.clock.now_ns())
 
 
 def measured(messages: DataFrame, measures: Measures) -> DataFrame:

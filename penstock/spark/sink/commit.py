@@ -145,7 +145,7 @@ def commit(store: str, shares: Iterable[TaskResult], once: WriterCommit | None) 
             logger.info("%s was committed before and is skipped", tx.name)
             return False
         if before:
-            opened._transactions.forget(each.name for each in before)
+            opened.transactions.forget(each.name for each in before)
     return True
 
 
@@ -187,7 +187,7 @@ def _adopt(tx: Transaction, topic: Topic, plan: TopicPlan, shares: Sequence[Task
 
 def _guarded(tx: Transaction, store: Store, once: WriterCommit) -> list[WriterCommit]:
     """Have the rules asked at the commit; return which earlier commits need not be remembered after it."""
-    transactions = store._transactions
+    transactions = store.transactions
 
     def ask() -> None:
         if is_repeated(once, commits(transactions.names(once.series), once)):
@@ -199,7 +199,7 @@ def _guarded(tx: Transaction, store: Store, once: WriterCommit) -> list[WriterCo
 
 def _discard(store: Store, shares: Iterable[TaskResult]) -> None:
     """While no transaction can commit, so that a file is either needed or never will be."""
-    transactions = store._transactions
+    transactions = store.transactions
 
     def remove() -> None:
         for share in shares:
