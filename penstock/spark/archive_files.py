@@ -13,7 +13,14 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from penstock.errors import InvalidOption, NotAnArchive, NotATable, PenstockError
+from penstock.errors import (
+    ForeignArchive,
+    InvalidOption,
+    MissingExtra,
+    NotAnArchive,
+    NotATable,
+    PenstockError,
+)
 from penstock.lake.cut import Held
 from penstock.lake.history import History
 from penstock.lake.layout import LakeFile
@@ -85,10 +92,10 @@ def _looked_at(
     history = History(place, store.id, topic.record.id)
     try:
         history.look()
-    except (NotATable, NotAnArchive):
+    except (ForeignArchive, MissingExtra, NotATable, NotAnArchive):
         if asked:
             raise
-        return None
+        return None  # of an earlier topic of that name, of another kind, gone: the log is read alone
     held = {log.partition: history.known(log.partition) for log in topic.logs()}
     _check(topic, held, table)
     if any(

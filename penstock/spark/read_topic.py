@@ -16,7 +16,7 @@ from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from penstock.errors import InvalidOption
+from penstock.errors import InvalidOption, NotAStore
 from penstock.parse import topic_name
 from penstock.spark.archive_files import AUTO, NativePast, find_past
 from penstock.spark.source.filter_parse import columns_in, understood
@@ -24,6 +24,7 @@ from penstock.spark.source.filters import FilterBounds, bounds, to_text
 from penstock.spark.source.options import store_path
 from penstock.spark.source.schema import ALL, DEFAULT, NEVER_NULL, REFERENCE, TYPES, check_names
 from penstock.spark.source.survey import count_messages
+from penstock.spark.user_session import is_connect
 from penstock.store import open_store
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def read(
     placed = [name for name in options if name.lower().startswith(_PLACES)]
     if "history" in options or REFERENCE in asked.needed:
         archive = None
-    past = None if archive is None else _past(asked, os.fspath(archive))
+    past = None if archive is None else _past(spark, asked, os.fspath(archive))
     if past is not None and placed:  # the source then takes from the table what lies between the places
         options, past = {**options, "history": past.table}, None
     frame = _live(spark, asked, past, options)
@@ -129,9 +130,16 @@ def _columns(columns: str | Iterable[str] | None) -> tuple[str, ...]:
     return names
 
 
-def _past(asked: _Asked, archive: str) -> NativePast | None:
-    with open_store(asked.store, read_only=True, create=False) as opened:
-        return find_past(opened, opened.topic(asked.topic).open_topic, archive, asked.bounds)
+def _past(spark: SparkSession, asked: _Asked, archive: str) -> NativePast | None:
+    try:
+        with open_store(asked.store, read_only=True, create=False) as opened:
+            return find_past(opened, opened.topic(asked.topic).open_topic, archive, asked.bounds)
+    except NotAStore:
+        if (
+            is_connect(spark) and archive == AUTO
+        ):  # the store lies where the server is: it reads the log alone
+            return None
+        raise
 
 
 def _archived(spark: SparkSession, asked: _Asked, past: NativePast) -> DataFrame:

@@ -9,6 +9,7 @@ from penstock.spark.pipelines import compact as compact_module
 from penstock.spark.pipelines import dedup as dedup_module
 from penstock.spark.pipelines import replay_table as replay_table_module
 from penstock.spark.pipelines import sweep as sweep_module
+from penstock.spark.pipelines import upsert as upsert_module
 from penstock.spark.pipelines.archive_tasks import Filling, fill
 from penstock.spark.pipelines.replay_table import plan_replay_table, wanted_of
 from penstock.spark.session import _for_launch as for_launch
