@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import InvalidOption, UsageError
@@ -57,8 +57,8 @@ def to_topic(
         return None
     if checkpoint is None:
         raise UsageError("a stream needs a checkpoint", hint='checkpoint="checkpoints/orders"')
-    options |= {"txnAppId": app or _app(checkpoint), "txnEveryVersion": "true"}
-    writer = frame.writeStream.foreachBatch(_batch_writer(place, options)).outputMode(output_mode)
+    options |= {"txnAppId": app or _app(checkpoint)}
+    writer = frame.writeStream.foreachBatch(batch_writer(place, options)).outputMode(output_mode)
     writer = writer.option("checkpointLocation", os.fspath(checkpoint))
     if name is not None:
         writer = writer.queryName(name)
@@ -69,11 +69,12 @@ def to_topic(
     return writer.start()
 
 
-def _batch_writer(store: str, options: dict[str, str]) -> Callable[[DataFrame, int], None]:
-    """What Spark calls with each batch; a batch that comes again is recognized by its number."""
+def batch_writer(store: str, options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
+    """What `foreachBatch` calls with each batch; one that comes again or is missing is noticed."""
+    every = {**options, "txnEveryVersion": "true"}
 
     def write(batch: DataFrame, number: int) -> None:
-        writer = batch.write.format("penstock").options(**options).option("txnVersion", number)
+        writer = batch.write.format("penstock").options(**every).option("txnVersion", number)
         writer.mode("append").save(store)
 
     return write
