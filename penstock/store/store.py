@@ -125,6 +125,21 @@ class Store:
             self._expiry.start_if_needed()
 
     @property
+    def clock(self) -> Clock:
+        """The clock that the store's times are of; for parts of Penstock."""
+        return self._clock
+
+    @property
+    def transactions(self) -> Transactions:
+        """The committed transactions; for parts of Penstock."""
+        return self._transactions
+
+    @property
+    def stream_records(self) -> Streams:
+        """What `state.db` knows of streams; for parts of Penstock."""
+        return self._streams
+
+    @property
     def id(self) -> str:
         """Tells this store from any other, wherever its folder is moved."""
         return self._database.store_id

@@ -88,7 +88,10 @@ PUBLIC = {
     "penstock", "penstock.aio", "penstock.client.events", "penstock.errors", "penstock.spark",
     "penstock.store.replay", "penstock.testing",
 }  # fmt: skip
-PIPELINES = {"archive", "compact", "dedup", "redrive", "replay_table", "rollup", "sweep"}
+PIPELINES = {
+    "archive", "compact", "dedup", "enrich", "mirror", "quality", "redrive", "replay_table", "rollup",
+    "sessions", "sweep", "upsert",
+}  # fmt: skip
 
 #: Whether a test may import more than `penstock` itself; a quick look before a thorough one.
 INTERNAL = re.compile(r"penstock\.[a-z]|from penstock import [^\n]*\b[a-z]")
