@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 from penstock.clock import NANOSECONDS
 from penstock.errors import DataError, InvalidOption, WrongType
 from penstock.headers import Headers
+from penstock.log.message_facts import Facts
 from penstock.message import Message, value_bytes
 from penstock.payloads.store import BodyStore
 from penstock.streams.engine import Data, Deleted, OpenBody, Publication, Row, StreamMessage
@@ -51,6 +52,21 @@ def row_of(message: Message[Any]) -> Row:
     subject = _text(message.key or b"")
     headers, name = _parted(message.headers)
     return sequence, headers, name or f"{subject}_{sequence}", subject, message.written_at // NANOSECONDS
+
+
+def rows_of(found: Iterable[Facts]) -> list[Row]:
+    """Messages as the eight functions give them, without their bodies; what has no subject is left out."""
+    rows = list[Row]()
+    last, subject = b"", ""
+    for offset, key, headers, written_at in found:
+        if key is None:
+            continue
+        if key != last:
+            last, subject = key, _text(key)
+        name = headers.pop(ELSEWHERE_HEADER, None) or headers.pop(OBJECT_HEADER, None)
+        sequence = offset + 1
+        rows.append((sequence, headers, name or f"{subject}_{sequence}", subject, written_at // NANOSECONDS))
+    return rows
 
 
 def message_of(message: Message[Any], elsewhere: BodyStore | None) -> StreamMessage:

@@ -33,7 +33,15 @@ from penstock.payloads.store import BodyStore
 from penstock.state.streams import Streams, StreamSettings
 from penstock.store.topic import Topic
 from penstock.streams.engine import Deleted, Publication, Row, StreamEngine, StreamMessage, SubjectFacts, Ttl
-from penstock.streams.message_rows import body_of, deleted_of, message_of, read_body, row_of, stored_headers
+from penstock.streams.message_rows import (
+    body_of,
+    deleted_of,
+    message_of,
+    read_body,
+    row_of,
+    rows_of,
+    stored_headers,
+)
 from penstock.streams.stream import Stream
 from penstock.streams.subjects import EVERYTHING, SubjectQuery
 from penstock.streams.ttl import lifetimes
@@ -231,15 +239,30 @@ class TopicStreamEngine:
         return self._publisher.publish_many(messages)
 
     def get(self, sequence: int) -> Row | None:
-        log = self.open_topic.log(0)
-        message = log.key_retention.message(sequence - 1)
-        if message is None:
-            _refuse_dropped(log.bounds(), self.name)
+        log, offset = self.open_topic.log(0), sequence - 1
+        try:
+            found = log.keys.facts((offset,))
+        except OffsetTrimmed:
             return None
-        return None if message.key is None else row_of(message)
+        if not found:
+            return None
+        floors = log.key_retention.floors()
+        if offset < floors.highest and offset < floors.of(found[0][1]):
+            return None
+        rows = rows_of(found)
+        return rows[0] if rows else None
 
     def rows(self, asked: SubjectQuery, start: int, limit: int) -> list[Row]:
-        return list(map(row_of, self._read(asked, start, limit)))
+        if asked == EVERYTHING:
+            return list(map(row_of, self._read(asked, start, limit)))
+
+        def found(log: Log, bounds: Bounds) -> list[Row]:
+            first = max(start - 1, bounds.start)
+            if first >= bounds.end:
+                return []
+            return rows_of(log.keys.facts(log.keys.oldest(_match(asked), first, bounds.end, limit)))
+
+        return self._looked(found)
 
     def messages(self, asked: SubjectQuery, start: int, limit: int) -> list[StreamMessage]:
         return [message_of(each, self._elsewhere) for each in self._read(asked, start, limit)]
