@@ -15,6 +15,7 @@ from penstock.message import Message, value_bytes
 from penstock.payloads.store import BodyStore
 from penstock.streams.engine import Data, Deleted, OpenBody, Publication, Row, StreamMessage
 from penstock.streams.subjects import ELSEWHERE_HEADER, OBJECT_HEADER
+from penstock.topic.left_messages import LeftMessage
 
 
 def stored_headers(message: Publication) -> Mapping[str, str] | None:
@@ -82,10 +83,11 @@ def message_of(message: Message[Any], elsewhere: BodyStore | None) -> StreamMess
     return StreamMessage(subject, sequence, headers, name, message.written_at, body)
 
 
-def deleted_of(message: Message[Any]) -> Deleted:
-    """What is said of a message that was deleted."""
-    sequence, _, name, subject, _ = row_of(message)
-    return Deleted(sequence=sequence, subject=subject, object_name=name)
+def deleted_of(left: LeftMessage) -> Deleted:
+    """What is said of a message that left."""
+    sequence, subject = left.offset + 1, _text(left.key or b"")
+    name = left.headers.get(ELSEWHERE_HEADER) or left.headers.get(OBJECT_HEADER)
+    return Deleted(sequence=sequence, subject=subject, object_name=name or f"{subject}_{sequence}")
 
 
 def _opened(elsewhere: BodyStore | None, sequence: int, name: str) -> BinaryIO:

@@ -45,6 +45,7 @@ from penstock.streams.message_rows import (
 from penstock.streams.stream import Stream
 from penstock.streams.subjects import EVERYTHING, SubjectQuery
 from penstock.streams.ttl import lifetimes
+from penstock.topic.left_messages import LeftMessage, LeftMessages
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.value_codec import checked_headers, checked_value
 from penstock.topic.watch import DeadWriterHelp, TopicWatch
@@ -225,6 +226,9 @@ class TopicStreamEngine:
         self._elsewhere = elsewhere
         self._publisher = Publisher(topic)
         self._help = DeadWriterHelp(self.open_topic)
+        self._left = LeftMessages(self.open_topic.log(0))
+        if not self.open_topic.read_only:
+            self._left.begin()
 
     @property
     def name(self) -> str:
@@ -314,36 +318,32 @@ class TopicStreamEngine:
 
     def delete(self, age_s: float) -> list[Deleted]:
         now = self.open_topic.clock.now_ns()
-        told_ns = self._streams.settings(self._id).swept_ns
-        log = self.open_topic.log(0)
-        told = None if told_ns is None else log.key_retention.floors(told_ns)
         # What is exactly as old goes too: it was written at this moment or before.
-        place = log.offset_at(now - round(age_s * NANOSECONDS) + 1)
-        gone = self._alone(lambda: self._topic.delete_before(place))
-        return [
-            deleted_of(each) for each in gone if each.key is not None and not (told and told.is_over(each))
-        ]
+        place = self.open_topic.log(0).offset_at(now - round(age_s * NANOSECONDS) + 1)
+        self._alone(lambda: self._topic.delete_before(place))
+        return self._taken()
 
     def sweep(self) -> list[Deleted]:
-        now = self.open_topic.clock.now_ns()
-        settings = self._streams.settings(self._id)
-        over = {each.offset: each for each in self._topic.expired(since=settings.swept_ns)}
-        # Time goes on: what is removed may have been over only a moment, and is told all the same.
-        over |= {each.offset: each for each in self._removed(settings.swept_ns)}
-        self._streams.keep_settings(self._id, settings._replace(swept_ns=now))
-        return [deleted_of(over[offset]) for offset in sorted(over) if over[offset].key is not None]
-
-    def _removed(self, told_ns: int | None) -> list[Message[Any]]:
-        """Remove what lies before the first message that is alive; what was not over when last told."""
         log = self.open_topic.log(0)
-        told = None if told_ns is None else log.key_retention.floors(told_ns)
         bounds = log.bounds()  # what is published from here on is not looked at, so it stays
         try:
             alive = log.cursor(bounds.start).read(1, 1, bounds.end)
-            gone = self._topic.delete_before(alive[0].first if alive else bounds.end)
-        except (OffsetTrimmed, Unavailable):  # a vacuum is under way, and removes it
-            return []
-        return [each for each in gone if told is None or not told.is_over(each)]
+            self._topic.delete_before(alive[0].first if alive else bounds.end)
+        except (OffsetTrimmed, Unavailable):
+            pass  # a vacuum is under way, and removes it
+        return self._taken()
+
+    def _taken(self) -> list[Deleted]:
+        """Every message that left and was not reported yet, whoever removed it."""
+        settings = self._streams.settings(self._id)
+
+        def take() -> list[LeftMessage]:
+            with self.open_topic.log(0).folder.housekeeping() as alone:
+                if not alone:
+                    raise Unavailable(f"another process is tidying stream {self.name!r}", hint="try again")
+                return self._left.take(settings.swept_ns)
+
+        return [deleted_of(each) for each in self._alone(take) if each.key is not None]
 
     def ttl(self) -> Ttl:
         self.open_topic.require_open()
@@ -356,7 +356,6 @@ class TopicStreamEngine:
         if lasting and retention is not None and retention < max(lasting.values()):
             changes["retention"] = max(lasting.values())
         self._topic.alter(**changes)
-        # Under other rules other messages are over: whoever cleans up is told of all that still lie there.
         self._streams.keep_settings(self._id, StreamSettings(ttl._asdict(), None))
 
     # Waiting.

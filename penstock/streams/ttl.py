@@ -116,7 +116,8 @@ class TtlCleanup:
         while not stopping.is_set():
             try:
                 interval = self._engine.ttl().check_interval_s
-                left += self.delete_expired()[1]
+                if not left:  # or what the caller failed for would count as dealt with
+                    left = self.delete_expired()[1]
                 if left and on_deleted is not None:
                     on_deleted(left)
                 left, self._last_error = [], ""
