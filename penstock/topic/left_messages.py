@@ -146,9 +146,9 @@ class LeftMessages:
         """Files of processes that were killed with messages in hand."""
         folder = self._log.folder
         for name in sorted(self._files.listdir(folder.path)):
-            if name.startswith(f"{ACCOUNT}-") and name.endswith(HANDED):
-                if not _is_locked(self._files, folder.name(name)):
-                    yield folder.name(name)
+            is_handed = name.startswith(f"{ACCOUNT}-") and name.endswith(HANDED)
+            if is_handed and not _is_locked(self._files, folder.name(name)):
+                yield folder.name(name)
 
     def _add_ended(self, since_ns: int | None) -> None:
         """Write down what key retention ended, and that it was reported."""

@@ -1,4 +1,4 @@
-"""What leaves a stream is named, whoever removed it: vacuum, roll, size, or the TTL of its subject (S000-24, 28)."""
+"""What leaves a stream is named, whoever removed it: vacuum, roll, size, or a subject's TTL (S000-24, 28)."""
 
 from __future__ import annotations
 
