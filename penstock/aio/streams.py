@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from penstock import wake
 from penstock.aio.reader import LoopBell
@@ -191,9 +191,9 @@ class Stream(MiniToolStream):
         message finds its body. Coroutines that publish at the same time share one sync.
         """
         message = publication(subject, data, headers, object_name)
-        if self._topic is None or not isinstance(message.data, (bytes, str, type(None))):
+        value = b"" if message.data is None else message.data
+        if self._topic is None or object_name is not None or not isinstance(value, (bytes, str)):
             return await self._threads.run(self._blocking._engine.publish, message)
-        value = message.data or b""
         receipt = await self._topic.write(value, key=message.subject, headers=stored_headers(message))
         return receipt.offset + 1
 
@@ -207,6 +207,14 @@ class Stream(MiniToolStream):
     async def get(self, sequence: int) -> StreamMessage | None:
         """The message of that sequence, with its body; None when it is not there, any more or yet."""
         return await self._threads.run(self._blocking.get, sequence)
+
+    async def open_object(self, name: str) -> BinaryIO:
+        """The body of that name as an open file, to be closed by the caller; raises `BodyMissing`.
+
+        A name is one that a publisher gave, or one of our own making, such as "orders_16". Where the stream
+        has `bodies`, objects that others put there are found too.
+        """
+        return await self._threads.run(self._blocking.open_object, name)
 
     async def fetch(self, durable: str, subject: str, batch: int = BATCH) -> list[StreamMessage]:
         """The next messages behind a durable consumer's position, at most `batch`; the position stays.

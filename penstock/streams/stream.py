@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from penstock.errors import OffsetAhead, PenstockError, WrongType
 from penstock.parse import Duration, seconds
@@ -156,6 +156,14 @@ class Stream(MiniToolStream, TtlCleanup):
         """The message of that sequence, with its body; None when it is not there, any more or yet."""
         found = self._engine.messages(EVERYTHING, checked_sequence("sequence", sequence), 1)
         return found[0] if found and found[0].sequence == sequence else None
+
+    def open_object(self, name: str) -> BinaryIO:
+        """The body of that name as an open file, to be closed by the caller; raises `BodyMissing`.
+
+        A name is one that a publisher gave, or one of our own making, such as "orders_16". Where the stream
+        has `bodies`, objects that others put there are found too.
+        """
+        return self._engine.open_object(checked_object_name(name))
 
     def fetch(self, durable: str, subject: str, batch: int = BATCH) -> list[StreamMessage]:
         """The next messages behind a durable consumer's position, at most `batch`; the position stays.

@@ -92,6 +92,14 @@ def checked_object_name(name: object) -> str:
     return name
 
 
+def own_sequence(name: str) -> int | None:
+    """The sequence in a name of our own making, `<subject>_<sequence>`; None in any other."""
+    digits = name.rpartition("_")[2]
+    if not digits.isdecimal() or not digits.isascii() or len(digits) > len(str(SEQUENCE_MAX)):
+        return None
+    return int(digits) if 0 < int(digits) <= SEQUENCE_MAX else None
+
+
 def checked_stream_headers(headers: Mapping[Any, Any] | None) -> Mapping[str, str] | None:
     """Headers of a stream's message: text under text; None when there are none."""
     if not headers:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 from penstock.clock import NANOSECONDS
 from penstock.errors import (
@@ -16,7 +15,6 @@ from penstock.errors import (
     PenstockError,
     TopicReplaced,
     Unavailable,
-    UnknownTopic,
 )
 from penstock.keys import Match, checked_key, match
 from penstock.log import single_frame as lone
@@ -26,13 +24,10 @@ from penstock.log.frame_header import HEADERS, KEYS
 from penstock.log.log import Log
 from penstock.log.segments import Bounds
 from penstock.message import Batch, Headers, Message, Receipt
-from penstock.options import FILES, payloads
 from penstock.parse import HEADERS_BYTES_MAX, MIB
-from penstock.payloads.open import open_bodies
 from penstock.payloads.store import BodyStore
 from penstock.state.streams import Streams, StreamSettings
-from penstock.store.topic import Topic
-from penstock.streams.engine import Deleted, Publication, Row, StreamEngine, StreamMessage, SubjectFacts, Ttl
+from penstock.streams.engine import Deleted, Publication, Row, StreamMessage, SubjectFacts, Ttl
 from penstock.streams.message_rows import (
     body_of,
     deleted_of,
@@ -42,7 +37,7 @@ from penstock.streams.message_rows import (
     rows_of,
     stored_headers,
 )
-from penstock.streams.stream import Stream
+from penstock.streams.named_bodies import NamedBodies
 from penstock.streams.subjects import EVERYTHING, SubjectQuery
 from penstock.streams.ttl import lifetimes
 from penstock.topic.left_messages import LeftMessage, LeftMessages
@@ -224,6 +219,7 @@ class TopicStreamEngine:
         self._streams = streams
         #: Where bodies lie that were published by their names only.
         self._elsewhere = elsewhere
+        self._named = NamedBodies(self, elsewhere)
         self._publisher = Publisher(topic)
         self._help = DeadWriterHelp(self.open_topic)
         self._left = LeftMessages(self.open_topic.log(0))
@@ -237,10 +233,23 @@ class TopicStreamEngine:
     # Messages.
 
     def publish(self, message: Publication) -> int:
-        return self._publisher.publish(message)
+        return self._publisher.publish(self._named.placed(message))
 
     def publish_many(self, messages: Sequence[Publication]) -> list[int | PenstockError]:
-        return self._publisher.publish_many(messages)
+        results: list[int | PenstockError | None] = [None] * len(messages)
+        ready: list[tuple[int, Publication]] = []
+        for place, message in enumerate(messages):
+            try:
+                ready.append((place, self._named.placed(message)))
+            except PenstockError as error:
+                results[place] = error
+        stored = self._publisher.publish_many([message for _, message in ready])
+        for (place, _), result in zip(ready, stored, strict=True):
+            results[place] = result
+        return [result for result in results if result is not None]
+
+    def open_object(self, name: str) -> BinaryIO:
+        return self._named.open(name)
 
     def get(self, sequence: int) -> Row | None:
         log, offset = self.open_topic.log(0), sequence - 1
@@ -420,62 +429,3 @@ def _match(asked: SubjectQuery) -> Match:
 def _refuse_dropped(bounds: Bounds, name: str) -> None:
     if bounds.dropped:
         raise TopicReplaced(f"topic {name!r} was dropped", hint="open it anew by its name")
-
-
-#: What a stream is kept in: a total order, found by key, for a week; large bodies beside the log.
-OPTIONS = {"index": "key", "retention": "7d", "payloads": "files"}
-
-
-class StreamEngineOpener(Protocol):
-    """Where streams can be kept besides the store: `penstock.Tarantool`."""
-
-    def open(self, name: str, bodies: BodyStore) -> StreamEngine:
-        """The engine of one stream, whose bodies are in `bodies`."""
-
-
-def open_stream(
-    name: str, options: dict[str, Any], find: Callable[[str], Topic], create: Callable[..., Topic] | None,
-    streams: Streams, bodies: str | os.PathLike[str] | None,
-) -> Stream:  # fmt: skip
-    """The stream in a topic; `create` makes it when there is none, and compares options that are given.
-
-    Without `create`, in a store that may only be read, there must be one.
-    """
-    try:
-        topic = find(name)
-    except UnknownTopic:
-        if create is None:
-            raise
-        topic = create(name, exists_ok=True, **{**OPTIONS, **options})
-    else:
-        if options and create is not None:
-            topic = create(name, exists_ok=True, **options)
-    if topic.options.partitions != 1 or topic.options.index != "key":
-        raise InvalidOption(
-            f"topic {name!r} cannot hold a stream: it needs one partition and an index of its keys",
-            hint='alter(index="key") gives it one; partitions cannot be taken away',
-        )
-    return Stream(TopicStreamEngine(topic, streams, None if bodies is None else open_bodies(bodies)))
-
-
-def open_elsewhere(
-    name: str, engine: StreamEngineOpener, options: dict[str, Any], bodies: str | os.PathLike[str] | None,
-    folder: str,
-) -> Stream:  # fmt: skip
-    """The stream in another engine; its bodies lie in the store's folder unless a place is named.
-
-    There all bodies lie in one place, so `payloads` and `bodies` are the same.
-    """
-    chosen = payloads(options.pop("payloads", None))
-    if options:
-        raise InvalidOption(
-            f"{', '.join(sorted(options))}: options of a topic, which a stream in {engine!r} is not",
-            hint="payloads= is the one that it takes",
-        )
-    if bodies is not None:
-        place = open_bodies(bodies)
-    elif chosen is None or chosen.place == FILES:
-        place = open_bodies(os.path.join(folder, "payloads", "streams", name))
-    else:
-        place = open_bodies(chosen.place, options=dict(chosen.options))
-    return Stream(engine.open(name, place))
