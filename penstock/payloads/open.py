@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from penstock.errors import InvalidOption, WrongType
 from penstock.files import Files
-from penstock.options import FILES, split_s3
+from penstock.options import FILES, require_obstore, split_s3
 from penstock.options import BodyLocation as Place
 from penstock.payloads.files import FileBodies
 from penstock.payloads.names import ExactNames
@@ -25,7 +25,8 @@ def open_bodies(
     """The bodies at a place: a folder, or `s3://bucket/prefix`. Nothing is asked of it yet.
 
     `prefix` leads to a part of it, of which alone the store sees something. `options` are for S3: endpoint,
-    region, allow_http; never credentials. With `exact` names are paths as they are, for others to find.
+    region, allow_http; never credentials. With `exact` names are paths as they are, for others to find; then
+    `MissingExtra` is raised at once.
     """
     if not isinstance(place, (str, os.PathLike)):
         raise WrongType(f"a place for bodies is a folder or an s3:// address, not {type(place).__name__}")
@@ -33,6 +34,8 @@ def open_bodies(
     if address.startswith("s3://"):
         bucket, inside = split_s3(address)
         whole = "/".join(part for part in (inside, prefix.strip("/")) if part)
+        if exact:
+            require_obstore()
         room = _KEY_BYTES_MAX - len(whole.encode()) - 1
         return S3Bodies(bucket, whole, options, ExactNames(room) if exact else None)
     if "://" in address or not address:

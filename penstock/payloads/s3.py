@@ -14,8 +14,8 @@ from functools import cached_property
 from itertools import chain, islice
 from typing import Any, BinaryIO, TypeVar, cast
 
-from penstock.errors import BodyMissing, InvalidOption, MissingExtra, PenstockError, Unavailable, UsageError
-from penstock.options import refuse_secrets
+from penstock.errors import BodyMissing, InvalidOption, PenstockError, Unavailable, UsageError
+from penstock.options import refuse_secrets, require_obstore
 from penstock.parse import MIB, datetime_ns
 from penstock.payloads.chunks import PIECE_BYTES, Pieces, Ranged
 from penstock.payloads.names import LONG, EscapedNames, NameScheme, checked_name, is_body, note_of
@@ -51,10 +51,9 @@ class S3Bodies:
 
     @cached_property
     def _store(self) -> Any:
-        try:
-            from obstore.store import S3Store
-        except ImportError:
-            raise MissingExtra("obstore, which speaks to S3,", "s3") from None
+        require_obstore()
+        from obstore.store import S3Store
+
         # Times among the options, not as client options: those would hide what the environment says.
         config: Any = {"timeout": "60s", "connect_timeout": "10s", **_lower(self._options)}
         try:
@@ -191,6 +190,7 @@ class S3Bodies:
     @contextmanager
     def _telling(self, name: str, pieces: Pieces | None = None) -> Iterator[None]:
         """Within this, an error of obstore's is told as one of ours."""
+        require_obstore()
         from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
         try:

@@ -13,6 +13,7 @@ from penstock.streams.engine import Deleted, Publication, Row, StreamEngine, Sub
 from penstock.streams.subjects import (
     EVERYTHING,
     asked,
+    asked_sequence,
     checked_durable,
     checked_limit,
     checked_object_name,
@@ -70,7 +71,7 @@ class MiniToolStream:
 
     def get_message_by_sequence(self, sequence: int) -> Row | None:
         """`(sequence, headers, object_name, subject, create_at)`; None when it is not there."""
-        return self._engine.get(checked_sequence("sequence", sequence))
+        return self._engine.get(asked_sequence("sequence", sequence))
 
     def get_message_by_sequence_decoded(self, sequence: int) -> Decoded | None:
         """The same by names."""
@@ -78,10 +79,12 @@ class MiniToolStream:
         return None if row is None else Decoded(**dict(zip(Decoded.__annotations__, row, strict=True)))  # type: ignore[typeddict-item]
 
     def get_messages_by_subject(self, subject: str, start_sequence: int, limit: int) -> list[Row]:
-        """Messages of a subject, or of a pattern ("images.*"), from `start_sequence` on, in order."""
-        # The original's callers begin with position + 1, but 0 for "from the beginning" is common too.
-        checked_sequence("start_sequence", start_sequence, 0)
-        return self._engine.rows(asked(subject), max(start_sequence, 1), checked_limit(limit))
+        """Messages of a subject, or of a pattern ("images.*"), from `start_sequence` on, at most `limit`.
+
+        They ascend; 0 is the beginning as 1 is.
+        """
+        wanted, start = asked(subject), asked_sequence("start_sequence", start_sequence)
+        return self._engine.rows(wanted, start or 1, limit) if checked_limit(limit, 0) else []
 
     def get_all_messages(self, start_sequence: int, limit: int) -> list[Row]:
         """Messages of all subjects from `start_sequence` on, in the order of the global sequence."""
@@ -152,7 +155,7 @@ class MiniToolStream:
         """
         if durable_name is not None and since is not None:
             raise InvalidOption("durable_name and since both say what is new", hint="give one of them")
-        after = 0 if since is None else checked_sequence("since", since, 0)
+        after = 0 if since is None else asked_sequence("since", since)
         if durable_name is not None:
             after = self.get_consumer_position(durable_name, subject)
         return self._engine.count(asked(subject), after)

@@ -35,6 +35,7 @@ def open_stream(
 
     Without `create`, in a store that may only be read, there must be one.
     """
+    place = None if bodies is None else open_bodies(bodies, exact=True)  # before anything is made
     try:
         topic = find(name)
     except UnknownTopic:
@@ -49,9 +50,7 @@ def open_stream(
             f"topic {name!r} cannot hold a stream: it needs one partition and an index of its keys",
             hint='alter(index="key") gives it one; partitions cannot be taken away',
         )
-    return Stream(
-        TopicStreamEngine(topic, streams, None if bodies is None else open_bodies(bodies, exact=True))
-    )
+    return Stream(TopicStreamEngine(topic, streams, place))
 
 
 def open_elsewhere(

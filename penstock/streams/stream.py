@@ -26,6 +26,7 @@ from penstock.streams.subjects import (
     EVERYTHING,
     SubjectQuery,
     asked,
+    asked_sequence,
     checked_durable,
     checked_limit,
     checked_object_name,
@@ -154,7 +155,7 @@ class Stream(MiniToolStream, TtlCleanup):
 
     def get(self, sequence: int) -> StreamMessage | None:
         """The message of that sequence, with its body; None when it is not there, any more or yet."""
-        found = self._engine.messages(EVERYTHING, checked_sequence("sequence", sequence), 1)
+        found = self._engine.messages(EVERYTHING, asked_sequence("sequence", sequence) or 1, 1)
         return found[0] if found and found[0].sequence == sequence else None
 
     def open_object(self, name: str) -> BinaryIO:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -203,3 +204,34 @@ def test_coroutines_store_bodies_under_their_names_too(tmp_path):
                 return body.read()
 
     assert asyncio.run(publish()) == b"body" == (tmp_path / "objects" / "a" / "b").read_bytes()
+
+
+def test_without_obstore_the_missing_extra_is_named_and_nothing_is_made(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with penstock.open(tmp_path) as store:
+        for make in (
+            lambda: store.create_topic("a", payloads="s3://bucket/prefix"),
+            lambda: store.create_topic("b", payloads=penstock.Payloads(place="s3://bucket/prefix")),
+            lambda: store.stream("c", payloads="s3://bucket/prefix"),
+            lambda: store.stream("d", bodies="s3://bucket/prefix"),
+        ):
+            with pytest.raises(penstock.MissingExtra, match=r'pip install "penstock\[s3\]"'):
+                make()
+        assert store.topics() == []
+        topic = store.create_topic("files", payloads="files")
+        with pytest.raises(penstock.MissingExtra, match=r"penstock\[s3\]"):
+            topic.alter(payloads="s3://bucket/prefix")
+        assert topic.options.payloads.place == "files"
+    assert [path.name for path in (tmp_path / "topics").iterdir()] == ["1"]
+
+
+def test_a_topic_whose_bodies_cannot_be_reached_here_says_why(tmp_path, monkeypatch):
+    """Made where obstore is, opened where it is not: what lies in the log is read."""
+    with penstock.open(tmp_path) as store:
+        store.create_topic("a", payloads="s3://bucket/prefix").write(b"small")
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with penstock.open(tmp_path) as store:
+        assert [message.value for message in store.topic("a").read()] == [b"small"]
+        with pytest.raises(penstock.MissingExtra, match=r"penstock\[s3\]"):
+            store.topic("a").write(bytes(100_000))
+        assert store.topic("a").stats().messages == 1
