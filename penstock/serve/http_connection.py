@@ -49,7 +49,8 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_began", "_body", "_busy", "_deadline", "_fd", "_head_bytes", "_headers", "_host", "_is_head",
-        "_keep_alive", "_owed", "_parser", "_queue", "_reads", "_refusal", "_request", "_size", "_target", "_turning",
+        "_keep_alive", "_owed", "_parser", "_queue", "_reads", "_refusal", "_request", "_size", "_target",
+        "_turning",
         "extra_headers", "is_full", "stream", "transport", "wheel_at",
     )  # fmt: skip
 

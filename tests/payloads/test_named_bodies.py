@@ -222,7 +222,7 @@ def test_without_obstore_the_missing_extra_is_named_and_nothing_is_made(tmp_path
         with pytest.raises(penstock.MissingExtra, match=r"penstock\[s3\]"):
             topic.alter(payloads="s3://bucket/prefix")
         assert topic.options.payloads.place == "files"
-    assert [path.name for path in (tmp_path / "topics").iterdir()] == ["1"]
+    assert [path.name for path in (tmp_path / "topics").iterdir()] == ["files"]
 
 
 def test_a_topic_whose_bodies_cannot_be_reached_here_says_why(tmp_path, monkeypatch):
