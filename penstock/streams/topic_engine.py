@@ -1,196 +1,39 @@
-"""Opening a subject stream: in a topic, which is made at first use, or in another engine."""
+"""The engine of a stream in a topic of the store: subjects are keys, a sequence is an offset plus one."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from penstock.clock import NANOSECONDS
 from penstock.errors import (
-    InvalidOption,
     OffsetTrimmed,
     PenstockError,
     TopicReplaced,
     Unavailable,
 )
-from penstock.keys import Match, checked_key, match
-from penstock.log import single_frame as lone
-from penstock.log.append import Rerouted
-from penstock.log.frame_encode import EncodedFrame
-from penstock.log.frame_header import HEADERS, KEYS
+from penstock.keys import Match, match
 from penstock.log.log import Log
 from penstock.log.segments import Bounds
-from penstock.message import Batch, Headers, Message, Receipt
-from penstock.parse import HEADERS_BYTES_MAX, MIB
+from penstock.message import Batch, Message
+from penstock.parse import MIB
 from penstock.payloads.store import BodyStore
 from penstock.state.streams import Streams, StreamSettings
 from penstock.streams.engine import Deleted, Publication, Row, StreamMessage, SubjectFacts, Ttl
 from penstock.streams.message_rows import (
-    body_of,
     deleted_of,
     message_of,
-    read_body,
     row_of,
     rows_of,
-    stored_headers,
 )
 from penstock.streams.named_bodies import NamedBodies
+from penstock.streams.publisher import Publisher, Writes
 from penstock.streams.subjects import EVERYTHING, SubjectQuery
 from penstock.streams.ttl import lifetimes
 from penstock.topic.left_messages import LeftMessage, LeftMessages
-from penstock.topic.open_topic import OpenTopic
-from penstock.topic.value_codec import checked_headers, checked_value
 from penstock.topic.watch import DeadWriterHelp, TopicWatch
-from penstock.topic.write_batch import FRAME_BYTES, WriteBatch
-
-#: `publish_many` stores so many messages, or bytes, as one frame, which is there or not.
-_TOGETHER_MESSAGES, _TOGETHER_BYTES = 1000, FRAME_BYTES // 4
-
-
-class Writes(Protocol):
-    """What is asked of the topic."""
-
-    @property
-    def open_topic(self) -> OpenTopic: ...
-
-    def write(self, value: Any, *, key: Any = None, headers: Any = None) -> Receipt: ...
-
-
-class _Ready(NamedTuple):
-    """A message as it is stored; `place` says which of the call it is."""
-
-    place: int
-    value: bytes
-    key: bytes
-    headers: Headers | None
-
-    @property
-    def size(self) -> int:
-        return len(self.value) + len(self.key) + sum(len(n) + len(v) for n, v in (self.headers or {}).items())
-
-
-class Publisher:
-    """The way into one stream's topic."""
-
-    def __init__(self, topic: Writes) -> None:
-        self._topic = topic
-        self.open_topic = topic.open_topic
-
-    def publish(self, message: Publication) -> int:
-        """Store a message; its sequence."""
-        if not self._is_plain(message):
-            return self._written(message)
-        draft = self._lone_draft(message)
-        if draft is None:
-            _, value, key, headers = self._ready(0, message)
-            batch = WriteBatch((value,), (key,), None if headers is None else (headers,))
-            (draft,) = self.open_topic.encode(batch)
-        first = self._append([draft])
-        return self._written(message) if first is None else first
-
-    def publish_many(self, messages: Sequence[Publication]) -> list[int | PenstockError]:
-        """Store messages side by side, each on its own: its sequence, or why it was not stored."""
-        results: dict[int, int | PenstockError] = {}
-        ready: list[_Ready] = []
-        for place, message in enumerate(messages):
-            try:
-                if self._is_plain(message):
-                    ready.append(self._ready(place, message))
-                    continue
-                # Those before it are stored before it: sequences have the order of the call.
-                results.update(self._stored(ready, messages))
-                ready = []
-                results[place] = self._written(message)
-            except PenstockError as error:
-                results[place] = error
-        results.update(self._stored(ready, messages))
-        return [results[place] for place in range(len(messages))]
-
-    def _is_plain(self, message: Publication) -> bool:
-        """Whether it lies in the log itself, and nothing is to be chosen or refused."""
-        partitions, data = self.open_topic, message.data
-        options = partitions.options
-        if options.codecs or partitions.read_only:
-            return False
-        if isinstance(data, (bytes, bytearray, memoryview, str)):
-            return len(data) * (4 if isinstance(data, str) else 1) <= options.inline_bytes
-        return data is None
-
-    def _lone_draft(self, message: Publication) -> EncodedFrame | None:
-        """The frame of one message with headers, without a stop between; None when it needs a closer look."""
-        headers, value = stored_headers(message), body_of(message.data)
-        if headers is None or not isinstance(value, bytes):
-            return None
-        partitions = self.open_topic
-        try:
-            parts = lone.parts(value, message.subject.encode(), headers)
-        except UnicodeEncodeError:  # said by whoever looks closer
-            return None
-        if parts is None or sum(map(len, parts)) - len(value) > HEADERS_BYTES_MAX:
-            return None
-        is_packed = partitions.options.compress is not None
-        now = partitions.clock.now_ns()
-        return EncodedFrame(parts, count=1, flags=KEYS | HEADERS, created=now, compress=is_packed)
-
-    def _ready(self, place: int, message: Publication) -> _Ready:
-        value = checked_value(body_of(message.data), self.open_topic.options.inline_bytes) or b""
-        headers = checked_headers(stored_headers(message))
-        return _Ready(place, value, checked_key(message.subject) or b"", headers)
-
-    def _stored(
-        self, ready: Sequence[_Ready], messages: Sequence[Publication]
-    ) -> Iterator[tuple[int, int | PenstockError]]:
-        """What became of each of them."""
-        for together in _frames(ready):
-            headers = [each.headers for each in together]
-            batch = WriteBatch(
-                [each.value for each in together], [each.key for each in together],
-                headers if any(headers) else None,
-            )  # fmt: skip
-            try:
-                first = self._append(self.open_topic.encode(batch))
-            except PenstockError as error:
-                yield from ((each.place, error) for each in together)
-                continue
-            for number, each in enumerate(together):
-                yield each.place, self._written(messages[each.place]) if first is None else first + number
-
-    def _append(self, drafts: list[EncodedFrame]) -> int | None:
-        """Store a frame; the sequence of its first message, or None when it has to go the long way."""
-        partitions = self.open_topic
-        try:
-            appended = partitions.append_drafts(0, drafts, partitions.record.tree)
-        except Rerouted:
-            return None
-        if partitions.options.sync == "disk":
-            partitions.log(0).sync(appended)
-        return appended.first + 1
-
-    def _written(self, message: Publication) -> int:
-        value = body_of(message.data)
-        if isinstance(value, Path) and not value.is_file():
-            raise InvalidOption(f"there is no file {value}")
-        if not isinstance(value, (bytes, str)) and not self.open_topic.bodies.takes_bodies:
-            value = read_body(value, self.open_topic.options.max_message_bytes)
-        return self._topic.write(value, key=message.subject, headers=stored_headers(message)).offset + 1
-
-
-def _frames(ready: Sequence[_Ready]) -> Iterator[list[_Ready]]:
-    """Neighbours that are stored as one frame."""
-    together: list[_Ready] = []
-    size = 0
-    for each in ready:
-        if together and (len(together) == _TOGETHER_MESSAGES or size + each.size > _TOGETHER_BYTES):
-            yield together
-            together, size = [], 0
-        together.append(each)
-        size += each.size
-    if together:
-        yield together
-
 
 _READ_BYTES = 8 * MIB
 #: How long, and how often, one tries to delete while another process tidies the topic.

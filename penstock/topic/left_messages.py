@@ -33,11 +33,10 @@ import msgspec
 
 from penstock.checksum import crc32
 from penstock.errors import Corrupt, OffsetTrimmed
-from penstock.files import Files
+from penstock.files import Files, read_whole, replace
 from penstock.log.cursor import Cursor
-from penstock.log.key_retention import KeyFloors, Lifetimes
+from penstock.log.key_retention import KeyDurations, KeyFloors
 from penstock.log.log import Log
-from penstock.log.segment_index import read_whole, replace
 from penstock.message import Message
 from penstock.options import Rule
 from penstock.parse import MIB
@@ -183,7 +182,9 @@ class LeftMessages:
             return []
 
     def _floors(self, told: _Told) -> KeyFloors:
-        return KeyFloors(Lifetimes(told.rules), lambda lasting: self._log.offset_at(told.moment_ns - lasting))
+        return KeyFloors(
+            KeyDurations(told.rules), lambda lasting: self._log.offset_at(told.moment_ns - lasting)
+        )
 
     def _append(self, messages: Iterable[LeftMessage]) -> None:
         """Add to the account; on disk when it returns. What a crash tore is written over."""

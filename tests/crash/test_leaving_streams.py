@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.files import Files
 from penstock.testing import Clock
+from tests.kit.system import Files
 
 ROOT = Path(__file__).parents[2]
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)

@@ -15,7 +15,7 @@ import pytest
 import penstock
 import penstock.aio
 from penstock.errors import BodyMissing, DataError
-from penstock.payloads.files import FileBodies
+from tests.kit.bodies import FileBodies
 from tests.tarantool import tarantool_server
 
 #: Names that a bucket and a folder can hold as they are.
