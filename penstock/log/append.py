@@ -183,13 +183,27 @@ class Appender:
 
         hold((self.folder.append,), seal)
 
+    def leave_out(self, stop: int) -> int:
+        """Give no offset below `stop` to anyone: the next message gets that one, behind a gap on purpose.
+
+        Returns the next offset, which is higher when it has passed `stop` already.
+        """
+
+        def leave() -> int:
+            ends = self.ready()
+            if ends.append.next < stop:
+                ends = self.active.roll(ends, self.active.written_at(ends.append), first=stop)
+            return ends.append.next
+
+        return self._locked(leave)
+
     def publish_start(self, start: int) -> None:
         """Move the first readable offset, durably. The append lock is held."""
         shown = self.folder.read_shown()
         assert shown is not None
         self.folder.publish_shown(shown._replace(start=start))
         try:
-            self.folder.files.sync(self.folder.tail_fd)
+            self.folder.sync_tail()
         except OSError as error:
             self.folder.publish_shown(shown)  # or the next trim would take it for durable
             raise refusal(self.folder.path, error) from error

@@ -241,6 +241,21 @@ class Store:
         create = None if self.read_only else self.create_topic
         return open_stream(name, options, self.topic, create, self._streams, bodies)
 
+    def import_diskq(
+        self, path: str | os.PathLike[str], topic: str, *, owned_ok: bool = False, **options: Any
+    ) -> Topic:
+        """Bring a go-diskq folder into a new topic: partitions, offsets, keys, times, data, and its groups.
+
+        Started again after a crash it goes on where it was; no message comes twice. Raises `AlreadyExists`
+        for a topic that is there, `ConflictError` while a producer has the folder (`owned_ok=True` when it
+        is known to be dead), `DataError` naming file and byte where an index disagrees with the data.
+        `options` are those of `create_topic`, but for partitions and partitioner (docs/exchange.md).
+        """
+        from penstock.exchange.diskq_import import import_diskq
+
+        self._require_open()
+        return import_diskq(self, path, topic, owned_ok=owned_ok, **options).topic
+
     @property
     def sessions(self) -> Sessions:
         """Changeable work that comes again later when it was not finished (docs/retries.md)."""

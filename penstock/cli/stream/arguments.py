@@ -9,8 +9,8 @@ import typer
 
 from penstock.cli import output
 from penstock.cli import output as units
-from penstock.cli.formats import encoded
 from penstock.errors import InvalidOption
+from penstock.exchange.message_json import encoded
 from penstock.parse import MIB
 from penstock.streams.engine import Row, StreamMessage
 
