@@ -160,7 +160,7 @@ class KeySearch:
         self._sealed: list[_Table] = []
         self._seen = (-1, -1)
         self._passed = SkippedSegments()
-        self._facts = FactsReader(view)
+        self._facts = FactsReader(segments)
 
     # Searching.
 
