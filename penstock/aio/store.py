@@ -26,7 +26,7 @@ from penstock.errors import PenstockError
 from penstock.files import Files
 from penstock.parse import Duration
 from penstock.place import Place
-from penstock.streams.topic_engine import StreamEngineOpener
+from penstock.streams.open import StreamEngineOpener
 
 #: How long `close` waits for calls that are under way in threads.
 _CLOSE_WAIT_S = 10.0

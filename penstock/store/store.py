@@ -45,8 +45,8 @@ from penstock.topic.write_batch import WriteBatch
 if TYPE_CHECKING:  # products stand above the store; their factories here load them when called
     from penstock.events.events import Events
     from penstock.sessions.sessions import Sessions
+    from penstock.streams.open import StreamEngineOpener
     from penstock.streams.stream import Stream
-    from penstock.streams.topic_engine import StreamEngineOpener
 
 
 def several_topics(
@@ -247,7 +247,7 @@ class Store:
         `bodies` is where bodies lie that others stored and `publish_message` only named: a folder, or
         s3://bucket/prefix. With an `engine` the stream is kept there instead (docs/streams.md).
         """
-        from penstock.streams.topic_engine import open_elsewhere, open_stream
+        from penstock.streams.open import open_elsewhere, open_stream
 
         self._require_open()
         topic_name(name)
