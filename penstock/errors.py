@@ -34,6 +34,7 @@
     ├─ DataError             stop and look
     │  ├─ Corrupt
     │  ├─ UnknownFormat
+    │  ├─ ForgottenTopic     its folder is there, its row in state.db is not
     │  ├─ Undecodable        one message's value; the others can be read
     │  │  └─ UnknownCodec
     │  ├─ BodyMissing        one message's body; the others can be read
@@ -267,6 +268,10 @@ class Corrupt(DataError):
 
 class UnknownFormat(DataError):
     """The store was written by a newer Penstock, or uses a feature this one does not know."""
+
+
+class ForgottenTopic(DataError):
+    """A folder of messages lies where a topic should be, and `state.db` does not know it; it is kept."""
 
 
 class Undecodable(DataError):

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 
-from penstock.errors import DiskFull, InvalidOption, NotDurable, PenstockError, ReadOnly
+from penstock.errors import DiskFull, InvalidOption, NotDurable, PenstockError, ReadOnly, Unavailable
 
 #: File systems whose locks or mappings do not keep our promises between processes.
 _REFUSED_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "fuse")
@@ -165,6 +165,31 @@ def _boot_from_sysctl() -> int:
     return (value[0] * 1_000_000 + value[1]) or 1
 
 
+def replace(files: Files, path: str, data: bytes) -> None:
+    """Put a file in place by write, sync, rename: readers see the old one or the new one."""
+    draft = path + ".tmp"
+    fd = files.open(draft, create=True)
+    try:
+        files.truncate(fd, 0)
+        files.pwrite(fd, data, 0)
+        files.sync(fd)
+    finally:
+        files.close(fd)
+    files.rename(draft, path)
+
+
+def read_whole(files: Files, path: str) -> bytes:
+    """A small file's bytes; b"" when it is not there."""
+    try:
+        fd = files.open(path, write=False)
+    except FileNotFoundError:
+        return b""
+    try:
+        return files.pread(fd, files.size(fd), 0)
+    finally:
+        files.close(fd)
+
+
 def file_system(path: str, mounts: str = "/proc/self/mountinfo") -> str:
     """The kind of file system `path` lies on, `""` when it cannot be told."""
     try:
@@ -203,4 +228,9 @@ def refusal(path: str, error: OSError) -> PenstockError:
         )
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return ReadOnly(f"{path} cannot be written: {error.strerror}")
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        return Unavailable(
+            f"{path}: {error.strerror}; nothing is wrong with the disk",
+            hint="close files, or allow more of them (ulimit -n), then try again",
+        )
     return NotDurable(f"{path}: the write failed and was cut back: {error}")

@@ -12,10 +12,12 @@ from typer.core import TyperGroup
 from penstock import __version__
 from penstock.cli import consumer, dead, events, failures, output, pipeline, stream, topic
 from penstock.cli.arguments import StoreOption, flag
+from penstock.cli.backup import backup, restore
 from penstock.cli.exchange import exports, imports
 from penstock.cli.exchange.copies import copy
 from penstock.cli.failures import Exit
 from penstock.cli.read import read
+from penstock.cli.repair import repair
 from penstock.cli.run import run as run_pipeline
 from penstock.cli.serve import serve
 from penstock.cli.status import status
@@ -34,7 +36,7 @@ The store is a folder, ./penstock-data unless you say otherwise; any number of p
 
 _ORDER = (
     "write", "read", "import", "export", "topic", "consumer", "dead", "pipeline", "run", "events", "serve",
-    "stream", "status", "vacuum", "verify",
+    "stream", "status", "vacuum", "verify", "repair", "backup", "restore",
 )  # fmt: skip
 
 
@@ -72,6 +74,9 @@ app.add_typer(stream.app, name="stream", rich_help_panel="Streams of subjects")
 app.command(rich_help_panel="Health")(status)
 app.command(rich_help_panel="Health")(vacuum)
 app.command(rich_help_panel="Health")(verify)
+app.command(rich_help_panel="Health")(repair)
+app.command(rich_help_panel="Health")(backup)
+app.command(rich_help_panel="Health")(restore)
 
 
 def _print_version(wanted: bool) -> None:

@@ -35,8 +35,9 @@ class PartitionArrival:
 
     def append(self, frames: Sequence[EncodedFrame]) -> None:
         """Append frames as they are, durably."""
-        appended = self._topic.append_drafts(self._partition, frames, self._topic.record.tree)
+        appended = self._log.append(frames)
         self._log.sync(appended)
+        self._topic.on_appended(self._partition)
         self.arrived(appended.first, appended.next - appended.first)
 
     def arrived(self, first: int, count: int) -> None:

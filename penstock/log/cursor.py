@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 
 from penstock.errors import Corrupt
 from penstock.log import frame
@@ -16,23 +17,29 @@ from penstock.log import frame as compression
 from penstock.log import single_frame as tiny
 from penstock.log.frame import Frame
 from penstock.log.frame_header import COMPRESSED, read_head
+from penstock.log.key_retention import KeyFloors, KeyRetention, unexpired_runs
 from penstock.log.mapped_segment import MappedSealed
 from penstock.log.rows import FrameRows, MessageRows, rows_that_fit
 from penstock.log.segment import SEGMENT_HEADER_BYTES
 from penstock.log.segments import Bounds, Segments
 from penstock.message import Rows
-from penstock.parse import KIB
+from penstock.parse import KIB, MIB
 
 _CHUNK_BYTES = 256 * KIB
+#: What has expired is read in steps of this size, to be skipped.
+_SKIP_MESSAGES, _SKIP_BYTES = 4096, MIB
 #: Sealed segments with smaller frames than this are decoded like active ones, by the tight loop.
 _TINY_FRAME_BYTES = 2 * KIB
 
 
 class Cursor:
-    """A place in a partition that moves forward as it reads."""
+    """A place in a partition that moves forward as it reads; with key retention, over what has expired."""
 
-    def __init__(self, view: Segments, offset: int, *, far: bool = False) -> None:
+    def __init__(
+        self, view: Segments, offset: int, retention: KeyRetention | None = None, *, far: bool = False
+    ) -> None:
         self._view = view
+        self._retention = retention
         self.offset = offset
         #: Segments beyond the present one will be read too: they may be checked ahead.
         self._far = far
@@ -48,6 +55,29 @@ class Cursor:
         Raises `OffsetTrimmed` when retention overtook this place, `Corrupt` where bytes are damaged,
         `TopicReplaced` when the topic was dropped. The cursor does not move then.
         """
+        retention = self._retention
+        while rows := self._read(max_messages, max_bytes, stop):
+            if retention is None:
+                return rows
+            floors = retention.floors()
+            if rows[0].first >= floors.highest:
+                return rows
+            unexpired = [run for each in rows for run in unexpired_runs(each, floors)]
+            if unexpired:
+                return unexpired
+            self._skip_expired(floors, stop)
+        return []
+
+    def _skip_expired(self, floors: KeyFloors, stop: int | None) -> None:
+        """Go to the next message that has not expired, in larger steps than may be read at once."""
+        while rows := self._read(_SKIP_MESSAGES, _SKIP_BYTES, stop):
+            unexpired = next(chain.from_iterable(unexpired_runs(each, floors) for each in rows), None)
+            if unexpired is not None:
+                self.offset = unexpired.first
+                return
+
+    def _read(self, max_messages: int, max_bytes: int, stop: int | None) -> list[Rows]:
+        """What comes next, expired or not."""
         while True:
             bounds = self._view.readable_from(self.offset)
             end = bounds.end if stop is None else min(stop, bounds.end)
@@ -67,6 +97,7 @@ class Cursor:
                 return rows
             following = self._view.next_segment(base)
             if following is None or following >= end:
+                self._view.refuse_lost(self.offset, end)
                 return []
             if following > self.offset:
                 self._view.refuse_unexplained_gap(self.offset, following)

@@ -7,13 +7,24 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from penstock.clock import Clock
 from penstock.files import Files
 from penstock.locks import APPEND_RANK, TAIL_RANK, FileLock
 from penstock.log import records
-from penstock.log.records import AppendRecord, DurableRecord, ShownRecord
+from penstock.log.records import (
+    APPEND_AT,
+    DURABLE_AT,
+    RECORD_BYTES,
+    SHOWN_AT,
+    TAIL_BYTES,
+    AppendRecord,
+    DurableRecord,
+    Ends,
+    ShownRecord,
+    make_ends,
+)
 
 DATA = ".data"
 INDEX = ".index"
@@ -28,16 +39,10 @@ GATE_PRODUCERS = ".gate.producers"
 COMPANIONS = (INDEX, TIME_INDEX)
 
 
-R = TypeVar("R", AppendRecord, ShownRecord, DurableRecord)
+R = TypeVar("R")
+Tail = tuple[ShownRecord, DurableRecord]
 #: How often a record is read again before it counts as damaged.
 _READ_AGAIN = 100
-
-
-class _Seen(Generic[R]):
-    """A record as it was last read or written, as bytes and parsed: mostly it has not changed since."""
-
-    def __init__(self) -> None:
-        self.last: tuple[bytes, R | None] = (b"", None)  # one assignment: threads see both or neither
 
 
 class Folder:
@@ -52,13 +57,16 @@ class Folder:
         self.files = files
         self.clock = clock
         self.boot = files.boot()
+        #: This process; a forked child opens its own.
+        self.pid = os.getpid()
         self.read_only = read_only
         self._housekeeping = threading.Lock()
         self.append_fd = -1
         self.tail_fd = -1
-        self._append: _Seen[AppendRecord] = _Seen()
-        self._shown: _Seen[ShownRecord] = _Seen()
-        self._durable: _Seen[DurableRecord] = _Seen()
+        # Records as they were last read or written, as bytes and parsed: mostly they have not changed since.
+        # Each is one assignment: threads see both halves or neither.
+        self._append: tuple[bytes, AppendRecord | None] = b"", None
+        self._tail: tuple[bytes, Tail | None] = b"", None
         if read_only:
             self.append_fd = self._open_if_there("append")
             self.tail_fd = self._open_if_there("tail")
@@ -89,51 +97,101 @@ class Folder:
             if name.endswith(DATA) and len(name) == 25 and name[:20].isdecimal()
         )
 
+    def companions(self) -> list[int]:
+        """First offsets of all segments that have, or had, an index or a checkpoint."""
+        return [
+            int(name[:20])
+            for name in self.files.listdir(self.path)
+            if name[:20].isdecimal() and name[20:] in (*COMPANIONS, KEY_INDEX, PRODUCERS, GATE_PRODUCERS)
+        ]
+
+    def read_ends(self) -> Ends | None:
+        """A, S and D in two calls, parsed only where they changed; None when one of them is not sound."""
+        pread = self.files.pread
+        raw = pread(self.append_fd, RECORD_BYTES, APPEND_AT)
+        was, append = self._append
+        if raw != was or append is None:
+            append = self.read_append()
+        raw = pread(self.tail_fd, TAIL_BYTES, SHOWN_AT)
+        was, tail = self._tail
+        if raw != was or tail is None:
+            tail = self.read_tail()
+        return None if append is None or tail is None else make_ends((append, *tail))
+
     def read_append(self) -> AppendRecord | None:
         """A, or None when there is no sound one."""
-        return self._read(self.append_fd, records.APPEND_AT, self._append, records.parse_append)
+        return self._read(self.append_fd, APPEND_AT, self._parsed_append)
 
-    def read_shown(self) -> ShownRecord | None:
-        return self._read(self.tail_fd, records.SHOWN_AT, self._shown, records.parse_shown)
-
-    def read_durable(self) -> DurableRecord | None:
-        return self._read(self.tail_fd, records.DURABLE_AT, self._durable, records.parse_durable)
-
-    def read_tail(self) -> tuple[ShownRecord, DurableRecord] | None:
+    def read_tail(self) -> Tail | None:
         """S and D, or None when one of them is not sound."""
+        if self.tail_fd < 0:
+            return None
+        raw = self.files.pread(self.tail_fd, TAIL_BYTES, SHOWN_AT)
+        was, tail = self._tail
+        if raw == was and tail is not None:
+            return tail
+        tail = records.parse_tail(raw)
+        if tail is not None:
+            self._tail = raw, tail
+            return tail
         shown, durable = self.read_shown(), self.read_durable()
         return None if shown is None or durable is None else (shown, durable)
 
+    def read_shown(self) -> ShownRecord | None:
+        """S, or None when it is not sound, whatever became of D."""
+        return self._read(self.tail_fd, SHOWN_AT, records.parse_shown)
+
+    def read_durable(self) -> DurableRecord | None:
+        """D, or None when it is not sound, whatever became of S."""
+        return self._read(self.tail_fd, DURABLE_AT, self._parsed_durable)
+
     def publish_append(self, record: AppendRecord) -> None:
-        self._publish(self.append_fd, records.APPEND_AT, self._append, record)
+        """Write A. The append lock is held."""
+        raw = record.pack()
+        self.files.pwrite(self.append_fd, raw, APPEND_AT)
+        self._append = raw, record
 
     def publish_shown(self, record: ShownRecord) -> None:
-        self._publish(self.tail_fd, records.SHOWN_AT, self._shown, record)
+        """Write S. The append lock is held."""
+        raw = record.pack()
+        self.files.pwrite(self.tail_fd, raw, SHOWN_AT)
+        was, tail = self._tail
+        if tail is not None:
+            self._tail = raw + was[DURABLE_AT:], (record, tail[1])
 
     def publish_durable(self, record: DurableRecord) -> None:
-        self._publish(self.tail_fd, records.DURABLE_AT, self._durable, record)
+        """Write D. The tail lock is held."""
+        raw = record.pack()
+        self.files.pwrite(self.tail_fd, raw, DURABLE_AT)
+        was, tail = self._tail
+        if tail is not None:
+            self._tail = was[:DURABLE_AT] + raw, (tail[0], record)
 
-    def _read(self, fd: int, at: int, seen: _Seen[R], parse: Callable[[bytes], R | None]) -> R | None:
+    def _read(self, fd: int, at: int, parse: Callable[[bytes], R | None]) -> R | None:
         """A record; whoever meets a half-written one reads again."""
         if fd < 0:
             return None
         for _ in range(_READ_AGAIN):
-            raw = self.files.pread(fd, records.RECORD_BYTES, at)
-            was, record = seen.last
-            if raw == was:
-                return record
+            raw = self.files.pread(fd, RECORD_BYTES, at)
             record = parse(raw)
             if record is not None:
-                seen.last = raw, record
                 return record
-            if len(raw) < records.RECORD_BYTES or not any(raw):
+            if len(raw) < RECORD_BYTES or not any(raw):
                 return None
         return None
 
-    def _publish(self, fd: int, at: int, seen: _Seen[R], record: R) -> None:
-        raw = record.pack()
-        self.files.pwrite(fd, raw, at)
-        seen.last = raw, record
+    def _parsed_append(self, raw: bytes) -> AppendRecord | None:
+        was, record = self._append
+        if raw != was:
+            record = records.parse_append(raw)
+            self._append = raw, record
+        return record
+
+    def _parsed_durable(self, raw: bytes) -> DurableRecord | None:
+        was, tail = self._tail
+        if tail is not None and raw == was[DURABLE_AT:]:
+            return tail[1]
+        return records.parse_durable(raw)
 
     @contextmanager
     def housekeeping(self) -> Iterator[bool]:

@@ -21,9 +21,9 @@ from itertools import chain, pairwise
 from typing import NamedTuple, Protocol, TypeVar
 
 from penstock.errors import Corrupt
+from penstock.files import replace
 from penstock.keys import Match
 from penstock.log import key_index as keyindex
-from penstock.log import segment_index as index
 from penstock.log.folder import KEY_INDEX
 from penstock.log.key_index import GatheredKeys, Hole, KeyFilter, Places, StoredKeys
 from penstock.log.key_retention import KeyFloors, KeyRetention
@@ -150,9 +150,9 @@ _Table = StoredKeys | GatheredKeys | _MissingKeys
 class KeySearch:
     """The keys of one partition, as one process sees them; shared by threads."""
 
-    def __init__(self, view: Segments, living: KeyRetention) -> None:
+    def __init__(self, view: Segments, retention: KeyRetention) -> None:
         self._view = view
-        self._living = living
+        self._retention = retention
         self._mutex = threading.Lock()
         self._active = GatheredKeys(view, 0)
         #: What is known of sealed segments, in their order; replaced, never changed.
@@ -172,7 +172,7 @@ class KeySearch:
 
     def ascending(self, match: Match, first: int, stop: int, limit: int) -> Iterator[list[int]]:
         """The same, segment by segment, each looked at when it is asked for."""
-        floors = self._living.floors()
+        floors = self._retention.floors()
         for table in self._tables(match, first, stop, newest=False):
             hole = next((hole for hole in table.holes if hole.first < stop and first < hole.stop), None)
             reach = stop if hole is None else hole.first
@@ -190,7 +190,7 @@ class KeySearch:
         Raises as `oldest` does.
         """
         found: list[int] = []
-        floors = self._living.floors()
+        floors = self._retention.floors()
         for table in self._tables(match, first, stop, newest=True):
             holes = [hole for hole in table.holes if hole.first < stop and first < hole.stop]
             since = first if not holes else holes[-1].stop
@@ -207,7 +207,7 @@ class KeySearch:
 
         Raises as `oldest` does.
         """
-        floors = self._living.floors()
+        floors = self._retention.floors()
         total = 0
         for table in self._whole(match, first, stop):
             since = max(first, floors.highest)
@@ -222,7 +222,7 @@ class KeySearch:
 
         Raises as `oldest` does.
         """
-        floors = self._living.floors()
+        floors = self._retention.floors()
         found: dict[bytes, KeySpan] = {}
         for table in self._whole(match, first, stop):
             for key, places, begin, end in _cuts(table, match, first, stop, floors):
@@ -354,7 +354,7 @@ def store_keys(view: Segments, base: int, following: int) -> bool:
     if folded.holes:
         return False
     path = view.folder.segment_path(base, KEY_INDEX)
-    index.replace(view.folder.files, path, keyindex.pack(head, folded.stop, folded.places))
+    replace(view.folder.files, path, keyindex.pack(head, folded.stop, folded.places))
     return True
 
 

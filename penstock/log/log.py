@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from penstock.clock import Clock
-from penstock.errors import NotDurable, TopicReplaced
+from penstock.errors import NotDurable
 from penstock.files import Files, refusal
+from penstock.locks import hold
 from penstock.log import key_search as keyed
 from penstock.log import repack, trim
 from penstock.log import segment_index as index
@@ -27,20 +28,16 @@ from penstock.log.append import Appended, Appender
 from penstock.log.cursor import Cursor
 from penstock.log.folder import Folder
 from penstock.log.frame_encode import EncodedFrame
-from penstock.log.key_retention import KeyRetention, LivingCursor
+from penstock.log.key_retention import KeyRetention
 from penstock.log.producers import Claim, Pair, Producers, TakenOver, tidy_checkpoints
 from penstock.log.segment import read_head
 from penstock.log.segments import Bounds, Segments
-from penstock.log.staging import NoLedger, PartitionState
+from penstock.log.staging import PartitionState
 from penstock.log.sync import Syncer
 from penstock.options import TopicOptions
 from penstock.place import LATEST, Spot
 
 logger = logging.getLogger("penstock.log")
-
-
-def refuse_dropped() -> None:
-    raise TopicReplaced("the topic was dropped", hint="open it anew by its name")
 
 
 class Log:
@@ -56,10 +53,7 @@ class Log:
         options: TopicOptions,
         files: Files,
         clock: Clock,
-        committed: Callable[[], int] = lambda: 0,
-        require_topic: Callable[[], object] = refuse_dropped,
-        ledger: PartitionState | None = None,
-        current_options: Callable[[], TopicOptions] | None = None,
+        state: PartitionState,
         read_only: bool = False,
     ) -> None:
         self.partition = partition
@@ -73,61 +67,51 @@ class Log:
             raise  # dropped at this moment: those above know
         except OSError as error:
             raise refusal(path, error) from error
-        self._committed = committed
-        self.appender = Appender(self.folder, options, committed, require_topic, ledger or NoLedger())
+        self.appender = Appender(self.folder, options, state)
         self.syncer = Syncer(self.folder)
         self.segments = Segments(self.folder, options, topic, None if read_only else self._recover_if_needed)
-        #: What the lifetimes of keys have left.
-        self.key_retention = KeyRetention(
-            self.segments, current_options or (lambda: self.options), self.offset_at
-        )
+        #: What has expired by its key.
+        self.key_retention = KeyRetention(self.segments, state.options, self.offset_at)
         #: Messages by their key.
         self.keys = keyed.KeySearch(self.segments, self.key_retention)
 
     @property
     def options(self) -> TopicOptions:
-        return self.appender.options
+        return self.appender.active.options
 
     @options.setter
     def options(self, options: TopicOptions) -> None:
-        self.appender.options = options
+        self.appender.active.use(options)
         self.key_retention.use(options)
 
-    # Writing.
+    # Writing, for those who do not ask the parts themselves.
 
     def append(
-        self, drafts: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None
+        self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None
     ) -> Appended:
         """Write frames side by side; visible to other writers at once, durable after `sync`."""
-        return self.appender.append(drafts, tree=tree, claim=claim)
+        return self.appender.append(frames, tree=tree, claim=claim)
 
-    def write_at_once(self, drafts: Sequence[EncodedFrame], *, tree: int) -> Appended | None:
+    def write_at_once(self, frames: Sequence[EncodedFrame], *, tree: int) -> Appended | None:
         """Append frames and make them durable, if nothing but the disk has to be waited for.
 
-        None when nothing was written: others hold a lock, the segment is full, something has to be mended.
+        None when nothing was written: a lock is held, the segment is full, or a repair is due.
         """
         tail = self.folder.tail
-        if not tail.try_acquire():  # out of order, which is safe where nobody waits
+        if tail.is_mine():
             return None
         try:
-            appended = self.appender.append_at_once(drafts, tree=tree)
+            # Out of order, which is safe where nobody waits; appended first, one would have to wait for it.
+            if not tail.try_acquire():
+                return None
+            appended = self.appender.append(frames, tree=tree, wait=False)
             if appended is not None:
                 self.syncer.sync_locked(appended.next, appended.cuts)
+            tail.release()
             return appended
-        finally:
+        except BaseException:
             tail.drop()
-
-    def fence(self, pair: Pair) -> TakenOver:
-        """Take over a producer's pair; durable after `sync_fence`."""
-        return self.appender.fence(pair)
-
-    def sync_fence(self, fenced: TakenOver) -> None:
-        if self.options.sync == "disk":
-            self.syncer.sync_place(fenced.segment, fenced.byte, fenced.cuts)
-
-    @property
-    def producers(self) -> Producers:
-        return self.appender.producers
+            raise
 
     def sync(self, appended: Appended) -> None:
         """Return when what was appended would survive a power cut."""
@@ -138,6 +122,24 @@ class Log:
         a = self.folder.read_append()
         if a is not None and a.boot == self.folder.boot:
             self.syncer.sync(a.next)
+
+    def fence(self, pair: Pair) -> TakenOver:
+        """Take over a producer's pair; durable after `sync_fence`."""
+        return self.appender.take_over(pair)
+
+    def sync_fence(self, taken: TakenOver) -> None:
+        """Return when a pair's being taken over would survive a power cut, as far as the topic promises."""
+        if self.options.sync == "disk":
+            self.syncer.sync_place(taken.segment, taken.byte, taken.cuts)
+
+    @property
+    def producers(self) -> Producers:
+        return self.appender.producers
+
+    def lower_reserve(self) -> None:
+        """Give back offsets that were set aside and not used."""
+        if self.options.sync == "os":
+            self.appender.give_back_offsets()
 
     def help(self) -> None:
         """Let readers see what a process that died appended and did not sync, or only committed."""
@@ -156,20 +158,8 @@ class Log:
             self.finish_transactions()
 
     def finish_transactions(self) -> None:
-        """Bring in and make durable what processes that died had committed, unless someone else is at it."""
-        try:
-            if self.folder.append.try_acquire():
-                try:
-                    self.appender.finish_transactions()
-                finally:
-                    self.folder.append.release()
-        except KeyboardInterrupt:
-            self.folder.append.drop()
-            raise
-
-    def lower_reserve(self) -> None:
-        if self.options.sync == "os":
-            self.appender.lower_reserve()
+        """Append and make durable what processes that died had committed, unless someone else is at it."""
+        self.appender.finish_transactions()
 
     # Reading.
 
@@ -179,9 +169,9 @@ class Log:
     def cursor(self, offset: int, *, far: bool = False) -> Cursor:
         """A place to read from; `far` says that much will be read, over several segments.
 
-        It passes over what the lifetimes of keys have ended.
+        It skips what has expired by its key.
         """
-        return LivingCursor(self.segments, offset, self.key_retention, far=far)
+        return Cursor(self.segments, offset, self.key_retention, far=far)
 
     def resolve(self, spot: Spot) -> int:
         """The offset that a place means now; beyond the end and before the start are left to the reader."""
@@ -288,5 +278,4 @@ class Log:
         self.folder.close()
 
     def _recover_if_needed(self) -> None:
-        with self.folder.append:
-            self.appender.ready()
+        hold((self.folder.append,), self.appender.ready)

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.errors import Corrupt, OffsetTrimmed, TopicReplaced
-from penstock.log import records
-from penstock.log import segment_index as index
+from penstock.files import read_whole
+from penstock.log import lost, records
 from penstock.log.folder import Folder, file_bytes
 from penstock.log.frame import Frame
 from penstock.log.mapped_segment import MappedActive, MappedSealed
@@ -139,7 +139,10 @@ class Segments:
         return active
 
     def message(self, offset: int) -> Message | None:
-        """The message at `offset`, by the shortest way; None when it lies outside the bounds or in a gap."""
+        """The message at `offset`, by the shortest way; None when it lies outside the bounds or in a gap.
+
+        Raises `Corrupt` when it is damaged or was lost.
+        """
         bounds = self.bounds()
         if not bounds.start <= offset < bounds.end:
             return None
@@ -153,6 +156,7 @@ class Segments:
             self.refuse_missing(base, bounds, offset)
             return self.message(offset)
         if found is None:
+            self.refuse_lost(offset, offset + 1)
             return None
         return found.message(self.topic, self.folder.partition, offset - found.head.base)
 
@@ -166,7 +170,7 @@ class Segments:
             )
 
     def refuse_unexplained_gap(self, offset: int, following: int) -> None:
-        """Raise `Corrupt` unless the segment at `following` says that offsets were left out before it."""
+        """Raise `Corrupt` unless offsets were left out on purpose before the segment at `following`."""
         try:
             head = read_head(self.folder, following)
         except FileNotFoundError:
@@ -177,6 +181,11 @@ class Segments:
                 self.folder.segment_path(offset), 0, "a missing segment",
                 partition=self.folder.partition, first=offset, stop=following,
             )  # fmt: skip
+        self.refuse_lost(offset, following)
+
+    def refuse_lost(self, first: int, stop: int) -> None:
+        """Raise `Corrupt` when some of these offsets, which no segment holds, were acknowledged once."""
+        lost.refuse(self.folder, first, stop)
 
     def forget(self) -> None:
         """Drop what is cached, after segments were removed or replaced."""
@@ -195,7 +204,7 @@ class Segments:
             return Bounds(0, 0, 0, 0, False)
         looked_at = bases[-1], file_bytes(self.folder, bases[-1])
         if self._surveyed is None or self._surveyed[0] != looked_at:
-            data = index.read_whole(self.folder.files, self.folder.segment_path(bases[-1]))
+            data = read_whole(self.folder.files, self.folder.segment_path(bases[-1]))
             found = survey(data, bases[-1])
             start = shown.start if shown is not None else bases[0]
             dropped = shown is not None and shown.dropped

@@ -37,69 +37,38 @@ class Syncer:
 
         `cuts` is what `append` returned: a cut since then may have taken the messages away.
         """
+        folder, tail = self._folder, self._folder.tail
+        durable = folder.read_durable()
+        if durable is not None and self._is_durable(durable, target, cuts):
+            return
+        if tail.is_mine():
+            raise tail.held_here()
         try:
-            self._sync(target, cuts)
-        except KeyboardInterrupt:
-            self._folder.tail.drop()
+            self._wait_until_durable(target, cuts)
+        except BaseException:
+            tail.drop()
             raise
 
-    def _sync(self, target: int, cuts: int | None) -> None:
-        folder = self._folder
+    def _wait_until_durable(self, target: int, cuts: int | None) -> None:
+        folder, tail = self._folder, self._folder.tail
         pause, deadline = _PAUSE_FIRST_S, 0.0
         while True:
-            durable = folder.read_durable()
-            if durable is not None and self._is_durable(durable, target, cuts):
-                return
-            if folder.tail.try_acquire():
-                try:
-                    if self._sync_all(target, cuts) >= target:
-                        return
-                finally:
-                    folder.tail.release()
+            if tail.try_acquire():
+                end = self.sync_locked(target, cuts)
+                tail.release()
+                if end >= target:
+                    return
             else:
                 deadline = deadline or time.monotonic() + locks.PATIENCE_S
                 if time.monotonic() > deadline:
-                    raise folder.tail.timed_out(locks.PATIENCE_S)
+                    raise tail.timed_out(locks.PATIENCE_S)
                 time.sleep(pause)
                 pause = min(pause * 1.5, _PAUSE_MOST_S)
+            durable = folder.read_durable()
+            if durable is not None and self._is_durable(durable, target, cuts):
+                return
 
-    def sync_locked(self, target: int, cuts: int) -> None:
-        """The same for one who holds the tail lock."""
-        self._sync_all(target, cuts)
-
-    def sync_place(self, segment: int, byte: int, cuts: int) -> None:
-        """The same for a frame that takes no offset, which ends at `byte` of `segment`."""
-        folder = self._folder
-        with folder.tail:
-            durable, a = folder.read_durable(), folder.read_append()
-            if durable is None or a is None:
-                raise self._without_records()
-            self._is_durable(durable, 0 if not durable.poisoned else a.next + 1, cuts)  # raises after a cut
-            if (durable.segment, durable.byte) < (segment, byte):
-                self._sync_up_to(a, durable)
-
-    def try_sync(self) -> None:
-        """Sync what is appended, if nobody else is at it.
-
-        Readers see only what is durable: what a writer appended and did not live to sync would stay
-        hidden until someone writes.
-        """
-        folder = self._folder
-        a, durable = folder.read_append(), folder.read_durable()
-        if a is None or durable is None or not a.boot == durable.boot == folder.boot:
-            return
-        if durable.end < a.next and not durable.poisoned and folder.tail.try_acquire():
-            try:
-                self._sync_all(a.next, None)
-            finally:
-                folder.tail.release()
-
-    def close(self) -> None:
-        fd, self._fd, self._segment = self._fd, -1, -1  # first, or an interrupt would have it closed twice
-        if fd >= 0:
-            self._folder.files.close(fd)
-
-    def _sync_all(self, target: int, cuts: int | None) -> int:
+    def sync_locked(self, target: int, cuts: int | None) -> int:
         """Sync all that is appended, publish D and return its end. The tail lock is held."""
         folder = self._folder
         durable, a = folder.read_durable(), folder.read_append()
@@ -109,10 +78,51 @@ class Syncer:
             return durable.end
         return self._sync_up_to(a, durable)
 
+    def sync_place(self, segment: int, byte: int, cuts: int) -> None:
+        """Make durable a frame that takes no offset, which ends at `byte` of `segment`."""
+        folder = self._folder
+
+        def sync() -> None:
+            durable, a = folder.read_durable(), folder.read_append()
+            if durable is None or a is None:
+                raise self._without_records()
+            self._is_durable(durable, 0 if not durable.poisoned else a.next + 1, cuts)  # raises after a cut
+            if (durable.segment, durable.byte) < (segment, byte):
+                self._sync_up_to(a, durable)
+
+        locks.hold((folder.tail,), sync)
+
+    def try_sync(self) -> None:
+        """Sync what is appended, if nobody else is at it.
+
+        Readers see only what is durable: what a writer appended and did not live to sync would stay
+        hidden until someone writes.
+        """
+        folder, tail = self._folder, self._folder.tail
+        a, durable = folder.read_append(), folder.read_durable()
+        if a is None or durable is None or not a.boot == durable.boot == folder.boot:
+            return
+        if durable.end >= a.next or durable.poisoned or tail.is_mine():
+            return
+        try:
+            if tail.try_acquire():
+                self.sync_locked(a.next, None)
+                tail.release()
+        except BaseException:
+            tail.drop()
+            raise
+
+    def close(self) -> None:
+        self._segment = -1  # first: an interrupt leaves a descriptor that is not used, or none
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            self._folder.files.close(fd)
+
     def _sync_up_to(self, a: AppendRecord, durable: DurableRecord) -> int:
         folder = self._folder
+        fd = self._descriptor(a.segment)  # what fails here says nothing of the disk
         try:
-            folder.files.sync(self._descriptor(a.segment))
+            folder.files.sync(fd)
         except OSError as error:
             folder.publish_durable(durable._replace(flags=durable.flags | records.POISONED))
             raise NotDurable(
@@ -143,6 +153,14 @@ class Syncer:
     def _descriptor(self, segment: int) -> int:
         if segment != self._segment:
             self.close()
-            self._fd = self._folder.files.open(self._folder.segment_path(segment))
+            try:
+                self._fd = self._folder.files.open(self._folder.segment_path(segment))
+            except FileNotFoundError:
+                raise  # the topic was dropped meanwhile: those above know
+            except OSError as error:
+                raise NotDurable(
+                    f"{self._folder.path}: messages are appended, but could not be synced: {error.strerror}",
+                    hint="do not write them again: the next sync makes them durable",
+                ) from error
             self._segment = segment
         return self._fd

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from penstock.clock import NANOSECONDS
 from penstock.files import refusal
+from penstock.locks import hold
 from penstock.log.append import Appender
 from penstock.log.folder import COMPANIONS, DELETED, KEY_INDEX, PRODUCERS, Folder, file_bytes
 from penstock.log.producer_table import keep_later_checkpoint
@@ -32,17 +33,21 @@ class Trimmed(NamedTuple):
 
 def trim(folder: Folder, appender: Appender, view: Segments, start: int) -> Trimmed:
     """Make `start` the first readable offset, durably, then remove whole segments below it."""
-    with folder.append:
-        a = appender.ready()
-        bounds = view.bounds()
-        start = min(max(start, bounds.start), bounds.end)
-        if start > bounds.start:
-            if start == a.next and a.next > a.segment:
-                appender.roll(a)  # all of it is expired: let its space go too
-            appender.publish_start(start)
+    before, start = hold((folder.append,), lambda: _move_start(appender, view, start))
     segments, removed = _remove_below(folder, view, start)
     purge(folder)
-    return Trimmed(start, start - bounds.start, segments, removed)
+    return Trimmed(start, start - before, segments, removed)
+
+
+def _move_start(appender: Appender, view: Segments, start: int) -> tuple[int, int]:
+    """Publish the start, durably; return what it was and what it is. The append lock is held."""
+    ends, bounds = appender.ready(), view.bounds()
+    start = min(max(start, bounds.start), bounds.end)
+    if start > bounds.start:
+        if start == ends.append.next and ends.append.next > ends.append.segment:
+            appender.roll(ends)  # all of it is expired: let its space go too
+        appender.publish_start(start)
+    return bounds.start, start
 
 
 def _remove_below(folder: Folder, view: Segments, start: int) -> tuple[int, int]:

@@ -283,7 +283,7 @@ async def _start(store: Store | aio.Store, options: ServeOptions, *, is_for_all:
     await topics.warm_up()
     origins = Origins(origins=options.origins, hosts=options.hosts, local_only=not is_for_all)
     routes = Routes(topics, options.access(), origins)
-    server = Server(topics, routes, connections_most=sys.maxsize, is_cleaner=True)
+    server = Server(topics, routes, connections_most=sys.maxsize)
     return _Running(server, topics, threads)
 
 

@@ -164,6 +164,11 @@ class Database:
     def store_id(self) -> str:
         return str(self.row("SELECT value FROM meta WHERE name = 'store_id'")[0])
 
+    def set_store_id(self, store_id: str) -> None:
+        """Make a rebuilt database that of the store it replaces."""
+        with self.transaction() as connection:
+            connection.execute("UPDATE meta SET value = ? WHERE name = 'store_id'", (store_id,))
+
     def rows(self, sql: str, arguments: Sequence[Any] = ()) -> list[Any]:
         """Read."""
         with self._mutex:
@@ -231,6 +236,20 @@ class Database:
                 connection.execute("ROLLBACK")
             if durable:
                 connection.execute("PRAGMA synchronous = NORMAL")
+
+    def copy_to(self, path: str) -> None:
+        """Write the database as it is now to a new file, also while others change it."""
+        copy = sqlite3.connect(path)
+        try:
+            with self._mutex:
+                if self._reader is not None:
+                    self._reader.copy_to(copy)
+                else:
+                    self._connection.backup(copy)
+        except sqlite3.DatabaseError as error:
+            raise self._explained(error) from error
+        finally:
+            copy.close()
 
     def check(self) -> list[str]:
         """What SQLite finds wrong with the file; empty when nothing."""

@@ -31,6 +31,7 @@ from penstock.state.topics import Topics
 from penstock.state.transactions import Transactions
 from penstock.store import pipelines
 from penstock.store.catalogue import Catalogue, DroppedBodies, TopicFolders, refuse_other_options
+from penstock.store.expiry import Expiry
 from penstock.store.ownership import Ownership
 from penstock.store.pipelines import Pipeline
 from penstock.store.topic import Topic
@@ -112,6 +113,8 @@ class Store:
         self._delayed = DelayedPublisher(
             os.path.join(path, DELAY, PUBLISH), files, clock, self._catalogue.by_id, self._transactions
         )
+        self._expiry = Expiry(path, self._records, self._catalogue.by_id, clock)
+        self._catalogue.on_options = self._expiry.start_if_needed
         forget_in_child(self)
         if not read_only:
             self._catalogue.delayed = self._delayed
@@ -119,6 +122,7 @@ class Store:
             self._catalogue.finish_transactions()
             self._delayed.look()
             self._dropped_bodies.resume(self._catalogue.is_gone)
+            self._expiry.start_if_needed()
 
     @property
     def id(self) -> str:
@@ -150,7 +154,9 @@ class Store:
         wanted = TopicOptions(**changes)
         refuse_read_only(self.read_only)
         try:
-            return Topic(self._catalogue.create(name, wanted), coder)
+            topic = Topic(self._catalogue.create(name, wanted), coder)
+            self._expiry.start_if_needed()
+            return topic
         except AlreadyExists:
             if not exists_ok:
                 raise
@@ -336,16 +342,17 @@ class Store:
     # The store itself.
 
     def flush_housekeeping(self, timeout: float = 60.0) -> bool:
-        """Append delayed messages that are due, and wait until indexes and repacking that this process owes
-        are done; False when time ran out.
+        """Append delayed messages that are due, remove what has expired, and wait until indexes and repacking
+        that this process owes are done; False when time ran out.
         """
         if not self.read_only:
             self._delayed.publish_due()
+            self._expiry.remove_due()
         return self._catalogue.housekeeper.finish(timeout)
 
     def check_state(self) -> list[str]:
-        """What is wrong with `state.db`; empty when nothing."""
-        return self._database.check()
+        """What is wrong with `state.db`, topics that it forgot among it; empty when nothing."""
+        return [*self._database.check(), *self._catalogue.forgotten()]
 
     def close(self) -> None:
         """Make everything durable and let go of the folder; open writers are closed first.
@@ -392,6 +399,7 @@ class Store:
     # Inside.
 
     def _close_topics(self) -> None:
+        self._expiry.end(_CLOSE_WAIT_S)
         self._catalogue.housekeeper.end(_CLOSE_WAIT_S)
         for transaction in list(self._open_transactions):
             transaction._forget()
@@ -414,7 +422,7 @@ class Store:
             return None
 
     def _bury_session(self, topic: str, letter: WriteBatch) -> None:
-        dead.append(self._neighbour(dead_name(topic), {"retention": dead.RETENTION}), letter)
+        self._neighbour(dead_name(topic), {"retention": dead.RETENTION}).write(letter)
 
     def _revive_session(self, topic: str, letter: DeadLetter) -> None:
         self.sessions.revive(topic, letter)

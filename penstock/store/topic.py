@@ -26,13 +26,13 @@ from penstock.topic import input as outgoing
 from penstock.topic import retention as deleting
 from penstock.topic.bodies import is_file
 from penstock.topic.input import Value
-from penstock.topic.open_topic import OpenTopic, append_many, append_one, append_with_body, nothing_at
+from penstock.topic.open_topic import OpenTopic, nothing_at
 from penstock.topic.producer import group_sender, sender_of
 from penstock.topic.retention import VacuumReport, vacuum
 from penstock.topic.routing import Partitioner
 from penstock.topic.scan import Scan, latest, past_of, require_index, rows_between, wanted
 from penstock.topic.value_codec import Coder, allowed_codec, packing, refuse_codec
-from penstock.topic.writer import ProducerWriter, Writer
+from penstock.topic.writer import Writer
 
 if TYPE_CHECKING:  # ways in and out stand above the store; what is called here loads them
     from penstock.exchange.diskq_export import DiskqExported
@@ -48,7 +48,7 @@ class Topic(Generic[V]):
 
     def __init__(self, partitions: OpenTopic, coder: Coder | None = None) -> None:
         self.open_topic = partitions
-        self._coder = coder
+        self.coder = coder
         self._decode = None if coder is None else coder.decode
 
     @property
@@ -84,7 +84,7 @@ class Topic(Generic[V]):
         value is stored so.
         """
         partitions = self.open_topic
-        self._require_raw()
+        self.require_raw()
         if partition is not None:
             partitions.check(partition)
         is_delayed = delay is not None or deliver_at is not None
@@ -92,16 +92,17 @@ class Topic(Generic[V]):
             if is_delayed:
                 raise delayed.no_body()
             message = outgoing.one(b"", key, headers, timestamp, partition, 0)  # what is wrong is said first
-            body = value if is_file(value) else self._encoded(value)  # type: ignore[arg-type]
-            return append_with_body(partitions, message, group_sender(group), body, name)
+            body = value if is_file(value) else self.encoded(value)  # type: ignore[arg-type]
+            runs = partitions.write_body(message, group_sender(group), body, name)
+            return runs[0].receipt(0, self.options.sync)
         limit = self.options.max_message_bytes if is_delayed else self.options.value_bytes
-        message = outgoing.one(self._encoded(value), key, headers, timestamp, partition, limit)  # type: ignore[arg-type]
+        message = outgoing.one(self.encoded(value), key, headers, timestamp, partition, limit)  # type: ignore[arg-type]
         sender = group_sender(group)
         if is_delayed:
             due_ns = delayed.due_at(delay, deliver_at, partitions.clock.now_ns())
             if due_ns is not None:
                 return delayed.store(partitions, message, sender.group, due_ns)
-        return append_one(partitions, message, sender)
+        return partitions.write(message, sender)[0].receipt(0, self.options.sync)
 
     def write_many(
         self, values: Any, *, keys: Any = None, headers: Any = None, timestamps: Any = None,
@@ -113,15 +114,16 @@ class Topic(Generic[V]):
         is written unless all of them can be. Messages of one partition stay together, in order.
         """
         partitions = self.open_topic
-        self._require_raw()
+        self.require_raw()
         partitions.check(partition)
         if isinstance(values, Scan):
             return self._write_scan(values, partition)
         limit = self.options.value_bytes
-        packed = packing(self._coder, RAW, limit)
+        packed = packing(self.coder, RAW, limit)
         values = partitions.bodies.outside_all(values)
         batch = outgoing.many(values, keys, headers, timestamps, partition, limit, packed)
-        return append_many(partitions, batch)
+        runs = partitions.write(batch) if len(batch.columns.values) else []
+        return Receipts(runs, sync=self.options.sync)
 
     def writer(
         self, *, producer_id: str | None = None, group: str | None = None,
@@ -140,21 +142,20 @@ class Topic(Generic[V]):
         `linger` is how long a message may wait for company, `buffer` how many bytes may wait for the
         disk before `write` does, `timeout` how long it waits then. `sync="os"` does not wait for the disk.
         """
-        self._require_writable()
+        self.require_writable()
         chosen = sync or self.options.sync
         one_of("sync", chosen, ("disk", "os"))
         number = allowed_codec(codec, self.options)
         sender = sender_of(producer_id, group, partitioner)
-        kind: type[Writer[V]] = Writer if producer_id is None else ProducerWriter
-        return kind(
+        return Writer(
             self.open_topic,
-            sender=sender,
+            producer=sender,
             headers=headers,
             linger_s=seconds("linger", linger),
             buffer_bytes=size("buffer", buffer),
             timeout_s=None if timeout is None else seconds("timeout", timeout),
             sync=chosen,
-            packing=packing(self._coder, number, self.options.value_bytes),
+            packing=packing(self.coder, number, self.options.value_bytes),
         )
 
     # Reading.
@@ -254,7 +255,7 @@ class Topic(Generic[V]):
         `lease`, then they are anybody's (docs/queues.md).
         """
         if consumer is not None:
-            self._require_writable()
+            self.require_writable()
         topics = [self.open_topic]
         options = reader_options(
             topics, consumer=consumer, start=start, partitions=partitions, follow=follow, on_gap=on_gap,
@@ -285,7 +286,7 @@ class Topic(Generic[V]):
 
         Readers that are open take a new `read_from` up with the next partition they get.
         """
-        self._require_writable()
+        self.require_writable()
         consumers.alter(self.open_topic, name, changes)
 
     def consumers(self) -> list[ConsumerStats]:
@@ -306,7 +307,7 @@ class Topic(Generic[V]):
         Meant for a process that is stopped or stuck. When it goes on, its commits raise `PartitionLost`,
         and it joins again. Returns the pids that were kicked.
         """
-        self._require_writable()
+        self.require_writable()
         return consumers.kick(self.open_topic, name, pid)
 
     def drop_consumer(self, name: str) -> None:
@@ -317,7 +318,7 @@ class Topic(Generic[V]):
 
     def alter(self, **changes: Any) -> None:
         """Change options. Partitions can be added, not taken away; other processes notice by themselves."""
-        self._require_writable()
+        self.require_writable()
         self.open_topic.refresh()
         self.open_topic.alter(self.options.altered(changes))
 
@@ -328,7 +329,7 @@ class Topic(Generic[V]):
 
     def vacuum(self) -> VacuumReport:
         """Remove what retention lets go, now, and report it."""
-        self._require_writable()
+        self.require_writable()
         self.open_topic.refresh()
         return vacuum(self.open_topic)
 
@@ -338,7 +339,7 @@ class Topic(Generic[V]):
         What important consumers have not committed stays. All of it is held in memory; what lifetimes
         (`key_retention`) had ended already is among it.
         """
-        self._require_writable()
+        self.require_writable()
         self.open_topic.refresh()
         return Batch(self.name, deleting.delete_before(self.open_topic, place), self._decode)
 
@@ -368,8 +369,9 @@ class Topic(Generic[V]):
 
     # Inside.
 
-    def _encoded(self, value: V | str | None) -> Value:
-        return value if self._coder is None else self._coder.encode(value)  # type: ignore[return-value]
+    def encoded(self, value: V | str | None) -> Value:
+        """A value as bytes, by the topic's type."""
+        return value if self.coder is None else self.coder.encode(value)  # type: ignore[return-value]
 
     def _write_scan(self, scan: Scan[Any], partition: int | None) -> Receipts:
         with self.writer() as writer:
@@ -377,11 +379,11 @@ class Topic(Generic[V]):
                 writer.write_many(batch, partition=partition)
             return writer.flush()
 
-    def _require_raw(self) -> None:
+    def require_raw(self) -> None:
         """Raise unless values may be written as they are."""
-        self._require_writable()
+        self.require_writable()
         if self.options.codecs:
             refuse_codec(RAW, self.options)
 
-    def _require_writable(self) -> None:
+    def require_writable(self) -> None:
         refuse_read_only(self.open_topic.read_only)

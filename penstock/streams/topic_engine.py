@@ -18,16 +18,14 @@ from penstock.errors import (
     Unavailable,
     UnknownTopic,
 )
+from penstock.headers import checked_headers
 from penstock.keys import Match, checked_key, match
-from penstock.log import single_frame as lone
-from penstock.log.append import Rerouted
-from penstock.log.frame_encode import EncodedFrame
-from penstock.log.frame_header import HEADERS, KEYS
+from penstock.log.frame_encode import FRAME_BYTES, MessageColumns
 from penstock.log.log import Log
 from penstock.log.segments import Bounds
 from penstock.message import Batch, Headers, Message, Receipt
 from penstock.options import FILES, payloads
-from penstock.parse import HEADERS_BYTES_MAX, MIB
+from penstock.parse import MIB
 from penstock.payloads.open import open_bodies
 from penstock.payloads.store import BodyStore
 from penstock.state.streams import Streams, StreamSettings
@@ -38,9 +36,9 @@ from penstock.streams.stream import Stream
 from penstock.streams.subjects import EVERYTHING, SubjectQuery
 from penstock.streams.ttl import lifetimes
 from penstock.topic.open_topic import OpenTopic
-from penstock.topic.value_codec import checked_headers, checked_value
+from penstock.topic.value_codec import checked_value
 from penstock.topic.watch import DeadWriterHelp, TopicWatch
-from penstock.topic.write_batch import FRAME_BYTES, WriteBatch
+from penstock.topic.write_batch import WriteBatch
 
 #: `publish_many` stores so many messages, or bytes, as one frame, which is there or not.
 _TOGETHER_MESSAGES, _TOGETHER_BYTES = 1000, FRAME_BYTES // 4
@@ -79,13 +77,9 @@ class Publisher:
         """Store a message; its sequence."""
         if not self._is_plain(message):
             return self._written(message)
-        draft = self._lone_draft(message)
-        if draft is None:
-            _, value, key, headers = self._ready(0, message)
-            batch = WriteBatch((value,), (key,), None if headers is None else (headers,))
-            (draft,) = self.open_topic.encode(batch)
-        first = self._append([draft])
-        return self._written(message) if first is None else first
+        _, value, key, headers = self._ready(0, message)
+        columns = MessageColumns((value,), (key,), None if headers is None else (headers,))
+        return self.open_topic.write(WriteBatch(columns))[0].first + 1
 
     def publish_many(self, messages: Sequence[Publication]) -> list[int | PenstockError]:
         """Store messages side by side, each on its own: its sequence, or why it was not stored."""
@@ -97,12 +91,12 @@ class Publisher:
                     ready.append(self._ready(place, message))
                     continue
                 # Those before it are stored before it: sequences have the order of the call.
-                results.update(self._stored(ready, messages))
+                results.update(self._stored(ready))
                 ready = []
                 results[place] = self._written(message)
             except PenstockError as error:
                 results[place] = error
-        results.update(self._stored(ready, messages))
+        results.update(self._stored(ready))
         return [results[place] for place in range(len(messages))]
 
     def _is_plain(self, message: Publication) -> bool:
@@ -115,55 +109,25 @@ class Publisher:
             return len(data) * (4 if isinstance(data, str) else 1) <= options.inline_bytes
         return data is None
 
-    def _lone_draft(self, message: Publication) -> EncodedFrame | None:
-        """The frame of one message with headers, without a stop between; None when it needs a closer look."""
-        headers, value = stored_headers(message), body_of(message.data)
-        if headers is None or not isinstance(value, bytes):
-            return None
-        partitions = self.open_topic
-        try:
-            parts = lone.parts(value, message.subject.encode(), headers)
-        except UnicodeEncodeError:  # said by whoever looks closer
-            return None
-        if parts is None or sum(map(len, parts)) - len(value) > HEADERS_BYTES_MAX:
-            return None
-        is_packed = partitions.options.compress is not None
-        now = partitions.clock.now_ns()
-        return EncodedFrame(parts, count=1, flags=KEYS | HEADERS, created=now, compress=is_packed)
-
     def _ready(self, place: int, message: Publication) -> _Ready:
         value = checked_value(body_of(message.data), self.open_topic.options.inline_bytes) or b""
         headers = checked_headers(stored_headers(message))
         return _Ready(place, value, checked_key(message.subject) or b"", headers)
 
-    def _stored(
-        self, ready: Sequence[_Ready], messages: Sequence[Publication]
-    ) -> Iterator[tuple[int, int | PenstockError]]:
+    def _stored(self, ready: Sequence[_Ready]) -> Iterator[tuple[int, int | PenstockError]]:
         """What became of each of them."""
         for together in _frames(ready):
             headers = [each.headers for each in together]
-            batch = WriteBatch(
+            columns = MessageColumns(
                 [each.value for each in together], [each.key for each in together],
                 headers if any(headers) else None,
             )  # fmt: skip
             try:
-                first = self._append(self.open_topic.encode(batch))
+                first = self.open_topic.write(WriteBatch(columns))[0].first + 1
             except PenstockError as error:
                 yield from ((each.place, error) for each in together)
-                continue
-            for number, each in enumerate(together):
-                yield each.place, self._written(messages[each.place]) if first is None else first + number
-
-    def _append(self, drafts: list[EncodedFrame]) -> int | None:
-        """Store a frame; the sequence of its first message, or None when it has to go the long way."""
-        partitions = self.open_topic
-        try:
-            appended = partitions.append_drafts(0, drafts, partitions.record.tree)
-        except Rerouted:
-            return None
-        if partitions.options.sync == "disk":
-            partitions.log(0).sync(appended)
-        return appended.first + 1
+            else:
+                yield from ((each.place, first + number) for number, each in enumerate(together))
 
     def _written(self, message: Publication) -> int:
         value = body_of(message.data)

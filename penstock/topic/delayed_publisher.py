@@ -29,10 +29,10 @@ from penstock.errors import Closed, InvalidOption, PenstockError, TakenElsewhere
 from penstock.files import Files
 from penstock.locks import forget_in_child
 from penstock.log.frame import RAW
+from penstock.log.frame_encode import MessageColumns
 from penstock.message import Receipt
 from penstock.parse import WAIT_MAX_S, Duration, nanoseconds, wait_seconds
 from penstock.state.transactions import DelayedRow, Transactions
-from penstock.topic.bodies import is_file
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.value_codec import checked_value
 from penstock.topic.write_batch import WriteBatch
@@ -175,16 +175,9 @@ class DelayedPublisher:
         )
 
     def _append(self, topic_id: int, messages: Sequence[DelayedMessage]) -> None:
-        """In the order of due times; neighbours of one codec at a time."""
+        """In the order of due times."""
         topic = self._find(topic_id)
-        first = 0
-        while first < len(messages):
-            stop = first
-            while stop < len(messages) and messages[stop].codec == messages[first].codec:
-                stop += 1
-            landed = list(topic.append(_outgoing(messages[first:stop])))
-            topic.sync(landed)
-            first = stop
+        topic.sync(topic.append(_outgoing(messages)))
 
     def _opened(self) -> WaitingMessages:
         with self._mutex:
@@ -252,12 +245,6 @@ def postponed(
     return Postponed(message, due_ms, secrets.token_bytes(16))
 
 
-def refuse_file(value: object) -> None:
-    """What waits has its value with it."""
-    if is_file(value):
-        raise no_body()
-
-
 def no_body() -> InvalidOption:
     return InvalidOption(
         "what is delayed lies in the log", hint="give its bytes, without a name, or write it when it is due"
@@ -265,15 +252,17 @@ def no_body() -> InvalidOption:
 
 
 def of_batch(topic: OpenTopic, message: WriteBatch, group: str, due_ns: int) -> Postponed:
-    """The same for a batch of one."""
+    """A batch of one that is to wait."""
+    columns = message.columns
     extras = Extras(
-        message.headers[0] if message.headers else None,
-        message.timestamps[0] if message.timestamps else None,
+        columns.headers[0] if columns.headers else None,
+        columns.timestamps[0] if columns.timestamps else None,
         message.partitions[0] if message.partitions else None,
         group,
     )
-    key = message.keys[0] if message.keys else None
-    return postponed(topic, message.values[0], key, extras, due_ns, message.codec)
+    key = columns.keys[0] if columns.keys else None
+    codec = columns.codecs if isinstance(columns.codecs, int) else columns.codecs[0]
+    return postponed(topic, columns.values[0], key, extras, due_ns, codec)
 
 
 def rows(tx: int, delayed: Sequence[tuple[str, Postponed]]) -> list[DelayedRow]:
@@ -296,12 +285,11 @@ def _row_id(row: DelayedRow) -> bytes:
 
 
 def _outgoing(messages: Sequence[DelayedMessage]) -> WriteBatch:
-    return WriteBatch(
+    columns = MessageColumns(
         [each.value for each in messages],
         [each.key for each in messages],
         [each.headers for each in messages],
         [each.timestamp for each in messages],
-        [each.partition for each in messages],
-        codec=messages[0].codec,
-        groups=[each.group for each in messages],
+        codecs=[each.codec for each in messages],
     )
+    return WriteBatch(columns, [each.partition for each in messages], [each.group for each in messages])

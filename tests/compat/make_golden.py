@@ -5,15 +5,13 @@ python -m tests.compat.make_golden
 
 from pathlib import Path
 
-from penstock.clock import Clock
-from penstock.files import Files
-from penstock.log import frame_encode as encode
-from penstock.log import segment
-from penstock.log.frame import ProducerStamp
-from penstock.log.frame_header import FENCE
-from penstock.log.log import Log
-from penstock.options import TopicOptions
+from penstock import Clock, Files
 from tests.compat import delay_bytes
+from tests.kit import frames as encode
+from tests.kit.frames import FENCE, ProducerStamp
+from tests.kit.logs import Log, lone_log, seal_segment
+from tests.kit.logs import segment_module as segment
+from tests.kit.values import TopicOptions
 
 GOLDEN = Path(__file__).parent / "golden" / "partition"
 #: The same of a topic with index="key".
@@ -40,9 +38,9 @@ class Ticking(Clock):
 
 
 def open_golden(path: Path, *, read_only: bool = False, index: str | None = None) -> Log:
-    return Log(
-        str(path), topic="golden", topic_id=0x60D, partition=0, options=TopicOptions(index=index),
-        files=FixedFiles(), clock=Ticking(), read_only=read_only,
+    return lone_log(
+        str(path), TopicOptions(index=index), topic="golden", topic_id=0x60D, files=FixedFiles(),
+        clock=Ticking(), read_only=read_only,
     )  # fmt: skip
 
 
@@ -54,7 +52,7 @@ def write(log: Log) -> None:
     log.append([encode.encode([b"p", b"q"], created=4, producer=(ProducerStamp("shop", "g", 1), [10, 12]))])
     log.append([encode.control(FENCE, b"", created=5, producer=ProducerStamp("shop", "g", 2), seqno=12)])
     log.append([encode.encode([b"%03d" % i for i in range(100)], created=6)])
-    log.appender.seal_active()
+    seal_segment(log)
     log.append([encode.encode([b"active"], [b"k2"], created=7)])
     log.sync_all()
 

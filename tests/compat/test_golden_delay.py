@@ -4,12 +4,11 @@ import shutil
 
 import pytest
 
-from penstock.delay.states import Change, Operation, StateId, decode_changes, encode_change
-from penstock.delay.waiting import WaitingMessages
 from penstock.testing import Clock
 from tests.compat import delay_bytes
 from tests.compat.delay_bytes import DUE, FIRST_ID, NOW, SECOND_ID
 from tests.compat.make_golden import GOLDEN_DELAY, FixedFiles
+from tests.kit.waiting import Change, Operation, StateId, WaitingMessages, decode_changes, encode_change
 
 NS = 1_000_000
 

@@ -1,10 +1,11 @@
 """What waits has the bytes of docs/FORMAT.md, written out by hand; fields are only ever added at the end."""
 
-from penstock.consume import retries as envelope
-from penstock.consume.retries import Envelope
-from penstock.delay.journal import SessionData, _encoder
-from penstock.topic import delayed_publisher as delayed
-from penstock.topic.delayed_publisher import DelayedMessage
+from tests.kit.consumers import Envelope
+from tests.kit.consumers import retries_module as envelope
+from tests.kit.topics import DelayedMessage
+from tests.kit.topics import delayed_publisher_module as delayed
+from tests.kit.waiting import SessionData
+from tests.kit.waiting import encoder as _encoder
 
 RETRY = bytes.fromhex(
     "9e"  # 14 fields

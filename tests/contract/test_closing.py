@@ -3,7 +3,7 @@
 import pytest
 
 import penstock
-from penstock.log.log import Log
+from tests.kit.logs import Log
 
 #: A descriptor that is not open.
 _CLOSED = 1_000_000

@@ -7,8 +7,8 @@ import pytest
 
 import penstock
 from penstock.errors import Closed, ConflictError, DataError, InvalidOption, Unavailable, UsageError
-from penstock.payloads.open import open_bodies
-from penstock.tarantool.tarantool import SEED_FUNCTIONS, VERSION, install_text
+from tests.kit.bodies import open_bodies
+from tests.kit.tarantools import SEED_FUNCTIONS, VERSION, install_text
 from tests.s3 import s3_server
 from tests.tarantool import tarantool_server
 

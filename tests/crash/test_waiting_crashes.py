@@ -8,15 +8,13 @@ import random
 
 import pytest
 
-from penstock.delay import file_names as names
-from penstock.delay import file_repair as repair
-from penstock.delay.chain import Chain
-from penstock.delay.records import NewRecord, columns
-from penstock.delay.scheduler import Scheduler
 from tests.crash.checker import put
 from tests.crash.explore import points
 from tests.crash.tracing import BootFiles
 from tests.crash.waiting_scenario import FOLDER, Promises, Scenario, problems
+from tests.kit.waiting import Chain, NewRecord, Scheduler, columns
+from tests.kit.waiting import file_names_module as names
+from tests.kit.waiting import file_repair_module as repair
 
 
 def explored(scratch, seed, *, sync="disk", steps=60, every=1):

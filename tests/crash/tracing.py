@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from penstock.files import Files
-from penstock.state.database import Database
+from penstock import Files
 from tests.crash.disk import ROOT, Call
+from tests.kit.stores import Database
 
 FIRST_BOOT = 1
 

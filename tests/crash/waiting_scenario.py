@@ -7,13 +7,11 @@ import os
 import random
 from collections import Counter
 
-from penstock.delay.records import NewRecord
-from penstock.delay.waiting import WaitingMessages
-from penstock.delay.window import TakenMessage
-from penstock.files import Files
+from penstock import Files
 from penstock.testing import Clock
 from tests.crash.disk import Call
 from tests.crash.tracing import Trace, TracingFiles
+from tests.kit.waiting import NewRecord, TakenMessage, WaitingMessages
 
 FOLDER = "delay"
 LADDER = ("1s", "5s", "30s")

@@ -7,9 +7,8 @@ import signal
 import sys
 import time
 
-from penstock.delay.records import NewRecord
-from penstock.delay.waiting import WaitingMessages
-from penstock.files import Files
+from penstock import Files
+from tests.kit.waiting import NewRecord, WaitingMessages
 
 LADDER = (0.02, 0.05, 0.2)
 #: Rungs, waits between them, below them, and longer than all.

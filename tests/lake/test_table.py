@@ -10,9 +10,15 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
 import penstock
-from penstock.lake.layout import RAW_SCHEMA
-from penstock.lake.storage import Storage, storage
-from penstock.lake.table import ArchivedSpan, ArchiveOrigin, open_archive, open_or_create
+from tests.kit.archives import (
+    RAW_SCHEMA,
+    ArchivedSpan,
+    ArchiveOrigin,
+    Storage,
+    open_archive,
+    open_or_create,
+    storage,
+)
 from tests.lake.kit import ORIGIN, new_table, parquet_files, staged
 
 

@@ -3,9 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.delay import records
-from penstock.delay import records as uvarint
-from penstock.delay.states import (
+from tests.kit.waiting import (
     READING,
     WRITING,
     Change,
@@ -18,6 +16,8 @@ from penstock.delay.states import (
     encode_snapshot,
     fold,
 )
+from tests.kit.waiting import records_module as records
+from tests.kit.waiting import records_module as uvarint
 
 numbers = st.integers(0, 2**63)
 

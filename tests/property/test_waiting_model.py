@@ -13,9 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.delay.records import NewRecord
-from penstock.delay.waiting import WaitingMessages
 from penstock.testing import Clock
+from tests.kit.waiting import NewRecord, WaitingMessages
 
 LADDER = ("1s", "5s", "30s")
 #: 75 s go down it as 30, 30, 5, 5, 1, 1, 1, 1 and a rest.

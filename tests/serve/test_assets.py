@@ -5,7 +5,7 @@ import http.client
 import pytest
 
 import penstock
-from penstock.serve.server import ServeOptions
+from tests.kit.server import ServeOptions
 from tests.serve.kit import SECRET, served
 
 

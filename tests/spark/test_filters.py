@@ -4,10 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.parse import datetime_ns
-from penstock.spark.source.filters import FilterBounds, NumberSpan, wanted
+from tests.kit.slices import FilterBounds, NumberSpan, wanted
+from tests.kit.values import datetime_ns
+from tests.require import module
 
-datasource = pytest.importorskip("pyspark.sql.datasource")
+datasource = module("pyspark.sql.datasource", "spark")
 EqualTo, In, Not = datasource.EqualTo, datasource.In, datasource.Not
 GreaterThan, GreaterThanOrEqual = datasource.GreaterThan, datasource.GreaterThanOrEqual
 LessThan, LessThanOrEqual = datasource.LessThan, datasource.LessThanOrEqual

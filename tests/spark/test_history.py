@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as f
 
-from penstock.lake.storage import storage
-from penstock.lake.table import open_archive
+from tests.kit.archives import open_archive, storage
 from tests.lake.past import Kept, compacted, make, opened
 from tests.spark.test_stream import Stream
 

@@ -5,9 +5,9 @@ import os
 import pytest
 
 from penstock import InvalidOption
-from penstock.place import EARLIEST, LATEST, Spot
-from penstock.spark.source import schema
-from penstock.spark.source.options import parse, refuse_for_batch, refuse_for_stream
+from tests.kit.slices import parse, refuse_for_batch, refuse_for_stream
+from tests.kit.slices import schema_module as schema
+from tests.kit.values import EARLIEST, LATEST, Spot
 
 
 def parsed(**options: str):

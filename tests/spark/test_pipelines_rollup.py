@@ -8,6 +8,7 @@ import pytest
 import penstock
 from penstock.spark.pipelines.rollup import rollup
 from tests.e2e.command import Command
+from tests.require import module
 
 SECOND = 1_000_000_000
 BEGIN = 1_700_000_040 * SECOND  # a whole minute
@@ -54,7 +55,7 @@ def test_a_window_is_written_once_when_it_is_over(spark, store, caplog):
 
 
 def test_a_table_and_a_picture_of_all_there_is(spark, tmp_path):
-    deltalake = pytest.importorskip("deltalake")
+    deltalake = module("deltalake")
     command = Command(tmp_path)
     with penstock.open(command.store) as store:
         fill(store.create_topic("a"), range(3))

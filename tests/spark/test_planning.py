@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.parse import MIB
-from penstock.spark.source.plan import (
+from tests.kit.slices import (
     TASK_BYTES_LEAST,
     TASK_BYTES_MOST,
     SegmentRange,
@@ -17,6 +16,7 @@ from penstock.spark.source.plan import (
     reach,
     task_bytes,
 )
+from tests.kit.values import MIB
 
 
 def whole(*segments: tuple[int, int], start: int = 0, stop: int | None = None, partition: int = 0) -> Slice:

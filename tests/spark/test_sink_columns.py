@@ -3,8 +3,7 @@
 import pytest
 
 from penstock.errors import InvalidOption
-from penstock.spark.sink.rows import Column, Shape, shape
-from penstock.spark.sink.sink import WriteOptions, parse
+from tests.kit.sinks import Column, Shape, WriteOptions, parse, shape
 
 
 def shape_of(ddl: str, *, topic_given: bool = True, key_column: str | None = None) -> Shape:

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.errors import ConflictError
-from penstock.spark.sink.commit import WriterCommit, commits, is_repeated, superseded
+from tests.kit.sinks import WriterCommit, commits, is_repeated, superseded
 
 QUERY, OTHER = "6a1f", "9c0d"
 

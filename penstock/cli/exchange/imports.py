@@ -27,9 +27,8 @@ from penstock.exchange.file_import import (
     opened,
 )
 from penstock.exchange.follow import Follower
-from penstock.exchange.jsonl import JsonLines
 from penstock.exchange.records import FieldChoice
-from penstock.exchange.text_lines import Lines
+from penstock.exchange.text_lines import JsonLines, Lines
 from penstock.parse import identifier, topic_name
 
 app = typer.Typer(no_args_is_help=True)

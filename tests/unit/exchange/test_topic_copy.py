@@ -5,7 +5,7 @@ import pytest
 import penstock
 from penstock.errors import AlreadyExists, InvalidOption
 from penstock.exchange.topic_copy import copy_topic
-from tests.exchange.dying import run_until_killed
+from tests.unit.exchange.dying import run_until_killed
 
 
 def rows(topic, partition):

@@ -19,7 +19,7 @@ from penstock.errors import (
 )
 from penstock.exchange.diskq_import import import_diskq
 from penstock.store.verify import StoreVerifier
-from tests.exchange.diskq_files import (
+from tests.unit.exchange.diskq_files import (
     Row,
     all_files,
     fixed,

@@ -1,4 +1,4 @@
-"""Programs that are killed in the middle of an import: `python -m tests.exchange.dying WHAT …`."""
+"""Programs that are killed in the middle of an import: `python -m tests.unit.exchange.dying WHAT …`."""
 
 import os
 import signal
@@ -6,13 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def run_until_killed(*arguments: object) -> bool:
     """Run one of the programs below; whether it was killed (else it was done before)."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tests.exchange.dying", *map(str, arguments)],
+        [sys.executable, "-W", "error", "-m", "tests.unit.exchange.dying", *map(str, arguments)],
         cwd=ROOT, timeout=60, check=False, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
@@ -70,8 +70,8 @@ def file(store: str, path: str, kind: str, length: str) -> None:
     import penstock
     from penstock.exchange import arrow_files, file_import
     from penstock.exchange.csv_files import CsvRows
-    from penstock.exchange.jsonl import JsonLines
     from penstock.exchange.records import FieldChoice
+    from penstock.exchange.text_lines import JsonLines
 
     file_import._BATCH_RECORDS = arrow_files._BATCH_ROWS = 100
     choice = FieldChoice(key="n", value="v")
@@ -88,8 +88,8 @@ def following(store: str, path: str, length: str) -> None:
     import penstock
     from penstock.exchange import file_import
     from penstock.exchange.follow import Follower
-    from penstock.exchange.jsonl import JsonLines
     from penstock.exchange.records import FieldChoice
+    from penstock.exchange.text_lines import JsonLines
 
     file_import._BATCH_RECORDS = 50
     with penstock.open(store, files=burning(length)) as opened:

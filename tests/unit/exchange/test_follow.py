@@ -9,9 +9,9 @@ import penstock
 from penstock.errors import ConflictError, DataError, InvalidOption
 from penstock.exchange.csv_files import CsvRows
 from penstock.exchange.follow import Follower
-from penstock.exchange.jsonl import JsonLines
 from penstock.exchange.records import FieldChoice
-from tests.exchange.dying import run_until_killed
+from penstock.exchange.text_lines import JsonLines
+from tests.unit.exchange.dying import run_until_killed
 
 KEYED = FieldChoice(key="n")
 

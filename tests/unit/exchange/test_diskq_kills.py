@@ -6,8 +6,8 @@ import penstock
 from penstock.errors import AlreadyExists, InvalidOption
 from penstock.exchange.diskq_import import import_diskq
 from penstock.store.verify import StoreVerifier
-from tests.exchange.diskq_files import all_files, rows, write_folder
-from tests.exchange.dying import run_until_killed
+from tests.unit.exchange.diskq_files import all_files, rows, write_folder
+from tests.unit.exchange.dying import run_until_killed
 
 
 @pytest.mark.timeout(180)

@@ -12,8 +12,8 @@ from penstock.exchange.arrow_files import import_table
 from penstock.exchange.csv_files import CsvRows
 from penstock.exchange.file_export import ExportRange, export_file
 from penstock.exchange.file_import import import_lines
-from penstock.exchange.jsonl import JsonLines
 from penstock.exchange.records import FieldChoice
+from penstock.exchange.text_lines import JsonLines
 
 WHOLE = FieldChoice(messages=True)
 EVERYTHING = FieldChoice()
