@@ -57,9 +57,9 @@ PLAIN_WORDS = set(
         """
         access aio app append archived arguments arrow asgi backup batch body buffer catch checksum chunk
         cli client clock column commit connection consume copy csv database definition delay delayed encode
-        encoded engine error executor export exports expression fact failure file filter finding folder format gzip
-        header health http idempotency identity import imports input java json layout limit lines load lock
-        log long lzop main mapped
+        encoded engine error executor export exports expression fact failure file filter finding folder format
+        gzip header health http idempotency identity import imports input java json layout limit lines load
+        lock log long lzop main mapped
         migration mini name old only open option output ownership parquet parse part payload penstock plan
         poll process progress publish publisher push pyspark query queue read reader record recovery repair
         retention retry route routing row run s3 scan schema search serve server single sink source spark

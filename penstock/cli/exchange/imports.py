@@ -108,6 +108,12 @@ def diskq(
     sync: Annotated[
         str | None, typer.Option("--sync", metavar="disk|os", help="What acknowledged means in the topic.")
     ] = None,
+    payloads: Annotated[
+        str | None,
+        typer.Option(
+            "--payloads", metavar="PLACE", help="Where large values lie: files, s3://bucket/prefix."
+        ),
+    ] = None,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -120,7 +126,8 @@ def diskq(
     line = CountLine()
     began = time.monotonic()
     with open_to_write(store, create=True) as data, line:
-        options = {} if sync is None else {"sync": sync}
+        given = {"sync": sync, "payloads": payloads}
+        options = {name: value for name, value in given.items() if value is not None}
         done = import_diskq(
             data,
             path,
