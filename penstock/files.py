@@ -11,6 +11,7 @@ import mmap
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 
 from penstock.errors import DiskFull, InvalidOption, NotDurable, PenstockError, ReadOnly, Unavailable
@@ -128,6 +129,26 @@ class Files:
         """How much of the disk is free for us, from 0 to 1."""
         room = os.statvfs(path)
         return room.f_bavail / room.f_blocks if room.f_blocks else 1.0
+
+
+class OpenFile:
+    """A descriptor that is closed when nobody has it any more; whoever has it keeps it open."""
+
+    __slots__ = ("_files", "fd")
+
+    def __init__(self, files: Files, fd: int) -> None:
+        self._files = files
+        self.fd = fd
+
+    def close(self) -> None:
+        """Close it now, whoever has it."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            self._files.close(fd)
+
+    def __del__(self) -> None:
+        with suppress(OSError):
+            self.close()
 
 
 _SYNC_FILE_RANGE_WRITE = 2

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from penstock.errors import Closed, LockTimeout
-from penstock.files import Files
+from penstock.files import Files, OpenFile
 
 #: A lock is mostly held for microseconds, the shortest sleep takes 80: give way so often before sleeping
 #: (16 processes on 2 cores: 8 to 9 thousand durable writes a second instead of 4 to 5).
@@ -41,12 +41,22 @@ FORKED = "was opened before fork(): a child process opens the store again"
 
 
 class FileLock:
-    """An exclusive lock on an open file, held by one thread of one process at a time."""
+    """An exclusive lock on an open file, held by one thread of one process at a time.
 
-    def __init__(self, files: Files, path: str, *, order: Order, holder: Callable[[], int | None]) -> None:
+    A lock that nobody has can `rest` without a descriptor, if it was told who opens it again.
+    """
+
+    def __init__(
+        self, files: Files, path: str, *, order: Order, holder: Callable[[], int | None],
+        wake: Callable[[], object] | None = None,
+    ) -> None:  # fmt: skip
         self.path = path
-        self.fd = files.open(path, create=True)
         self._files = files
+        self._wake = wake
+        self._is_closed = False
+        self.file: OpenFile | None = None
+        self.fd = -1
+        self.open()
         self._mutex = threading.RLock()  # knows its owner; nobody takes it twice
         #: Whether this thread has the lock, or is about to have it.
         self.is_mine: Callable[[], bool] = self._mutex._is_owned  # type: ignore[attr-defined]
@@ -126,16 +136,34 @@ class FileLock:
         who = f"process {pid}" if pid else "another process"
         return LockTimeout(f"{who} holds {self.path} for more than {timeout:.0f} s", pid=pid)
 
+    def open(self) -> OpenFile | None:
+        """Open the file unless it is open; None when the lock is closed."""
+        if self.file is None and not self._is_closed:
+            self.file = OpenFile(self._files, self._files.open(self.path, create=True))
+            self.fd = self.file.fd
+        return self.file
+
+    def try_pause(self) -> bool:
+        """Keep the threads of this process from taking the lock, until it is dropped, if none has it."""
+        return not self.is_mine() and self._mutex.acquire(False)
+
+    def rest(self) -> None:
+        """Give the descriptor back until the lock is wanted again. It is paused."""
+        self.fd = -1
+        self.file = None
+
     def close(self) -> None:
         """Close the file; the kernel drops the lock with it."""
         with self._mutex:
-            fd, self.fd = self.fd, -1
-        if fd >= 0:
-            self._files.close(fd)
+            self._is_closed = True
+            self.fd = -1
+            self.file = None
 
     def _flock(self) -> bool:
         if self.fd < 0:
-            raise Closed(f"{self.path} is closed")
+            if self._is_closed or self._wake is None:
+                raise Closed(f"{self.path} is closed")
+            self._wake()
         try:
             fcntl.flock(self.fd, _TAKE)
         except BlockingIOError:
@@ -164,11 +192,12 @@ class FileLock:
         self._mutex.release()
 
     def _after_fork_in_child(self) -> None:
-        fd, self.fd = self.fd, -1
+        file, self.file, self.fd = self.file, None, -1
+        self._is_closed = True
         self._mutex = threading.RLock()
         self.is_mine = self._mutex._is_owned  # type: ignore[attr-defined]
-        if fd >= 0:
-            os.close(fd)
+        if file is not None:
+            file.close()  # whoever else has it: the lock is the parent's
 
 
 def hold(locks: Sequence[FileLock], section: Callable[[], T]) -> T:

@@ -35,9 +35,9 @@ class PartitionArrival:
 
     def append(self, frames: Sequence[EncodedFrame]) -> None:
         """Append frames as they are, durably."""
-        appended = self._log.append(frames)
-        self._log.sync(appended)
+        appended = self._log.appender.append(frames, tree=self._topic.record.tree)
         self._topic.on_appended(self._partition)
+        self._log.syncer.sync(appended.next, appended.cuts)
         self.arrived(appended.first, appended.next - appended.first)
 
     def arrived(self, first: int, count: int) -> None:

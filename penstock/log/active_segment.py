@@ -28,6 +28,9 @@ RESERVE = 2**20
 #: The clock may be set back by less than this without anyone noticing; further back begins a new segment.
 STEP_BACK_NS = 3600 * NANOSECONDS
 _ALLOCATE_LEAST, _ALLOCATE_MOST = 64 * KIB, 8 * MIB
+#: So much room is filled with zeros ahead of frames up to this size, which are synced one by one.
+_FILL_BYTES, _SMALL_BYTES = 64 * KIB, 8 * KIB
+_ZEROS = bytes(_FILL_BYTES)
 
 
 class ActiveSegment:
@@ -42,6 +45,8 @@ class ActiveSegment:
         self.created = 0
         #: Up to here the file is known to reach, with zeros behind the last frame.
         self.allocated = 0
+        #: Up to here its bytes are known to have been written, if only as zeros.
+        self._filled = 0
         #: Segments this process sealed, whose indexes are to be made.
         self.sealed: list[int] = []
         self.use(options)
@@ -73,7 +78,7 @@ class ActiveSegment:
         if head is None:
             files.close(fd)
             return False
-        self.fd, self.salt, self.created, self.allocated = fd, head.salt, head.created, 0
+        self.fd, self.salt, self.created, self.allocated, self._filled = fd, head.salt, head.created, 0, 0
         self.base = base  # last: an interrupt before it leaves a segment that is not open
         return True
 
@@ -90,7 +95,7 @@ class ActiveSegment:
 
     def truncate(self, byte: int) -> None:
         """Cut off what lies behind `byte`; what comes next allocates anew."""
-        self.allocated = 0
+        self.allocated = self._filled = 0
         self.folder.files.truncate(self.fd, byte)
 
     # Writing.
@@ -136,6 +141,8 @@ class ActiveSegment:
         try:
             if end > self.allocated:
                 self._allocate(end)
+            if end > self._filled and not self.shows:
+                self._fill(a.byte, end)
             files.pwritev(self.fd, parts, a.byte)
             flags, tree, boot, _, _, _, base, reserved, _, pending = a
             written = make_append((flags, tree, boot, folder.pid, end, stop, base, reserved, now, pending))
@@ -168,6 +175,17 @@ class ActiveSegment:
             files.start_writeback(self.fd, 0, self.allocated)
         self.allocated = reach
 
+    def _fill(self, byte: int, need: int) -> None:
+        """Write zeros ahead of small frames.
+
+        The first write to allocated room changes what the file system knows of the file, and the sync that
+        follows has to wait for its journal. So the journal is waited for once, not by each frame in turn.
+        """
+        self._filled = need
+        if need - byte <= _SMALL_BYTES and need + _FILL_BYTES <= self.allocated:
+            self.folder.files.pwrite(self.fd, _ZEROS, need)
+            self._filled = need + _FILL_BYTES
+
     def reserve(self, a: AppendRecord, stop: int) -> AppendRecord:
         """Set offsets aside, durably; the mark tells the next writer when we die or fail before they are."""
         reserved = a._replace(reserved=stop + RESERVE)
@@ -181,17 +199,17 @@ class ActiveSegment:
     # The roll.
 
     def roll(self, ends: Ends, now: int, *, first: int | None = None) -> Ends:
-        """Seal the segment and begin the next one behind it, or at `first`, with a gap before it."""
+        """Seal the segment and begin the next one behind it; with `first` behind a gap, at that offset."""
         self.require(ends.append.segment)
         try:
             self.folder.files.sync(self.fd)
         except OSError as error:
             self._poison()
             raise NotDurable(f"{self.folder.path}: the disk failed to sync: {error}") from error
-        flags, begin = ends.append.flags | records.ROLLING, ends.append.next
-        if first is not None and first > begin:
-            flags, begin = flags | records.LEAVING_GAP, first
-        return self.finish_roll(self.publish(ends, flags=flags, next=begin, last_written_at=now))
+        flags, behind = ends.append.flags | records.ROLLING, ends.append.next
+        if first is not None:
+            flags, behind = flags | records.LEAVING_GAP, first
+        return self.finish_roll(self.publish(ends, flags=flags, next=behind, last_written_at=now))
 
     def finish_roll(self, ends: Ends) -> Ends:
         """Begin the segment that A announces; a process that began to may have died."""

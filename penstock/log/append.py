@@ -190,9 +190,9 @@ class Appender:
         """
 
         def leave() -> int:
-            ends, active = self.ready(), self.active
+            ends = self.ready()
             if ends.append.next < stop:
-                ends = active.roll(ends, active.written_at(ends.append), first=stop)
+                ends = self.active.roll(ends, self.active.written_at(ends.append), first=stop)
             return ends.append.next
 
         return self._locked(leave)
@@ -203,7 +203,7 @@ class Appender:
         assert shown is not None
         self.folder.publish_shown(shown._replace(start=start))
         try:
-            self.folder.files.sync(self.folder.tail_fd)
+            self.folder.sync_tail()
         except OSError as error:
             self.folder.publish_shown(shown)  # or the next trim would take it for durable
             raise refusal(self.folder.path, error) from error

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from penstock.clock import Clock
-from penstock.files import Files
+from penstock.errors import TopicReplaced
+from penstock.files import Files, OpenFile
 from penstock.locks import APPEND_RANK, TAIL_RANK, FileLock
 from penstock.log import records
 from penstock.log.records import (
@@ -61,23 +62,77 @@ class Folder:
         self.pid = os.getpid()
         self.read_only = read_only
         self._housekeeping = threading.Lock()
-        self.append_fd = -1
-        self.tail_fd = -1
+        self._waking = threading.Lock()
+        self._is_closed = False
+        #: The files of A and of S and D, while they are open.
+        self._pair: tuple[OpenFile, OpenFile] | None = None
+        #: Called when they were opened again.
+        self.on_wake: Callable[[], None] = _nothing
         # Records as they were last read or written, as bytes and parsed: mostly they have not changed since.
         # Each is one assignment: threads see both halves or neither.
         self._append: tuple[bytes, AppendRecord | None] = b"", None
         self._tail: tuple[bytes, Tail | None] = b"", None
-        if read_only:
-            self.append_fd = self._open_if_there("append")
-            self.tail_fd = self._open_if_there("tail")
-            return
-        self.append = FileLock(
-            files, self.name("append"), order=(APPEND_RANK, topic_id, partition), holder=self._holder
-        )
-        self.tail = FileLock(
-            files, self.name("tail"), order=(TAIL_RANK, topic_id, partition), holder=lambda: None
-        )
-        self.append_fd, self.tail_fd = self.append.fd, self.tail.fd
+        if not read_only:
+            self.append = FileLock(
+                files, self.name("append"), order=(APPEND_RANK, topic_id, partition), holder=self._holder,
+                wake=self.wake,
+            )  # fmt: skip
+            self.tail = FileLock(
+                files, self.name("tail"), order=(TAIL_RANK, topic_id, partition), holder=lambda: None,
+                wake=self.wake,
+            )  # fmt: skip
+        self._open()
+
+    # Descriptors.
+
+    @property
+    def append_fd(self) -> int:
+        """The descriptor of A's file, for those who have the append lock; -1 when it is closed."""
+        pair = self._pair or self.wake()
+        return -1 if pair is None else pair[0].fd
+
+    @property
+    def tail_fd(self) -> int:
+        """The descriptor of the file of S and D, for those who have a lock; -1 when it is closed."""
+        pair = self._pair or self.wake()
+        return -1 if pair is None else pair[1].fd
+
+    def wake(self) -> tuple[OpenFile, OpenFile] | None:
+        """Open the files unless they are open; None when the folder is closed."""
+        pair = self._pair
+        if pair is None and not self._is_closed:
+            try:
+                with self._waking:
+                    pair = self._open()
+            except FileNotFoundError:
+                raise TopicReplaced("the topic was dropped", hint="open it anew by its name") from None
+            self.on_wake()
+        return pair
+
+    def sync_tail(self) -> None:
+        """Make S and D survive a power cut. Needs no lock."""
+        pair = self._pair or self.wake()
+        if pair is not None:
+            self.files.sync(pair[1].fd)
+
+    def rest(self) -> None:
+        """Give the descriptors back until they are needed again. Both locks are paused."""
+        with self._waking:
+            self._pair = None
+            if not self.read_only:
+                self.append.rest()
+                self.tail.rest()
+
+    def _open(self) -> tuple[OpenFile, OpenFile] | None:
+        if self.read_only:
+            self._pair = self._open_if_there("append"), self._open_if_there("tail")
+        else:
+            tail = self.tail.open()  # first: whoever has the append lock finds both open
+            append = self.append.open()
+            self._pair = (append, tail) if append is not None and tail is not None else None
+        return self._pair
+
+    # Names.
 
     def name(self, name: str) -> str:
         return os.path.join(self.path, name)
@@ -107,12 +162,15 @@ class Folder:
 
     def read_ends(self) -> Ends | None:
         """A, S and D in two calls, parsed only where they changed; None when one of them is not sound."""
+        pair = self._pair or self.wake()
+        if pair is None:
+            return None
         pread = self.files.pread
-        raw = pread(self.append_fd, RECORD_BYTES, APPEND_AT)
+        raw = pread(pair[0].fd, RECORD_BYTES, APPEND_AT)
         was, append = self._append
         if raw != was or append is None:
             append = self.read_append()
-        raw = pread(self.tail_fd, TAIL_BYTES, SHOWN_AT)
+        raw = pread(pair[1].fd, TAIL_BYTES, SHOWN_AT)
         was, tail = self._tail
         if raw != was or tail is None:
             tail = self.read_tail()
@@ -120,13 +178,11 @@ class Folder:
 
     def read_append(self) -> AppendRecord | None:
         """A, or None when there is no sound one."""
-        return self._read(self.append_fd, APPEND_AT, self._parsed_append)
+        return self._read(0, APPEND_AT, self._parsed_append)
 
     def read_tail(self) -> Tail | None:
         """S and D, or None when one of them is not sound."""
-        if self.tail_fd < 0:
-            return None
-        raw = self.files.pread(self.tail_fd, TAIL_BYTES, SHOWN_AT)
+        raw = self.read_tail_bytes()
         was, tail = self._tail
         if raw == was and tail is not None:
             return tail
@@ -137,24 +193,31 @@ class Folder:
         shown, durable = self.read_shown(), self.read_durable()
         return None if shown is None or durable is None else (shown, durable)
 
+    def read_tail_bytes(self) -> bytes:
+        """S and D as they lie in their file; b"" when there is none."""
+        pair = self._pair or self.wake()
+        if pair is None or pair[1].fd < 0:
+            return b""
+        return self.files.pread(pair[1].fd, TAIL_BYTES, SHOWN_AT)
+
     def read_shown(self) -> ShownRecord | None:
         """S, or None when it is not sound, whatever became of D."""
-        return self._read(self.tail_fd, SHOWN_AT, records.parse_shown)
+        return self._read(1, SHOWN_AT, records.parse_shown)
 
     def read_durable(self) -> DurableRecord | None:
         """D, or None when it is not sound, whatever became of S."""
-        return self._read(self.tail_fd, DURABLE_AT, self._parsed_durable)
+        return self._read(1, DURABLE_AT, self._parsed_durable)
 
     def publish_append(self, record: AppendRecord) -> None:
         """Write A. The append lock is held."""
         raw = record.pack()
-        self.files.pwrite(self.append_fd, raw, APPEND_AT)
+        self.files.pwrite(self.append.fd, raw, APPEND_AT)
         self._append = raw, record
 
     def publish_shown(self, record: ShownRecord) -> None:
         """Write S. The append lock is held."""
         raw = record.pack()
-        self.files.pwrite(self.tail_fd, raw, SHOWN_AT)
+        self.files.pwrite(self.tail.fd, raw, SHOWN_AT)
         was, tail = self._tail
         if tail is not None:
             self._tail = raw + was[DURABLE_AT:], (record, tail[1])
@@ -162,17 +225,18 @@ class Folder:
     def publish_durable(self, record: DurableRecord) -> None:
         """Write D. The tail lock is held."""
         raw = record.pack()
-        self.files.pwrite(self.tail_fd, raw, DURABLE_AT)
+        self.files.pwrite(self.tail.fd, raw, DURABLE_AT)
         was, tail = self._tail
         if tail is not None:
             self._tail = was[:DURABLE_AT] + raw, (tail[0], record)
 
-    def _read(self, fd: int, at: int, parse: Callable[[bytes], R | None]) -> R | None:
-        """A record; whoever meets a half-written one reads again."""
-        if fd < 0:
+    def _read(self, which: int, at: int, parse: Callable[[bytes], R | None]) -> R | None:
+        """A record of one of the two files; whoever meets a half-written one reads again."""
+        pair = self._pair or self.wake()
+        if pair is None or pair[which].fd < 0:
             return None
         for _ in range(_READ_AGAIN):
-            raw = self.files.pread(fd, RECORD_BYTES, at)
+            raw = self.files.pread(pair[which].fd, RECORD_BYTES, at)
             record = parse(raw)
             if record is not None:
                 return record
@@ -212,25 +276,26 @@ class Folder:
                 self.files.close(fd)  # and the lock with it
 
     def close(self) -> None:
-        open_fds = self.append_fd, self.tail_fd
-        self.append_fd = self.tail_fd = -1  # first: the numbers may soon be those of other files
+        self._is_closed = True  # first: nobody opens them again
+        with self._waking:
+            self._pair = None
         if not self.read_only:
             self.append.close()
             self.tail.close()
-        else:
-            for fd in open_fds:
-                if fd >= 0:
-                    self.files.close(fd)
 
-    def _open_if_there(self, name: str) -> int:
+    def _open_if_there(self, name: str) -> OpenFile:
         try:
-            return self.files.open(self.name(name), write=False)
+            return OpenFile(self.files, self.files.open(self.name(name), write=False))
         except FileNotFoundError:
-            return -1
+            return OpenFile(self.files, -1)
 
     def _holder(self) -> int | None:
         record = self.read_append()
         return record.pid if record is not None else None
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
 
 
 def file_bytes(folder: Folder, base: int) -> int:

@@ -149,7 +149,8 @@ def _joined(parts: Iterable[Buffer]) -> tuple[memoryview, int]:
 def _joined_small(parts: Iterable[Buffer]) -> tuple[bytes, int]:
     """The parts of a frame of one message, for which a buffer that is kept would cost more than it saves."""
     body = b"".join(parts)
-    return padded(body), len(body)
+    length = len(body)
+    return body + _ZEROS[: -length % 8], length
 
 
 class MessageColumns(NamedTuple):

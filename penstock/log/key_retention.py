@@ -91,9 +91,9 @@ class KeyRetention:
     """One process's knowledge of what has expired in a partition; shared by threads."""
 
     def __init__(
-        self, view: Segments, options: Callable[[], TopicOptions], offset_at: Callable[[int, int], int]
+        self, segments: Segments, options: Callable[[], TopicOptions], offset_at: Callable[[int, int], int]
     ) -> None:
-        self._view = view
+        self._segments = segments
         self._options = options
         self._offset_at = offset_at
         self._rules: tuple[tuple[str, float], ...] = ()
@@ -118,12 +118,12 @@ class KeyRetention:
             return _NONE_EXPIRED
         if now_ns is not None:
             return KeyFloors(self._durations, lambda lasting: self._offset_at(now_ns - lasting, 0))
-        now = self._view.folder.clock.now_ns()
+        now = self._segments.folder.clock.now_ns()
         return KeyFloors(self._durations, lambda lasting: self._risen(now - lasting, lasting))
 
     def message(self, offset: int) -> Message | None:
         """Return the message at `offset`; None if there is none or it has expired."""
-        found = self._view.message(offset)
+        found = self._segments.message(offset)
         return None if found is None or self.floors().is_over(found) else found
 
     def _risen(self, since_ns: int, lasting: int) -> int:
@@ -136,7 +136,7 @@ class KeyRetention:
     def _find(self, since_ns: int, above: int) -> _Reached:
         try:
             offset = self._offset_at(since_ns, above)
-            there = self._view.message(offset)
+            there = self._segments.message(offset)
         except Corrupt:  # whoever reads there learns of it; others need not
             return _Reached(above, None)
         return _Reached(offset, None if there is None else there.written_at)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from penstock.clock import Clock
-from penstock.errors import NotDurable
+from penstock.errors import NotDurable, TopicReplaced
 from penstock.files import Files, refusal
 from penstock.locks import hold
 from penstock.log import key_search as keyed
@@ -26,6 +26,7 @@ from penstock.log import repack, trim
 from penstock.log import segment_index as index
 from penstock.log.append import Appended, Appender
 from penstock.log.cursor import Cursor
+from penstock.log.descriptors import AWAKE
 from penstock.log.folder import Folder
 from penstock.log.frame_encode import EncodedFrame
 from penstock.log.key_retention import KeyRetention
@@ -74,6 +75,8 @@ class Log:
         self.key_retention = KeyRetention(self.segments, state.options, self.offset_at)
         #: Messages by their key.
         self.keys = keyed.KeySearch(self.segments, self.key_retention)
+        AWAKE.add(self)
+        self.folder.on_wake = self._woken
 
     @property
     def options(self) -> TopicOptions:
@@ -196,8 +199,7 @@ class Log:
             try:
                 return max(self._offset_at(written_at, bounds, above), above)
             except FileNotFoundError:  # vacuumed or repacked meanwhile
-                if bounds.segment not in self.segments.bases():
-                    self.segments.refuse_missing(bounds.segment, bounds, bounds.start)
+                self.segments.refuse_missing_active(bounds)
 
     def _offset_at(self, written_at: int, bounds: Bounds, above: int) -> int:
         if above > bounds.start:
@@ -271,7 +273,40 @@ class Log:
         """Make `start` the first readable offset and remove what lies wholly below it."""
         return trim.trim(self.folder, self.appender, self.segments, start)
 
+    def rest(self) -> bool:
+        """Give all descriptors back, unless someone is at work; they are opened again when needed."""
+        folder = self.folder
+        if folder.read_only:
+            self._give_back()
+            return True
+        if folder.append.is_mine() or folder.tail.is_mine():
+            return False
+        try:
+            is_idle = folder.append.try_pause() and folder.tail.try_pause()
+            if is_idle:
+                self._give_back()
+            return is_idle
+        finally:
+            folder.tail.drop()
+            folder.append.drop()
+
+    def _give_back(self) -> None:
+        self.appender.close()
+        self.syncer.close()
+        self.folder.rest()
+        self.segments.rest()
+
+    def _woken(self) -> None:
+        """The folder was opened again: meanwhile it may have become that of another topic."""
+        AWAKE.add(self)
+        bases = self.folder.segments()
+        head = read_head(self.folder, bases[-1]) if bases else None
+        if head is not None and head.topic_id != self.folder.topic_id:
+            self.folder.close()
+            raise TopicReplaced("the topic was dropped and created anew", hint="open it anew by its name")
+
     def close(self) -> None:
+        AWAKE.discard(self)
         self.segments.close()
         self.syncer.close()
         self.appender.close()

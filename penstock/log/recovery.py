@@ -288,4 +288,4 @@ def _publish(
     record = DurableRecord(0, cuts, folder.boot, end.next, end.segment, end.byte)
     hold((folder.tail,), lambda: folder.publish_durable(record))
     folder.files.sync(folder.append_fd)
-    folder.files.sync(folder.tail_fd)
+    folder.sync_tail()

@@ -251,10 +251,10 @@ class StagingArea:
         self._done: list[StagedPiece] = []
         self._growing: _Growing | None = None
 
-    def add(self, draft: EncodedFrame) -> None:
+    def add(self, encoded: EncodedFrame) -> None:
         if self._growing is None:
             self._growing = _Growing(self._folder, f"{self._name}-{len(self._done):x}{STAGED}")
-        self._growing.add(draft)
+        self._growing.add(encoded)
         if self._growing.size >= self._limit:
             self._end()
 
@@ -312,18 +312,18 @@ class _Growing:
         self.size = 0
         self.file: str | None = None
 
-    def add(self, draft: EncodedFrame) -> None:
-        if self.file is None and self.size + draft.size > INLINE_BYTES:
+    def add(self, encoded: EncodedFrame) -> None:
+        if self.file is None and self.size + encoded.size > INLINE_BYTES:
             self._spill()
-        header = draft.header(base=self._count, written_at=0, synced=0, salt=self._salt)
+        header = encoded.header(base=self._count, written_at=0, synced=0, salt=self._salt)
         self._heads.append(header)
         if self.file is None:
-            self._frames.append(header + bytes(draft.body))
+            self._frames.append(header + bytes(encoded.body))
         else:
-            self._folder.files.pwritev(self._fd, [header, draft.body], SEGMENT_HEADER_BYTES + self.size)
+            self._folder.files.pwritev(self._fd, [header, encoded.body], SEGMENT_HEADER_BYTES + self.size)
             self._begin_writeback()
-        self.size += draft.size
-        self._count += draft.count
+        self.size += encoded.size
+        self._count += encoded.count
 
     def end(self) -> StagedPiece:
         """It is whole, and durable if it lies in a file."""

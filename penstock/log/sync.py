@@ -37,13 +37,16 @@ class Syncer:
 
         `cuts` is what `append` returned: a cut since then may have taken the messages away.
         """
-        folder, tail = self._folder, self._folder.tail
-        durable = folder.read_durable()
-        if durable is not None and self._is_durable(durable, target, cuts):
-            return
+        tail = self._folder.tail
         if tail.is_mine():
             raise tail.held_here()
         try:
+            # The lock first: mostly it is free, and with it D is read anyway.
+            if tail.try_acquire():
+                end = self.sync_locked(target, cuts)
+                tail.release()
+                if end >= target:
+                    return
             self._wait_until_durable(target, cuts)
         except BaseException:
             tail.drop()
@@ -53,6 +56,9 @@ class Syncer:
         folder, tail = self._folder, self._folder.tail
         pause, deadline = _PAUSE_FIRST_S, 0.0
         while True:
+            durable = folder.read_durable()
+            if durable is not None and self._is_durable(durable, target, cuts):
+                return
             if tail.try_acquire():
                 end = self.sync_locked(target, cuts)
                 tail.release()
@@ -64,16 +70,10 @@ class Syncer:
                     raise tail.timed_out(locks.PATIENCE_S)
                 time.sleep(pause)
                 pause = min(pause * 1.5, _PAUSE_MOST_S)
-            durable = folder.read_durable()
-            if durable is not None and self._is_durable(durable, target, cuts):
-                return
 
     def sync_locked(self, target: int, cuts: int | None) -> int:
         """Sync all that is appended, publish D and return its end. The tail lock is held."""
-        folder = self._folder
-        durable, a = folder.read_durable(), folder.read_append()
-        if durable is None or a is None:
-            raise self._without_records()
+        a, durable = self._records()
         if self._is_durable(durable, target, cuts) or durable.end >= a.next:
             return durable.end
         return self._sync_up_to(a, durable)
@@ -83,9 +83,7 @@ class Syncer:
         folder = self._folder
 
         def sync() -> None:
-            durable, a = folder.read_durable(), folder.read_append()
-            if durable is None or a is None:
-                raise self._without_records()
+            a, durable = self._records()
             self._is_durable(durable, 0 if not durable.poisoned else a.next + 1, cuts)  # raises after a cut
             if (durable.segment, durable.byte) < (segment, byte):
                 self._sync_up_to(a, durable)
@@ -133,10 +131,16 @@ class Syncer:
         folder.publish_durable(durable._replace(end=a.next, segment=a.segment, byte=a.byte))
         return a.next
 
-    def _without_records(self) -> NotDurable:
-        return NotDurable(
-            f"the records of {self._folder.path} are damaged", hint="penstock verify shows where"
-        )
+    def _records(self) -> tuple[AppendRecord, DurableRecord]:
+        """A and D, whatever became of S. The tail lock is held."""
+        folder = self._folder
+        ends = folder.read_ends()
+        if ends is not None:
+            return ends.append, ends.durable
+        a, durable = folder.read_append(), folder.read_durable()
+        if durable is None or a is None:
+            raise NotDurable(f"the records of {folder.path} are damaged", hint="penstock verify shows where")
+        return a, durable
 
     def _is_durable(self, durable: DurableRecord, target: int, cuts: int | None) -> bool:
         """Whether D covers `target`; raises `NotDurable` when a failed sync came before it did."""

@@ -31,17 +31,17 @@ class Trimmed(NamedTuple):
     bytes: int
 
 
-def trim(folder: Folder, appender: Appender, view: Segments, start: int) -> Trimmed:
+def trim(folder: Folder, appender: Appender, segments: Segments, start: int) -> Trimmed:
     """Make `start` the first readable offset, durably, then remove whole segments below it."""
-    before, start = hold((folder.append,), lambda: _move_start(appender, view, start))
-    segments, removed = _remove_below(folder, view, start)
+    before, start = hold((folder.append,), lambda: _move_start(appender, segments, start))
+    count, removed = _remove_below(folder, segments, start)
     purge(folder)
-    return Trimmed(start, start - before, segments, removed)
+    return Trimmed(start, start - before, count, removed)
 
 
-def _move_start(appender: Appender, view: Segments, start: int) -> tuple[int, int]:
+def _move_start(appender: Appender, segments: Segments, start: int) -> tuple[int, int]:
     """Publish the start, durably; return what it was and what it is. The append lock is held."""
-    ends, bounds = appender.ready(), view.bounds()
+    ends, bounds = appender.ready(), segments.bounds()
     start = min(max(start, bounds.start), bounds.end)
     if start > bounds.start:
         if start == ends.append.next and ends.append.next > ends.append.segment:
@@ -50,10 +50,10 @@ def _move_start(appender: Appender, view: Segments, start: int) -> tuple[int, in
     return bounds.start, start
 
 
-def _remove_below(folder: Folder, view: Segments, start: int) -> tuple[int, int]:
+def _remove_below(folder: Folder, segments: Segments, start: int) -> tuple[int, int]:
     """Rename segments that lie wholly below `start`; count them and their bytes."""
-    limit = min(start, view.bounds().segment)
-    bases = [base for base in view.bases() if base <= limit]
+    limit = min(start, segments.bounds().segment)
+    bases = [base for base in segments.bases() if base <= limit]
     count = size = 0
     for base in bases[:-1]:
         if not count:
@@ -68,14 +68,14 @@ def _remove_below(folder: Folder, view: Segments, start: int) -> tuple[int, int]
         count += 1
     if count:
         folder.files.sync_dir(folder.path)
-        view.forget()
+        segments.forget()
     return count, size
 
 
 def _sync_start(folder: Folder) -> None:
     """Whoever published the start may have died before its sync, and what lies below it goes now."""
     try:
-        folder.files.sync(folder.tail_fd)
+        folder.sync_tail()
     except OSError as error:
         raise refusal(folder.path, error) from error
 

@@ -342,12 +342,11 @@ class Store:
     # The store itself.
 
     def flush_housekeeping(self, timeout: float = 60.0) -> bool:
-        """Append delayed messages that are due, remove what has expired, and wait until indexes and repacking
-        that this process owes are done; False when time ran out.
+        """Append delayed messages that are due, and wait until indexes and repacking that this process owes
+        are done; False when time ran out.
         """
         if not self.read_only:
             self._delayed.publish_due()
-            self._expiry.remove_due()
         return self._catalogue.housekeeper.finish(timeout)
 
     def check_state(self) -> list[str]:

@@ -27,7 +27,7 @@ from penstock.topic import retention as deleting
 from penstock.topic.bodies import is_file
 from penstock.topic.input import Value
 from penstock.topic.open_topic import OpenTopic, nothing_at
-from penstock.topic.producer import group_sender, sender_of
+from penstock.topic.producer import NOBODY, group_sender, sender_of
 from penstock.topic.retention import VacuumReport, vacuum
 from penstock.topic.routing import Partitioner
 from penstock.topic.scan import Scan, latest, past_of, require_index, rows_between, wanted
@@ -38,6 +38,8 @@ if TYPE_CHECKING:  # ways in and out stand above the store; what is called here 
     from penstock.exchange.diskq_export import DiskqExported
 
 _READ_BYTES = 64 * MIB
+#: Values that are no files, at a glance.
+_PLAIN = frozenset((bytes, str))
 
 
 class Topic(Generic[V]):
@@ -83,26 +85,29 @@ class Topic(Generic[V]):
         before the message (docs/payloads.md). With a `name`, which becomes part of the body's, also a small
         value is stored so.
         """
-        partitions = self.open_topic
-        self.require_raw()
+        topic = self.open_topic
+        options = topic.record.options
+        if options.codecs or topic.read_only:
+            self.require_raw()
         if partition is not None:
-            partitions.check(partition)
-        is_delayed = delay is not None or deliver_at is not None
-        if name is not None or is_file(value):
-            if is_delayed:
+            topic.check(partition)
+        producer = NOBODY if group is None else group_sender(group)
+        if name is not None or (value.__class__ not in _PLAIN and is_file(value)):
+            if delay is not None or deliver_at is not None:
                 raise delayed.no_body()
             message = outgoing.one(b"", key, headers, timestamp, partition, 0)  # what is wrong is said first
             body = value if is_file(value) else self.encoded(value)  # type: ignore[arg-type]
-            runs = partitions.write_body(message, group_sender(group), body, name)
-            return runs[0].receipt(0, self.options.sync)
-        limit = self.options.max_message_bytes if is_delayed else self.options.value_bytes
-        message = outgoing.one(self.encoded(value), key, headers, timestamp, partition, limit)  # type: ignore[arg-type]
-        sender = group_sender(group)
-        if is_delayed:
-            due_ns = delayed.due_at(delay, deliver_at, partitions.clock.now_ns())
+            return topic.write_body(message, producer, body, name)[0].receipt(0, options.sync)
+        stored: Any = value if self.coder is None else self.coder.encode(value)
+        if delay is not None or deliver_at is not None:
+            message = outgoing.one(stored, key, headers, timestamp, partition, options.max_message_bytes)
+            due_ns = delayed.due_at(delay, deliver_at, topic.clock.now_ns())
             if due_ns is not None:
-                return delayed.store(partitions, message, sender.group, due_ns)
-        return partitions.write(message, sender)[0].receipt(0, self.options.sync)
+                return delayed.store(topic, message, producer.group, due_ns)
+        else:
+            limit = options.max_message_bytes if options.payloads is None else options.value_bytes
+            message = outgoing.one(stored, key, headers, timestamp, partition, limit)
+        return topic.write(message, producer)[0].receipt(0, options.sync)
 
     def write_many(
         self, values: Any, *, keys: Any = None, headers: Any = None, timestamps: Any = None,

@@ -315,8 +315,9 @@ class Flusher:
     def _wake_thread(self) -> None:
         if self._thread is None:
             target, name = weakref.ref(self), "penstock-writer"
-            self._thread = threading.Thread(target=_run, args=(target,), name=name, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=_run, args=(target,), name=name, daemon=True)
+            thread.start()
+            self._thread = thread  # not before: an interrupt would leave one that never runs
         elif self._idle:
             self._changed.notify_all()
 

@@ -20,7 +20,8 @@ from penstock.errors import (
     TopicReplaced,
 )
 from penstock.files import Files
-from penstock.log.append import Appended
+from penstock.log.append import Appended, Rerouted
+from penstock.log.frame_encode import MessageColumns, encode, frames
 from penstock.log.log import Log
 from penstock.message import Receipt, StoredRun
 from penstock.options import TopicOptions
@@ -196,17 +197,43 @@ class OpenTopic:
         Runs enter `stored` as they are stored: a caller that must know what is safe when a later partition
         fails passes its own list.
         """
-        delivery = Delivery(batch, producer, [] if stored is None else stored)
-        self.appender.deliver(delivery)
-        return delivery.stored
+        runs = [] if stored is None else stored
+        if producer is NOBODY and batch.partitions is None and batch.groups is None:
+            run = self._append_whole(batch.columns)
+            if run is not None:
+                runs.append(run)
+                return runs
+        self.appender.deliver(Delivery(batch, producer, runs))
+        return runs
+
+    def _append_whole(self, columns: MessageColumns) -> StoredRun | None:
+        """Append what goes to the only partition, as it is, without a stop; None where more is to be done."""
+        record = self.record
+        options, log = record.options, self._logs.get(0)
+        if options.partitions != 1 or options.payloads is not None or log is None:
+            return None
+        compress, created = options.compress is not None, self.clock.now_ns()
+        if len(columns.values) == 1:
+            made = [encode(columns, created=created, compress=compress)]
+        else:
+            made = frames(columns, created=created, compress=compress)
+        try:
+            appended = log.appender.append(made, tree=record.tree)
+        except Rerouted:
+            return None
+        if log.appender.sealed:
+            self.on_roll(0)
+        size = made[0].size if len(made) == 1 else sum(frame.size for frame in made)
+        return StoredRun(
+            0, appended.first, len(columns.values), False, None, size, appended.next, appended.cuts
+        )
 
     def write(self, batch: WriteBatch, producer: Producer = NOBODY) -> list[StoredRun]:
         """Append a batch; return when it is as safe as the topic promises."""
-        delivery = Delivery(batch, producer, [])
-        self.appender.deliver(delivery)
+        runs = self.append(batch, producer)
         if self.record.options.sync == "disk":
-            self.sync(delivery.stored)
-        return delivery.stored
+            self.sync(runs)
+        return runs
 
     def write_body(
         self, batch: WriteBatch, producer: Producer, body: Any, name: str | None

@@ -219,6 +219,28 @@ def test_a_commit_may_be_interrupted_anywhere(path, sync):
             assert tried[-1] in stored
 
 
+def test_a_signal_handler_that_writes_inside_a_section_is_refused_and_frees_nothing(path):
+    """The thread has the lock already: waiting would take for ever, and dropping it would let others in."""
+    values = Values()
+    with penstock.open(path) as store:
+        topic = store.create_topic("orders")
+        values.write(topic)
+        log = inside(topic).log(0)
+
+        def section():
+            with pytest.raises(penstock.LockTimeout, match="signal handler"):
+                topic.write(b"from the handler")
+            assert log.write_at_once([encode([b"x"], created=1)], tree=inside(topic).record.tree) is None
+            log.finish_transactions()
+            assert not log.rest()
+            return log.folder.append.is_mine()
+
+        assert locks.hold((log.folder.append,), section)
+        assert not log.folder.append.is_mine()
+        values.write(topic)
+        values.check(topic)
+
+
 def test_canary_a_lock_that_is_left_behind_is_noticed(path, monkeypatch):
     """The handler that lets go of a lock after an interrupt is what the tests above rest on."""
     monkeypatch.setattr(locks.FileLock, "drop", lambda self: None)

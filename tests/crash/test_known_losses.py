@@ -104,6 +104,23 @@ def test_a_last_segment_that_lost_its_end_stays_short_of_it(store, cut, zeros):
     check_lost(store, first, COUNT, boots=[2, 2, 3])
 
 
+@pytest.mark.parametrize("cut", [None, 64, 64 + 3 * FRAME])
+def test_who_may_only_read_is_told_before_anyone_has_recovered(store, cut):
+    path = data_files(store)[-1]
+    if cut is None:
+        os.unlink(path)
+    else:
+        os.truncate(path, cut)
+    first = base_of(path) + max((cut or 0) - 64, 0) // FRAME
+    with penstock.open(store, read_only=True, files=BootFiles(2)) as opening:
+        offsets, missing = strict(opening.topic("orders"))
+        assert offsets == list(range(first))
+        assert missing is not None
+        assert missing[0] == first
+        assert skipping(opening.topic("orders")) == (offsets, [(first, COUNT)])
+    assert not os.path.exists(os.path.join(store, PARTITION, lost.FILE))
+
+
 def test_a_missing_last_segment_of_a_running_machine_is_lost_and_writers_go_on(store):
     path = data_files(store)[-1]
     os.unlink(path)
@@ -125,7 +142,7 @@ def test_a_partition_without_any_segment_left_is_lost_as_a_whole(store):
 
 
 def test_a_committed_position_knows_of_a_loss_when_no_record_does(store):
-    """S001-56: a consumer has read it, so it was durable."""
+    """A consumer has read it, so it was durable."""
     with opened(store, FIRST_BOOT) as opening:
         with opening.topic("orders").reader(consumer="audit", follow=False) as reader:
             for message in reader:

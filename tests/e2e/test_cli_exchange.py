@@ -10,7 +10,7 @@ from pyarrow import ipc, parquet
 
 import penstock
 from tests.e2e.command import Command
-from tests.unit.exchange.diskq_files import all_files, rows, write_folder
+from tests.exchange.diskq_files import all_files, rows, write_folder
 
 
 @pytest.fixture

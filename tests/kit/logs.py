@@ -17,6 +17,7 @@ from penstock.log import segment_index as segment_index_module
 from penstock.log import staging as staging_module
 from penstock.log.active_segment import ActiveSegment
 from penstock.log.append import Appender
+from penstock.log.descriptors import AWAKE, AwakeLogs
 from penstock.log.folder import PRODUCERS
 from penstock.log.key_index import GatheredKeys
 from penstock.log.key_retention import KeyDurations

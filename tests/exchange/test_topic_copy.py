@@ -4,8 +4,8 @@ import pytest
 
 import penstock
 from penstock.errors import AlreadyExists, InvalidOption
-from penstock.exchange.topic_copy import copy_topic
-from tests.unit.exchange.dying import run_until_killed
+from tests.exchange.dying import run_until_killed
+from tests.kit.values import copy_topic
 
 
 def rows(topic, partition):

@@ -8,12 +8,15 @@ from pyarrow import ipc, parquet
 
 import penstock
 from penstock.errors import AlreadyExists, InvalidOption
-from penstock.exchange.arrow_files import import_table
-from penstock.exchange.csv_files import CsvRows
-from penstock.exchange.file_export import ExportRange, export_file
-from penstock.exchange.file_import import import_lines
-from penstock.exchange.records import FieldChoice
-from penstock.exchange.text_lines import JsonLines
+from tests.kit.values import (
+    CsvRows,
+    ExportRange,
+    FieldChoice,
+    JsonLines,
+    export_file,
+    import_lines,
+    import_table,
+)
 
 WHOLE = FieldChoice(messages=True)
 EVERYTHING = FieldChoice()

@@ -1,4 +1,4 @@
-"""Programs that are killed in the middle of an import: `python -m tests.unit.exchange.dying WHAT …`."""
+"""Programs that are killed in the middle of an import: `python -m tests.exchange.dying WHAT …`."""
 
 import os
 import signal
@@ -6,13 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def run_until_killed(*arguments: object) -> bool:
     """Run one of the programs below; whether it was killed (else it was done before)."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tests.unit.exchange.dying", *map(str, arguments)],
+        [sys.executable, "-W", "error", "-m", "tests.exchange.dying", *map(str, arguments)],
         cwd=ROOT, timeout=60, check=False, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
@@ -33,7 +33,7 @@ class Fuse:
 
 def burning(length: str):
     """Files of which the nth write kills."""
-    from penstock.files import Files
+    from penstock import Files
 
     fuse = Fuse(int(length))
 
@@ -51,7 +51,7 @@ def burning(length: str):
 
 def diskq(store: str, folder: str, length: str) -> None:
     import penstock
-    from penstock.exchange import diskq_segment
+    from tests.kit.values import diskq_segment_module as diskq_segment
 
     diskq_segment._PIECE_MESSAGES = 50
     with penstock.open(store, files=burning(length)) as opened:
@@ -60,7 +60,7 @@ def diskq(store: str, folder: str, length: str) -> None:
 
 def copy(source: str, store: str, length: str) -> None:
     import penstock
-    from penstock.exchange.topic_copy import copy_topic
+    from tests.kit.values import copy_topic
 
     with penstock.open(source) as opened, penstock.open(store, files=burning(length)) as other:
         copy_topic(opened.topic("orders"), other, "orders", consumers=True)
@@ -68,10 +68,9 @@ def copy(source: str, store: str, length: str) -> None:
 
 def file(store: str, path: str, kind: str, length: str) -> None:
     import penstock
-    from penstock.exchange import arrow_files, file_import
-    from penstock.exchange.csv_files import CsvRows
-    from penstock.exchange.records import FieldChoice
-    from penstock.exchange.text_lines import JsonLines
+    from tests.kit.values import CsvRows, FieldChoice, JsonLines
+    from tests.kit.values import arrow_files_module as arrow_files
+    from tests.kit.values import file_import_module as file_import
 
     file_import._BATCH_RECORDS = arrow_files._BATCH_ROWS = 100
     choice = FieldChoice(key="n", value="v")
@@ -86,10 +85,8 @@ def file(store: str, path: str, kind: str, length: str) -> None:
 
 def following(store: str, path: str, length: str) -> None:
     import penstock
-    from penstock.exchange import file_import
-    from penstock.exchange.follow import Follower
-    from penstock.exchange.records import FieldChoice
-    from penstock.exchange.text_lines import JsonLines
+    from tests.kit.values import FieldChoice, Follower, JsonLines
+    from tests.kit.values import file_import_module as file_import
 
     file_import._BATCH_RECORDS = 50
     with penstock.open(store, files=burning(length)) as opened:

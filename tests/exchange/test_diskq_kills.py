@@ -4,10 +4,10 @@ import pytest
 
 import penstock
 from penstock.errors import AlreadyExists, InvalidOption
-from penstock.exchange.diskq_import import import_diskq
-from penstock.store.verify import StoreVerifier
-from tests.unit.exchange.diskq_files import all_files, rows, write_folder
-from tests.unit.exchange.dying import run_until_killed
+from tests.exchange.diskq_files import all_files, rows, write_folder
+from tests.exchange.dying import run_until_killed
+from tests.kit.stores import StoreVerifier
+from tests.kit.values import import_diskq
 
 
 @pytest.mark.timeout(180)

@@ -7,11 +7,8 @@ import pytest
 
 import penstock
 from penstock.errors import ConflictError, DataError, InvalidOption
-from penstock.exchange.csv_files import CsvRows
-from penstock.exchange.follow import Follower
-from penstock.exchange.records import FieldChoice
-from penstock.exchange.text_lines import JsonLines
-from tests.unit.exchange.dying import run_until_killed
+from tests.exchange.dying import run_until_killed
+from tests.kit.values import CsvRows, FieldChoice, Follower, JsonLines
 
 KEYED = FieldChoice(key="n")
 

@@ -22,11 +22,7 @@ from penstock.errors import (
     MessageTooLarge,
     UnknownFormat,
 )
-from penstock.exchange.diskq_columns import decode_columns
-from penstock.exchange.diskq_format import Encoding, Misfit, decode
-from penstock.exchange.diskq_import import import_diskq
-from penstock.store.verify import StoreVerifier
-from tests.unit.exchange.diskq_files import (
+from tests.exchange.diskq_files import (
     Row,
     all_files,
     fixed,
@@ -37,6 +33,8 @@ from tests.unit.exchange.diskq_files import (
     write_folder,
     write_segment,
 )
+from tests.kit.stores import StoreVerifier
+from tests.kit.values import Encoding, Misfit, decode, decode_columns, import_diskq
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import penstock
-from penstock.exchange.diskq_format import Encoding, Records, decode, encode
-from tests.unit.exchange.diskq_files import Row, all_files, fixed, read_partition, uvarint, varuint
+from tests.exchange.diskq_files import Row, all_files, fixed, read_partition, uvarint, varuint
+from tests.kit.values import Encoding, Records, decode, encode
 
 GOLDEN = Path(__file__).parent / "golden"
 

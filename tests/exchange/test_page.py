@@ -5,9 +5,9 @@ import shlex
 from pathlib import Path
 
 from tests.e2e.command import Command
-from tests.unit.exchange.diskq_files import fnv1, rows, write_folder
+from tests.exchange.diskq_files import fnv1, rows, write_folder
 
-PAGE = Path(__file__).parents[3] / "docs" / "exchange.md"
+PAGE = Path(__file__).parents[2] / "docs" / "exchange.md"
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 DURATION = re.compile(r"in [\d.]+ s")
 
