@@ -23,7 +23,7 @@ from enum import StrEnum
 from itertools import accumulate
 from operator import add
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 DATA, INDEX, TIME_INDEX = ".data", ".index", ".timeindex"
 INDEX_ENTRY_BYTES, TIME_ENTRY_BYTES, MARK_BYTES = 24, 16, 8
@@ -57,11 +57,11 @@ class TimeEntries(NamedTuple):
 
 
 class Records(NamedTuple):
-    """Neighbouring messages, as columns."""
+    """Neighbouring messages, as columns: lists, or Arrow arrays and an array of times."""
 
-    keys: list[bytes]
-    times: list[int]
-    values: list[bytes]
+    keys: Any
+    times: Sequence[int]
+    values: Any
 
 
 class Misfit(Exception):
@@ -181,7 +181,9 @@ def _first_misfit(data: bytes, starts: Sequence[int], sizes: Sequence[int], leng
 
 
 def _decode_varuint(data: bytes, starts: Sequence[int], sizes: Sequence[int]) -> Records:
-    records = Records([], [], [])
+    keys: list[bytes] = []
+    times: list[int] = []
+    values: list[bytes] = []
     for place, (at, size) in enumerate(zip(starts, sizes, strict=True)):
         stop = at + size
         key_length, key_at = _uvarint(data, at, stop, place)
@@ -191,10 +193,10 @@ def _decode_varuint(data: bytes, starts: Sequence[int], sizes: Sequence[int]) ->
         length, value_at = _uvarint(data, time_at + _TIME.size, stop, place)
         if value_at + length != stop or stop > len(data):
             raise Misfit(place)
-        records.keys.append(data[key_at:time_at])
-        records.times.append(_TIME.unpack_from(data, time_at)[0])
-        records.values.append(data[value_at:stop])
-    return records
+        keys.append(data[key_at:time_at])
+        times.append(_TIME.unpack_from(data, time_at)[0])
+        values.append(data[value_at:stop])
+    return Records(keys, times, values)
 
 
 def _uvarint(data: bytes, at: int, stop: int, place: int) -> tuple[int, int]:

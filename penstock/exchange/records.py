@@ -47,7 +47,7 @@ class FieldChoice(NamedTuple):
             raise InvalidOption("only whole messages name a partition")
 
 
-class Record(NamedTuple):
+class FileRecord(NamedTuple):
     """One record of a file: the number it is known by, and the message it becomes."""
 
     seqno: int

@@ -59,8 +59,10 @@ FAMILIES = ("penstock.cli.", "penstock.codecs.", "penstock.spark.pipelines.")
 LINES_MOST = 450
 LINES_LEAST = 60
 
-# `Store.events`, `.stream` and `.sessions` make what lies above the store: loaded when called.
-LATE = {("penstock.store.store", part) for part in ("events", "streams", "sessions")}
+# `Store.events`, `.stream` and `.sessions` make what lies above the store, and so do the ways in and out.
+LATE = {("penstock.store.store", part) for part in ("events", "exchange", "streams", "sessions")} | {
+    ("penstock.store.topic", "exchange")
+}
 
 # Other ways to hold the same thing have its name.
 TWINS = {"aio", "client", "testing"}
@@ -71,13 +73,14 @@ PLAIN_WORDS = set(
         r"\w+",
         """
         access aio app append archived arguments arrow asgi backup batch body buffer catch checksum chunk
-        cli client clock column commit connection consume copy database definition delay delayed encode
-        encoded engine error executor expression fact failure file filter finding folder format gzip header
-        health http idempotency identity input java json layout limit load lock log long lzop main mapped
+        cli client clock column commit connection consume copy csv database definition delay delayed encode
+        encoded engine error executor export exports expression fact failure file filter finding folder format
+        gzip header health http idempotency identity import imports input java json layout limit lines load
+        lock log long lzop main mapped
         migration mini name old only open option output ownership parquet parse part payload penstock plan
         poll process progress publish publisher push pyspark query queue read reader record recovery repair
         retention retry route routing row run s3 scan schema search serve server single sink source spark
-        sse stat state static status storage stream sync table tarantool target task testing timer tool
+        sse stat state static status storage stream sync table tarantool target task testing text timer tool
         transaction trial ttl up user value verify view websocket wheel window worker write writer zstd
         """,
     )
