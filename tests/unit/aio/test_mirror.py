@@ -32,7 +32,7 @@ TWINS = [
 #: Public only for the parts of Penstock itself.
 INSIDE = {
     "open_topic", "adopt", "after_fork_in_child", "bell", "desk", "ended", "enlist", "fetches", "following",
-    "guard", "is_stopped", "known_staging", "let_go", "poll", "revive", "staging_of", "take",
+    "guard", "engine", "is_stopped", "known_staging", "let_go", "poll", "revive", "staging_of", "take",
 }  # fmt: skip
 #: What the async face has besides: the way back to what may block.
 BESIDES = {"blocking"}
