@@ -2,6 +2,6 @@
 
 A module imports only what stands before it:
 
-    leases retries hand_over lag partition options membership queue_partition dead_letter_topic
-    assignment settle transaction_part engine process_queue process stream_reader queue_reader reader dead_letters
+    leases retries hand_over lag partition options membership queue_partition dead_letter_topic assignment
+    settle transaction_part engine process_queue process stream_reader queue_reader reader dead_letters
 """

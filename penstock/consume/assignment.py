@@ -21,6 +21,7 @@ from penstock.errors import AlreadyExists, Closed, InvalidOption, PartitionLost,
 from penstock.message import Message
 from penstock.place import Place
 from penstock.state.consumers import ConsumerOptions, Position
+from penstock.state.deaths import Doubt
 from penstock.topic.open_topic import OpenTopic
 
 logger = logging.getLogger("penstock.reader")
@@ -371,7 +372,7 @@ class Assignment:
             for each in positions:
                 self._add(
                     topic, each.partition, each.position, epoch=each.epoch, gates=gates.get(each.partition),
-                    read_from_ns=asked.read_from_ns,
+                    read_from_ns=asked.read_from_ns, doubt=each.doubt,
                 )  # fmt: skip
         except BaseException:
             taken = [each.partition for each in positions]
@@ -391,11 +392,11 @@ class Assignment:
 
     def _add(
         self, topic: OpenTopic, number: int, position: int, *, epoch: int = 0,
-        gates: Mapping[int, int] | None = None, read_from_ns: int | None = None,
+        gates: Mapping[int, int] | None = None, read_from_ns: int | None = None, doubt: Doubt | None = None,
     ) -> None:  # fmt: skip
         source = HeldPartition(
             topic, number, position, epoch=epoch, gates=gates, floor=self._options.floor(read_from_ns),
-            hear=self._ring, retries=self._retries(topic, number),
+            hear=self._ring, retries=self._retries(topic, number), doubt=doubt,
         )  # fmt: skip
         self._held[source.key] = source
         if self._closed:  # by another thread, meanwhile

@@ -14,6 +14,7 @@ from penstock.log.cursor import Cursor
 from penstock.log.log import Log
 from penstock.log.rows import FrameRows
 from penstock.message import Rows
+from penstock.state.deaths import Doubt
 from penstock.topic.open_topic import OpenTopic
 from penstock.wake import Hearer, watch
 
@@ -144,8 +145,10 @@ class HeldPartition:
     def __init__(
         self, topic: OpenTopic, partition: int, position: int, *, epoch: int = 0,
         gates: Mapping[int, int] | None = None, floor: Floor | None = None, hear: Hearer,
-        retries: PartitionRetries | None = None,
+        retries: PartitionRetries | None = None, doubt: Doubt | None = None,
     ) -> None:  # fmt: skip
+        #: What is suspected of its messages, while readers died with them; None when all is well.
+        self.doubt = doubt
         self.topic = topic
         self.partition = partition
         self.commits = Commits(position)
@@ -177,6 +180,11 @@ class HeldPartition:
     @property
     def log(self) -> Log:
         return self.topic.log(self.partition)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the next message may have killed a process: it is delivered alone."""
+        return self.doubt is not None and self.cursor.offset < self.doubt.until
 
     @property
     def is_idle(self) -> bool:

@@ -17,13 +17,12 @@ from typing import Any
 from penstock.consume import dead_letter_topic as dead
 from penstock.consume import hand_over as background
 from penstock.consume.assignment import create_consumer, lost
-from penstock.consume.dead_letter_topic import EXHAUSTED
+from penstock.consume.dead_letter_topic import DIED, EXHAUSTED, deaths
 from penstock.consume.lag import Lag, lag_behind
 from penstock.consume.membership import QueueMember, members
 from penstock.consume.options import ReaderOptions, Retry, checked_policy
 from penstock.consume.partition import Gap, Key
 from penstock.consume.queue_partition import LOOK_AGAIN_S, QueuePartition
-from penstock.consume.retries import error_text
 from penstock.consume.settle import checked_reason, cut, ranges_of, wait_after
 from penstock.consume.transaction_part import Transactional
 from penstock.errors import Closed, ConflictError, InvalidOption, UsageError, WrongType
@@ -35,7 +34,7 @@ from penstock.place import Place
 from penstock.topic.open_topic import OpenTopic
 from penstock.wake import Bell
 
-_RAN_OUT = "it was not settled in time, or its process died"
+_RAN_OUT = "it was not settled in time"
 #: Renewed once a second, it must outlast a machine that is busy for a moment.
 _LEASE_LEAST_S = 3
 
@@ -45,7 +44,6 @@ class QueueReader:
 
     fetches = 1
     reads_files = True  # each look may write
-    is_doubtful = False
 
     def __init__(self, topics: Sequence[OpenTopic], options: ReaderOptions) -> None:
         assert options.consumer is not None
@@ -118,6 +116,10 @@ class QueueReader:
     def has_fetched(self) -> bool:
         return length_hint(self._fetched) > 0
 
+    @property
+    def is_doubtful(self) -> bool:
+        return any(part.doubtful is not None for part in self._partitions.values())
+
     def pause_s(self) -> float | None:
         self.require_open()
         if not self.follow:
@@ -149,13 +151,12 @@ class QueueReader:
     ) -> bool:  # fmt: skip
         self.require_open()
         with self._mutex:
-            part, text = self._mine(message), error_text(error)
+            part = self._mine(message)
             wait_s = wait_after(message.attempt, after, policy or self._policy)
             if wait_s is None:
-                self._add_letter(message, EXHAUSTED, text)
+                self._add_letter(message, EXHAUSTED, error)
                 return False
-            found = part.enclosed(message)
-            part.store(found.failed(text) if text else found, wait_s, message.attempt)
+            part.store(part.enclosed(message).failed(error), wait_s, message.attempt)
             part.done(message.offset, message.offset + 1)
             return True
 
@@ -163,7 +164,7 @@ class QueueReader:
         text = checked_reason(reason)
         self.require_open()
         with self._mutex:
-            self._add_letter(message, text, "")
+            self._add_letter(message, text, None)
 
     def park(self, message: Message[Any], wait_s: float) -> None:
         raise AssertionError("a queue keeps no order")
@@ -234,6 +235,7 @@ class QueueReader:
         try:
             for part in list(self._partitions.values()):
                 part.bring_due()
+                part.store_position()
                 if self._renews:
                     part.extend()
         finally:
@@ -279,18 +281,25 @@ class QueueReader:
         """Of one partition: what was out before or waited, or else what is new."""
         name, skips = part.topic.name, self._options.skip_gaps
         decode = self._options.decoders.get(name)
-        returned = part.take_free(max_messages, skip_gaps=skips, gaps=self.gaps)
-        messages = [each.message for each in returned if not self._is_exhausted(*each)]
-        if messages:
-            return Batch(name, [MessageRows([each]) for each in messages], decode)
-        rows = part.take_new(max_messages, max_bytes, skip_gaps=skips, gaps=self.gaps)
-        return Batch(name, rows, decode) if rows else None
+        for always in (False, True):
+            returned = part.take_free(max_messages, always=always, skip_gaps=skips, gaps=self.gaps)
+            messages = [each.message for each in returned if not self._is_exhausted(*each)]
+            if messages:
+                return Batch(name, [MessageRows([each]) for each in messages], decode)
+            rows = part.take_new(max_messages, max_bytes, skip_gaps=skips, gaps=self.gaps)
+            if rows:
+                return Batch(name, rows, decode)
+        return None
 
-    def _is_exhausted(self, message: Message[Any], ran_out: bool) -> bool:
+    def _is_exhausted(self, message: Message[Any], ran_out: bool, died: bool) -> bool:
         """Whether readers that did not live to say so tried it as often as it may be: it is dead then."""
         if not ran_out or self._policy.wait_s(message.attempt - 1, 0.0) is not None:
             return False
-        self._add_letter(message, EXHAUSTED, _RAN_OUT, attempts=message.attempt - 1)
+        tried = message.attempt - 1
+        if died:
+            self._add_letter(message, DIED, deaths(tried), attempts=tried)
+        else:
+            self._add_letter(message, EXHAUSTED, _RAN_OUT, attempts=tried)
         return True
 
     def _look_around(self) -> None:
@@ -332,13 +341,16 @@ class QueueReader:
         return part
 
     def _add_letter(
-        self, message: Message[Any], reason: str, error: str, attempts: int | None = None
+        self,
+        message: Message[Any],
+        reason: str,
+        error: BaseException | str | None,
+        attempts: int | None = None,
     ) -> None:
         part = self._mine(message)
         found = part.enclosed(message)
         tried = message.attempt if attempts is None else attempts
-        letter = found.failed(error) if error else found
-        dead.bury(part.topic, self._name, letter, attempts=tried, reason=reason)
+        dead.bury(part.topic, self._name, found.failed(error), attempts=tried, reason=reason)
         part.done(message.offset, message.offset + 1)
 
 

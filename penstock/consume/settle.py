@@ -7,20 +7,25 @@ is never in neither.
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
+
 from penstock.consume import dead_letter_topic as dead
 from penstock.consume.assignment import Assignment, lost
-from penstock.consume.dead_letter_topic import EXHAUSTED
+from penstock.consume.dead_letter_topic import DIED, EXHAUSTED, deaths
 from penstock.consume.options import Retry
 from penstock.consume.partition import HeldPartition
 from penstock.consume.retries import Envelope, enclosed, error_text
 from penstock.errors import InvalidOption, PartitionLost, UnknownConsumer, UsageError, WrongType
 from penstock.log.rows import MessageRows
-from penstock.message import Batch, Message, V
+from penstock.message import Batch, Message, Rows, V
 from penstock.parse import Duration, wait_seconds
+
+logger = logging.getLogger("penstock.reader")
 
 #: (topic, partition, first offset, offset behind the last)
 Range = tuple[str, int, int, int]
@@ -135,8 +140,7 @@ class Settlement:
     ) -> bool:  # fmt: skip
         """Have a message wait; False when that was its last attempt, and it is a dead letter now."""
         source, found = self._unsettled(message)
-        text = error_text(error)
-        failed = found.failed(text) if text else found
+        failed = found.failed(error)
         wait_s = wait_after(message.attempt, after, policy or self._policy)
         if wait_s is None:
             self._add_letter(source, message, failed, EXHAUSTED)
@@ -181,6 +185,39 @@ class Settlement:
         if begins:
             self._assignment.shut_gates()
 
+    # Messages that a process died with.
+
+    def deliver_noted(self, source: HeldPartition, rows: list[Rows], policy: Retry) -> list[Rows]:
+        """Note what goes out of a partition under suspicion; what killed its process too often does not.
+
+        Returns what is delivered: of doubtful messages one, with how often it was tried.
+        """
+        doubt, noted = source.doubt, source.topic.consumers.deaths
+        assert doubt is not None
+        message = rows[0].messages()[0]
+        if message.offset >= doubt.until:
+            if rows[-1].stop > doubt.reach:
+                noted.note_reach(self._place(source), rows[-1].stop)
+                source.doubt = doubt._replace(reach=rows[-1].stop)
+            return rows
+        if message.offset == doubt.alone:
+            if policy.wait_s(doubt.deaths) is None:
+                self._add_culprit(source, message, doubt.deaths)
+                return []
+            return [MessageRows([msgspec.structs.replace(message, attempt=doubt.deaths + 1)])]
+        noted.note_alone(self._place(source), message.offset)
+        source.doubt = doubt._replace(alone=message.offset)
+        return [MessageRows([message])]
+
+    def _add_culprit(self, source: HeldPartition, message: Message[Any], count: int) -> None:
+        found = enclosed(message, source.topic.record.id).failed(deaths(count))
+        dead.bury(source.topic, self._consumer, found, attempts=count, reason=DIED)
+        logger.error("%s/%d offset %d is a dead letter: %s", *source.key, message.offset, deaths(count))
+        self._commit(message)
+
+    def _place(self, source: HeldPartition) -> tuple[str, int, int]:
+        return self._consumer, source.topic.record.id, source.partition
+
     # Inside.
 
     def _store(self, source: HeldPartition) -> None:
@@ -196,6 +233,9 @@ class Settlement:
             self._assignment.release(source)
             raise
         source.stored = position
+        if source.doubt is not None and position >= max(source.doubt.reach, source.doubt.until):
+            source.doubt = None
+            source.topic.consumers.deaths.forget(self._place(source))
 
     def _finish(self, topic: str, partition: int, first: int, stop: int) -> bool:
         """Finish what had waited; whether that is all there is to do."""
@@ -230,7 +270,7 @@ class Settlement:
         source = self._assignment.get(message.topic, message.partition)
         if source is not None and source.retries is not None and source.retries.out(message.offset):
             return source
-        if source is None or message.attempt > 1:
+        if source is None or (message.attempt > 1 and source.commits.is_done(message.offset)):
             raise lost(message.topic, message.partition)
         if self.delivered(message.topic, message.partition, message.offset + 1) is None:
             raise lost(message.topic, message.partition)

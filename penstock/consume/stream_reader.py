@@ -40,7 +40,6 @@ class StreamReader:
     """Reads partitions as their only reader of a consumer, or all of them without one."""
 
     fetches = 1000
-    is_doubtful = False
 
     def __init__(self, topics: Sequence[OpenTopic], options: ReaderOptions) -> None:
         self._topics = topics
@@ -63,6 +62,7 @@ class StreamReader:
             self._settlement = Settlement(self._assignment, options.consumer, options.retry)
         self._transactions = TransactionParts(self._assignment, self._mutex)
         self._turn = 0
+        self._policy = options.retry
         #: The partition that the last batch was read from, whether it had waited or not.
         self._source: HeldPartition | None = None
         #: Whether messages that waited have the next turn.
@@ -123,6 +123,10 @@ class StreamReader:
     @property
     def has_fetched(self) -> bool:
         return length_hint(self._fetched.messages) > 0
+
+    @property
+    def is_doubtful(self) -> bool:
+        return any(source.is_doubtful for source in self._assignment.order)
 
     @property
     def reads_files(self) -> bool:
@@ -193,8 +197,9 @@ class StreamReader:
 
     def begin_process(self, policy: Retry | None, *, keep_order: bool) -> Retry:
         self._require_consumer()
+        self._policy = self._options.retry if policy is None else checked_policy(policy)
         self._is_processing = True
-        return self._options.retry if policy is None else checked_policy(policy)
+        return self._policy
 
     def deliver_again(self, messages: Iterable[Message[Any]]) -> None:
         assert self._settlement is not None
@@ -301,11 +306,15 @@ class StreamReader:
                 if source.is_gone or not self._assignment.may_read(source):
                     continue
                 rows = source.read(
-                    max_messages, max_bytes, skip_gaps=self._options.skip_gaps, gaps=self.gaps,
-                    skipped=self.skipped,
+                    1 if source.is_doubtful else max_messages, max_bytes,
+                    skip_gaps=self._options.skip_gaps, gaps=self.gaps, skipped=self.skipped,
                 )  # fmt: skip
                 if self._settlement is not None and not self._settlement.store_skipped(source):
                     break
+                if rows and source.doubt is not None and self._settlement is not None:
+                    rows = self._settlement.deliver_noted(source, rows, self._policy)
+                    if not rows:
+                        break
                 if rows:
                     self._source, name = source, source.topic.name
                     return Batch(name, rows, self._options.decoders.get(name))

@@ -201,13 +201,15 @@ class Log:
 
         It is not below `above`, from where on it is looked for.
         """
+        before: Bounds | None = None
         while True:
             bounds = self.bounds()
             try:
                 return max(self._offset_at(written_at, bounds, above), above)
             except FileNotFoundError:  # vacuumed or repacked meanwhile
-                if bounds.segment not in self.segments.bases():
+                if bounds == before or bounds.segment not in self.segments.bases():
                     self.segments.refuse_missing(bounds.segment, bounds, bounds.start)
+                before = bounds
 
     def _offset_at(self, written_at: int, bounds: Bounds, above: int) -> int:
         if above > bounds.start:

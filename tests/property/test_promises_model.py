@@ -212,7 +212,7 @@ class PromisesMachine(RuleBasedStateMachine):
         """The message is there when the positions moved."""
         (text,) = self._texts("done", 1)
         self.forbidden.add(text)
-        store = next(each for each in self.stores if reader in each.topic(ORDERS).open_topic.readers)
+        store = next(each for each in self.stores if reader.engine in each.topic(ORDERS).open_topic.readers)
         with suppress(penstock.PartitionLost, penstock.UsageError), store.transaction() as tx:
             tx.write(INVOICES, text)
             for message in messages:
