@@ -5,7 +5,7 @@ import msgspec
 import penstock
 from tests.kit.consumers import Envelope
 from tests.kit.consumers import retries_module as envelope
-from tests.kit.topics import DelayedMessage, Extras
+from tests.kit.topics import DelayedMessage, Extras, inside
 from tests.kit.topics import delayed_module as delayed
 from tests.kit.waiting import SessionData
 from tests.kit.waiting import encoder as _encoder
@@ -41,7 +41,7 @@ def test_a_delayed_message(tmp_path):
     assert delayed.decode(DELAYED) == found
     assert msgspec.msgpack.encode(found) == DELAYED
     with penstock.open(tmp_path / "store") as store:
-        topic = store.create_topic("t").open_topic
+        topic = inside(store.create_topic("t"))
         due = delayed.due_at("1h", None, 0)
         stored = delayed.postponed(topic, b"vx", None, Extras(None, 10, 2, "g"), due, 1).data
     expected = msgspec.structs.replace(found, topic_id=topic.record.id)
