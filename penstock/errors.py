@@ -161,7 +161,7 @@ class TopicReplaced(ConflictError):
 
 
 class TakenElsewhere(ConflictError):
-    """Another process hands out these waiting messages now; what was taken here comes again there."""
+    """Another process delivers these waiting messages now; what was taken here is delivered again there."""
 
 
 class AlreadyCommitted(ConflictError):

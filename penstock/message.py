@@ -172,7 +172,7 @@ def _travelling(message: Message[Any], value: Any) -> tuple[Any, ...]:
     return tuple(odd[name] if name in odd else getattr(message, name) for name in _PLAIN_FIELDS)
 
 
-#: What tells messages apart besides the value; looked at first, since it costs no unpacking.
+#: What distinguishes messages besides the value; looked at first, since it costs no unpacking.
 _BESIDES = tuple(name for name in _PLAIN_FIELDS if name != "value")
 
 
@@ -187,7 +187,7 @@ def value_bytes(message: Message[Any]) -> bytes | None:
 
 
 def typed(message: Message[Any], decode: Callable[[bytes], Any]) -> Message[Any]:
-    """The same message with a value that `decode` makes of its bytes when it is looked at."""
+    """Return a message whose value `decode` makes of its bytes when it is looked at."""
     stored = message.stored
     shown = None if stored is None else msgspec.UNSET
     return LazyMessage(

@@ -93,7 +93,7 @@ def _known_end(
         known = max(known, a.next)
     if options.sync == "disk":
         known = max(known, state.highest_position())
-    return max(known, *folder.companions(), 0)
+    return max(known, *folder.witnessed(), 0)
 
 
 def _note_losses(folder: Folder, end: int, known: int, state: PartitionState) -> None:

@@ -96,19 +96,13 @@ class Syncer:
         Readers see only what is durable: what a writer appended and did not live to sync would stay
         hidden until someone writes.
         """
-        folder, tail = self._folder, self._folder.tail
+        folder = self._folder
         a, durable = folder.read_append(), folder.read_durable()
         if a is None or durable is None or not a.boot == durable.boot == folder.boot:
             return
-        if durable.end >= a.next or durable.poisoned or tail.is_mine():
-            return
-        try:
-            if tail.try_acquire():
-                self.sync_locked(a.next, None)
-                tail.release()
-        except BaseException:
-            tail.drop()
-            raise
+        if durable.end < a.next and not durable.poisoned:
+            target = a.next
+            locks.try_hold(folder.tail, lambda: self.sync_locked(target, None))
 
     def close(self) -> None:
         self._segment = -1  # first: an interrupt leaves a descriptor that is not used, or none

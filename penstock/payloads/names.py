@@ -1,4 +1,4 @@
-"""From a body's name to a path that is safe everywhere, and back.
+"""A body's name as a path that is safe everywhere, and back.
 
 Names are free text; paths are not: a folder has limits on length, and "." and ".." mean something. The parts
 between slashes become parts of a path. Within a part "%xx" stands for what may not be there. Folders end in

@@ -30,7 +30,7 @@ logger = logging.getLogger("penstock.state")
 #: store gets them when first opened for writing.
 FORMAT = 4
 _READABLE = (1, 2, 3, 4)
-#: "PnSk": tells a store's database from any other.
+#: "PnSk": marks the database of a store.
 _APPLICATION_ID = 0x506E536B
 
 _SCHEMA = """
@@ -282,7 +282,7 @@ class Database:
                 self._reader = ReadOnlyConnection(self.path)
             elif not self._closed:
                 self._connection = _connect(self.path)
-        except PenstockError as error:  # its folder is gone, say; whoever uses it is told
+        except PenstockError as error:  # its folder is gone, say; the next call raises it
             self._closed = True
             logger.error("%s cannot be opened again after a fork: %s", self.path, error)
         finally:

@@ -21,7 +21,7 @@ from penstock.state.database import refuse_read_only
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
 from penstock.store.stats import TopicStats, topic_stats
-from penstock.topic import delayed_publisher as delayed
+from penstock.topic import delayed
 from penstock.topic import input as outgoing
 from penstock.topic import retention as deleting
 from penstock.topic.bodies import is_file
@@ -101,9 +101,9 @@ class Topic(Generic[V]):
         stored: Any = value if self.coder is None else self.coder.encode(value)
         if delay is not None or deliver_at is not None:
             message = outgoing.one(stored, key, headers, timestamp, partition, options.max_message_bytes)
-            due_ns = delayed.due_at(delay, deliver_at, topic.clock.now_ns())
-            if due_ns is not None:
-                return delayed.store(topic, message, producer.group, due_ns)
+            due = delayed.due_at(delay, deliver_at, topic.clock.now_ns())
+            if due is not None:
+                return delayed.store(topic, message, producer.group, due)
         else:
             limit = options.max_message_bytes if options.payloads is None else options.value_bytes
             message = outgoing.one(stored, key, headers, timestamp, partition, limit)

@@ -23,7 +23,7 @@ from penstock.errors import Closed, PenstockError, WriteTimeout
 from penstock.locks import FORKED, forget_in_child
 from penstock.message import Receipts, StoredRun
 from penstock.options import Sync
-from penstock.topic.delayed_publisher import Postponed
+from penstock.topic.delayed import Postponed
 from penstock.topic.delivery import Delivery
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.producer import Numbering, Producer
@@ -86,7 +86,11 @@ class Flusher:
     # For who writes.
 
     def look(self) -> None:
-        """Append when there is a frame's worth, or when the first message has lingered long enough."""
+        """Append when there is a frame's worth; what lingers meanwhile is the thread's to append.
+
+        Without `linger` messages leave at once; but those that would have to wait for the next sync anyhow
+        gather until then.
+        """
         buffer = self.buffer
         with self.lock:
             if self._ending and buffer.rows:
@@ -94,8 +98,7 @@ class Flusher:
             if not buffer.at:
                 self._deadline = monotonic() + self._linger_s
                 self._wake_thread()
-            # What would wait for the next sync anyhow gathers until then.
-            is_due = monotonic() >= self._deadline and not (self._is_syncing and self.sync == "disk")
+            is_due = not self._linger_s and not (self._is_syncing and self.sync == "disk")
             if not is_due and not buffer.is_full():
                 buffer.look_later()
                 return
@@ -124,7 +127,7 @@ class Flusher:
     def watch_each(self, *, watched: bool) -> None:
         """Say whether the owner has to be asked before each message is taken."""
         self._is_watched = watched
-        self.buffer.alert = self.buffer.alert or watched
+        self.buffer.alert = watched or not self.is_roomy
 
     def flush(self) -> Receipts:
         """Return when everything written before is stored; the receipts tell where and how safely."""
@@ -175,9 +178,9 @@ class Flusher:
     def append_pending(self) -> None:
         """Append all that is pending. What cannot be appended stays; the error goes to the caller."""
         self._finish_leaving()
-        self._store_later()
         buffer, numbering = self.buffer, self.numbering
         buffer.at = buffer.weight = 0  # whoever adds a message from here on looks after it
+        self._store_later()
         rows = buffer.rows
         count = len(rows)
         if not count:
@@ -234,11 +237,11 @@ class Flusher:
         self._leaving = None
 
     def _store_later(self) -> None:
-        """Store what is delayed, on disk; what cannot be stays here, and is tried again with the rest."""
+        """Store what is delayed; what cannot be stays here, and is tried again with the rest."""
         later = self.later
         count = len(later)
         if count:
-            self.topic.delayed.add(self.topic.name, later[:count])
+            self.topic.delayed.add(self.topic.name, later[:count], durable=self.sync == "disk")
             self.written += count
             del later[:count]
 
@@ -356,10 +359,10 @@ class Flusher:
         left = self._deadline - monotonic()
         if left <= 0:
             return False
-        before = len(rows)
+        before = len(rows) + len(self.later)
         alone_s = self._linger_s * _ALONE
         self._changed.wait(min(left, alone_s))
-        return left >= alone_s and len(rows) == before
+        return left >= alone_s and len(rows) + len(self.later) == before
 
     def _sync_in_background(self, waiting: Sequence[StoredRun]) -> None:
         try:

@@ -22,9 +22,19 @@ from penstock.headers import Headers, checked_headers
 from penstock.keys import Key, checked_key
 from penstock.log.frame import RAW
 from penstock.log.frame_encode import FRAME_BYTES, FRAME_MESSAGES, MessageColumns
-from penstock.parse import KEY_BYTES_MAX, KIB, TIME_MAX_NS, TIME_MIN_NS, Duration, identifier, nanoseconds
+from penstock.parse import (
+    HEADERS_BYTES_MAX,
+    KEY_BYTES_MAX,
+    KIB,
+    TIME_MAX_NS,
+    TIME_MIN_NS,
+    Duration,
+    identifier,
+    nanoseconds,
+)
 from penstock.references import Referenced
 from penstock.topic.bodies import is_file, refuse_waiting_file
+from penstock.topic.delayed import Extras
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.value_codec import Packing, checked_value
 from penstock.topic.write_batch import WriteBatch
@@ -37,6 +47,7 @@ _SMALL_BYTES = KIB
 _LOOK_EVERY = 512 * WIDTH
 #: Values that, with keys and offsets, make a frame of somewhat less than 1 MiB.
 FRAME_WORTH_BYTES = FRAME_BYTES * 3 // 4
+_FRAMES_MOST = 4
 _SAMPLED = 8
 
 
@@ -47,15 +58,6 @@ class Besides(NamedTuple):
     partition: int | None
     group: str | None
     seqno: int | None
-
-
-class Extras(NamedTuple):
-    """What most messages do not have, of one that waits until it is due."""
-
-    headers: Headers | None
-    timestamp: int | None
-    partition: int | None
-    group: str | None = None
 
 
 #: Has a checked message (value, key, the rest) wait; False when it is due already.
@@ -75,8 +77,8 @@ class WriteBuffer:
     """Arguments of many `write` calls, checked; `look`, `admit` and `postpone` are what its owner does."""
 
     __slots__ = (
-        "_admit", "_encode", "_exact", "_known", "_limit", "_look", "_own", "_packing", "_plain", "_postpone",
-        "_small", "_topic", "alert", "at", "rows", "weight",
+        "_admit", "_encode", "_exact", "_frames", "_known", "_limit", "_look", "_own", "_packing", "_plain",
+        "_postpone", "_small", "_topic", "_worth", "alert", "at", "rows", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +90,9 @@ class WriteBuffer:
         self._packing = packing
         self._limit: int = topic.options.value_bytes
         self._small: int = min(self._limit, _SMALL_BYTES)
+        #: So many frames gather: one for each partition, if those are few.
+        self._frames: int = min(len(topic), _FRAMES_MOST)
+        self._worth: int = self._frames * FRAME_WORTH_BYTES
         self._look = look
         self._admit = admit
         self._postpone = postpone
@@ -165,14 +170,14 @@ class WriteBuffer:
     def is_full(self) -> bool:
         """Whether there is about as much as a frame takes: a few of the last stand for all small ones."""
         length = len(self.rows)
-        if length >= WIDTH * FRAME_MESSAGES or self.weight >= FRAME_WORTH_BYTES:
+        if length >= WIDTH * FRAME_MESSAGES * self._frames or self.weight >= self._worth:
             return True
         if not length:
             return False
         step = WIDTH * max(1, min(length, _LOOK_EVERY) // (WIDTH * _SAMPLED))
         sample = self.rows[-_LOOK_EVERY::step]
         small = sum(len(value) for value in sample if value is not None and len(value) <= self._small)
-        return small * (length // WIDTH) >= len(sample) * FRAME_WORTH_BYTES
+        return small * (length // WIDTH) >= len(sample) * self._worth
 
     def look_later(self) -> None:
         """Have the owner look again when some more have come."""
@@ -229,12 +234,23 @@ class WriteBuffer:
         return error
 
     def _new_headers(self, headers: Mapping[str, str | bytes]) -> Headers | None:
+        """A copy of headers that differ from the last ones, checked; the next ones may be equal to it."""
+        if headers.__class__ is dict and self._own is None:
+            own = headers.copy()
+            try:
+                text = "".join([*own, *own.values()])
+                if text and text.isascii() and len(text) <= HEADERS_BYTES_MAX:
+                    if _MAY_COMPARE:
+                        self._known = own, own
+                    return own
+            except TypeError:  # some are bytes, or wrong
+                pass
         if not headers:
             return self._own
-        own = _copied(headers)
-        stored = self.merged(own)
+        copied = _copied(headers)
+        stored = self.merged(copied)
         if _MAY_COMPARE:
-            self._known = own, stored
+            self._known = copied, stored
         return stored
 
     def _add_odd(
@@ -272,7 +288,7 @@ class WriteBuffer:
         if value is not None and len(value) > self._small:
             checked_value(value, self._limit)
             self.weight += len(value)
-            if self.weight >= FRAME_WORTH_BYTES and self.at:
+            if self.weight >= self._worth and self.at:
                 self.at = 1
         is_asked = self.alert or (
             besides is not None and (besides.seqno is not None or besides.group is not None)

@@ -1,4 +1,4 @@
-"""`penstock stream tail`: messages as they come."""
+"""`penstock stream get`, `list`, `stats` and `tail`: read what a stream holds."""
 
 from __future__ import annotations
 
