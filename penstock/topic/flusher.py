@@ -74,7 +74,7 @@ class Flusher:
         self._is_syncing = False
         self._thread: threading.Thread | None = None
         #: Every message of this writer has to be looked at.
-        self._is_watched = bool(producer.id) or producer.choose is not None
+        self._is_watched = producer.choose is not None
 
     def start(self, buffer: WriteBuffer) -> None:
         """Begin to take messages out of a buffer; from here on the store knows of it, and may close it."""
@@ -123,11 +123,6 @@ class Flusher:
     def is_roomy(self) -> bool:
         """Whether there is nothing to raise and nothing to wait for."""
         return not (self.broken or self._ending or self._unsynced_bytes > self._buffer_bytes)
-
-    def watch_each(self, *, watched: bool) -> None:
-        """Say whether the owner has to be asked before each message is taken."""
-        self._is_watched = watched
-        self.buffer.alert = watched or not self.is_roomy
 
     def flush(self) -> Receipts:
         """Return when everything written before is stored; the receipts tell where and how safely."""

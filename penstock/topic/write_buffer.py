@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -50,13 +51,10 @@ _FRAMES_MOST = 4
 _SAMPLED = 8
 
 
-class Besides(NamedTuple):
-    """What few messages have: stands in the place of the timestamp."""
-
-    timestamp: int | None
-    partition: int | None
-    group: str | None
-    seqno: int | None
+#: What few messages have, in the place of the timestamp: timestamp, partition, group, seqno.
+Besides = tuple[int | None, int | None, str | None, int | None]
+#: In the place of the timestamp of a message that is not to be stored again.
+SKIP: Any = object()
 
 
 class Extras(NamedTuple):
@@ -68,6 +66,8 @@ class Extras(NamedTuple):
     group: str | None = None
 
 
+#: What stands in the place of the timestamp for a seqno, timestamp, partition and group; or `SKIP`.
+Number = Callable[[int | None, int | None, int | None, str | None], Any]
 #: Has a checked message (value, key, the rest) wait; False when it is due already.
 Postpone = Callable[[bytes | None, bytes | None, Extras, Duration | None, int | datetime | None], bool]
 
@@ -82,16 +82,20 @@ _MAY_COMPARE = not sys.flags.bytes_warning
 
 
 class WriteBuffer:
-    """Arguments of many `write` calls, checked; `look`, `admit` and `postpone` are what its owner does."""
+    """Arguments of many `write` calls, checked.
+
+    What its owner does: `look` after what has gathered, `admit` a key (and whether its partition was chosen)
+    when it asked to, `number` a message (given its seqno, timestamp, partition and group), `postpone` one.
+    """
 
     __slots__ = (
-        "_admit", "_encode", "_exact", "_frames", "_known", "_limit", "_look", "_own", "_packing", "_plain",
-        "_postpone", "_small", "_topic", "_worth", "alert", "at", "rows", "weight",
+        "_admit", "_encode", "_exact", "_frames", "_known", "_limit", "_look", "_number", "_own", "_packing",
+        "_plain", "_postpone", "_small", "_topic", "_worth", "alert", "at", "numbered", "rows", "weight",
     )  # fmt: skip
 
     def __init__(
         self, topic: OpenTopic, packing: Packing | None, *, headers: Mapping[str, str | bytes] | None = None,
-        look: Callable[[], None], admit: Callable[[bytes | None, Besides | None], bool],
+        look: Callable[[], None], admit: Callable[[bytes | None, bool], None], number: Number,
         postpone: Postpone,
     ) -> None:  # fmt: skip
         self._topic = topic
@@ -103,6 +107,7 @@ class WriteBuffer:
         self._worth: int = self._frames * FRAME_WORTH_BYTES
         self._look = look
         self._admit = admit
+        self._number = number
         self._postpone = postpone
         #: Grows without the lock; only its front is taken, under the lock.
         self.rows: list[Any] = []
@@ -110,6 +115,8 @@ class WriteBuffer:
         self.at: int = 0
         #: The owner wants to be asked before the next message is taken.
         self.alert: bool = False
+        #: The owner has to be asked for the number of each message.
+        self.numbered: bool = False
         #: Bytes of large values, about: threads may overtake each other in counting.
         self.weight: int = 0
         #: The owner's headers, which messages have besides their own.
@@ -132,7 +139,6 @@ class WriteBuffer:
         if (
             partition is not None
             or group is not None
-            or seqno is not None
             or delay is not None
             or deliver_at is not None
             or _ is not _NEVER
@@ -163,8 +169,12 @@ class WriteBuffer:
             self.alert
             or (value is not None and len(value) > self._small)
             or (key is not None and len(key) > KEY_BYTES_MAX)
-        ) and not self._admitted(value, key, None):
-            return
+        ):
+            self._admit_odd(value, key, False)
+        if seqno is not None or self.numbered:
+            timestamp = self._number(seqno, timestamp, None, None)
+            if timestamp is SKIP:
+                return
         rows = self.rows
         rows += value, key, headers, timestamp
         if len(rows) >= self.at:
@@ -281,16 +291,19 @@ class WriteBuffer:
             stored, stored_key, Extras(own, moment, partition, name), delay, deliver_at
         ):
             return
-        besides = Besides(moment, partition, name, seqno)
-        if not self._admitted(stored, stored_key, besides):
-            return
+        self._admit_odd(stored, stored_key, partition is not None)
+        besides: Any = moment, partition, name, None
+        if seqno is not None or name is not None or self.numbered:
+            besides = self._number(seqno, moment, partition, name)
+            if besides is SKIP:
+                return
         rows = self.rows
         rows += stored, stored_key, own, besides
         if len(rows) >= self.at:
             self._look()
 
-    def _admitted(self, value: bytes | None, key: bytes | None, besides: Besides | None) -> bool:
-        """Weigh what is large, refuse what is too large, and ask the owner; False when it took it itself."""
+    def _admit_odd(self, value: bytes | None, key: bytes | None, is_placed: bool) -> None:
+        """Weigh what is large, refuse what is too large, and ask the owner if it wants to be asked."""
         if key is not None and len(key) > KEY_BYTES_MAX:
             checked_key(key)
         if value is not None and len(value) > self._small:
@@ -298,10 +311,17 @@ class WriteBuffer:
             self.weight += len(value)
             if self.weight >= self._worth and self.at:
                 self.at = 1
-        is_asked = self.alert or (
-            besides is not None and (besides.seqno is not None or besides.group is not None)
-        )
-        return not is_asked or self._admit(key, besides)
+        if self.alert:
+            self._admit(key, is_placed)
+
+
+def _shown(function: Callable[..., None]) -> Signature:
+    """The signature that callers have to keep to: what follows `_` is given by its name."""
+    own, value, _, *named = signature(function).parameters.values()
+    return Signature([own, value, *(each.replace(kind=Parameter.KEYWORD_ONLY) for each in named)])
+
+
+WriteBuffer.add.__signature__ = _shown(WriteBuffer.add)  # type: ignore[attr-defined]
 
 
 def _copied(headers: Mapping[str, str | bytes] | None) -> Headers | None:
@@ -318,9 +338,9 @@ def _taken_apart(
     if besides.count(None) == count:
         return None, None, None, None
     kinds = set(map(type, besides))
-    if Besides not in kinds:
+    if tuple not in kinds:
         return (besides if len(kinds) == 1 else _filled(besides, now_ns)), None, None, None
-    whole = [each if each.__class__ is Besides else (each, None, None, None) for each in besides]
+    whole = [each if each.__class__ is tuple else (each, None, None, None) for each in besides]
     timestamps, partitions, groups, seqnos = map(list, zip(*whole, strict=True))
     return (
         None if timestamps.count(None) == count else _filled(timestamps, now_ns),

@@ -33,8 +33,8 @@ TWINS = [
 INSIDE = {
     "open_topic", "adopt", "after_fork_in_child", "bell", "desk", "ended", "enlist", "fetches", "following",
     "guard", "is_stopped", "known_staging", "let_go", "poll", "revive", "staging_of", "take",
-    "buffer", "check", "coder", "encoded", "flusher", "numbering", "packing", "producer", "require_raw",
-    "require_writable",
+    "buffer", "check_choice", "check_seqno", "coder", "encoded", "flusher", "numbering", "packing",
+    "producer", "require_raw", "require_writable",
 }  # fmt: skip
 #: What the async face has besides: the way back to what may block.
 BESIDES = {"blocking"}
