@@ -113,7 +113,7 @@ class Writer(Generic[V]):
             partition=partition, seqnos=seqnos,
         )  # fmt: skip
         self._numbering.given = seqnos is not None
-        self._numbering.last = max(self._numbering.last, self._blocking.numbering.last)
+        self._buffer.last = max(self._buffer.last, self._blocking.buffer.last)
 
     async def flush(self) -> Receipts:
         """Return when everything written before is stored; the receipts tell where and how safely."""
@@ -190,8 +190,7 @@ class Writer(Generic[V]):
         if self._blocking.producer.id:
             self._numbering.refuse_mixed(given=seqno is not None)
             if seqno is not None:
-                refuse_back(seqno, self._numbering.last)
-                self._numbering.last = seqno
+                refuse_back(seqno, self._buffer.last)
             self._numbering.given = seqno is not None
         return timestamp, partition, group, seqno
 

@@ -181,18 +181,16 @@ class Flusher:
         if not count:
             return
         batch = buffer.columns(rows[:count], self.topic.clock.now_ns())
-        last, passed = numbering.last, numbering.passed
+        last = numbering.last
         if self._producer.id:
             seqnos = numbering.of(batch.columns.seqnos, len(batch.columns.values))
-            passed = seqnos[-1]
-            last = max(last, passed)
+            last = seqnos[-1]
             batch = batch._replace(columns=batch.columns._replace(seqnos=seqnos))
         delivery = Delivery(batch, self._producer, [], is_kept=True)
         # No call between these: neither Ctrl-C nor another thread gets in. The list itself stays, since a
         # thread that has it in hand would add to the old one.
         self._leaving = delivery
         numbering.last = last
-        numbering.passed = passed
         del rows[:count]
         self._finish_leaving()
 

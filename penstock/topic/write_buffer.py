@@ -90,7 +90,8 @@ class WriteBuffer:
 
     __slots__ = (
         "_admit", "_encode", "_exact", "_frames", "_known", "_limit", "_look", "_number", "_own", "_packing",
-        "_plain", "_postpone", "_small", "_topic", "_worth", "alert", "at", "numbered", "rows", "weight",
+        "_plain", "_postpone", "_small", "_topic", "_worth", "alert", "at", "last", "numbered", "rows",
+        "weight",
     )  # fmt: skip
 
     def __init__(
@@ -117,6 +118,9 @@ class WriteBuffer:
         self.alert: bool = False
         #: The owner has to be asked for the number of each message.
         self.numbered: bool = False
+        #: The last seqno that came with a message, or -1. It moves with the message, without a call between:
+        #: an interrupt must not leave a number behind whose message was not taken.
+        self.last: int = -1
         #: Bytes of large values, about: threads may overtake each other in counting.
         self.weight: int = 0
         #: The owner's headers, which messages have besides their own.
@@ -177,6 +181,8 @@ class WriteBuffer:
                 return
         rows = self.rows
         rows += value, key, headers, timestamp
+        if seqno is not None:
+            self.last = seqno
         if len(rows) >= self.at:
             self._look()
 
@@ -299,6 +305,8 @@ class WriteBuffer:
                 return
         rows = self.rows
         rows += stored, stored_key, own, besides
+        if seqno is not None:
+            self.last = seqno
         if len(rows) >= self.at:
             self._look()
 

@@ -192,6 +192,8 @@ class Writer(Generic[V]):
                     said = besides if besides.__class__ is tuple else (besides, None, None, None)
                     moment, partition, group, seqno = said
                     besides = self._number(seqno, moment, partition, group)
+                    if besides is not SKIP and seqno is not None:
+                        self.buffer.last = seqno
                 if besides is not SKIP:
                     pending += value, key, headers, besides
                 at += WIDTH
@@ -208,9 +210,8 @@ class Writer(Generic[V]):
         self, seqno: int | None, timestamp: int | None, partition: int | None, group: str | None
     ) -> int | Besides | None:
         """Take the number of a message that is accepted, or see that the writer may count."""
-        numbering = self.numbering
-        if numbering.given and seqno.__class__ is int and numbering.last < seqno <= SEQNO_MAX:
-            numbering.last = seqno
+        numbering, last = self.numbering, self.buffer.last
+        if numbering.given and seqno.__class__ is int and last < seqno <= SEQNO_MAX:
             return timestamp, partition, group, seqno
         self.check_seqno(seqno)
         if seqno is None:
@@ -219,7 +220,9 @@ class Writer(Generic[V]):
                 with self.flusher.lock:
                     self._take_over(named)
             return timestamp if partition is None and group is None else (timestamp, partition, group, None)
-        if numbering.accept(seqno):
+        refuse_back(seqno, last)
+        numbering.given = True
+        if seqno != last:
             return timestamp, partition, group, seqno
         with self.flusher.lock:
             self.flusher.append_pending()
@@ -283,13 +286,13 @@ class Writer(Generic[V]):
             numbering.last = seqnos[-1]
             self.flusher.append_batch(_numbered(batch, seqnos))
             return
-        refuse_back(given[0], numbering.last)
-        fresh = growing(given, numbering.last)
+        refuse_back(given[0], self.buffer.last)
+        fresh = growing(given, self.buffer.last)
         if len(fresh) < count:
             batch, given = batch.take(fresh), [given[place] for place in fresh]
         if fresh:
             self.flusher.append_batch(_numbered(batch, given))
-            numbering.last = numbering.passed = given[-1]
+            numbering.last = self.buffer.last = given[-1]
         numbering.given = True
         if len(fresh) < count:
             self.flusher.skip(count - len(fresh))
