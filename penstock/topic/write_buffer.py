@@ -211,12 +211,11 @@ class WriteBuffer:
     def columns(self, rows: list[Any], now_ns: int) -> WriteBatch:
         """Rows as a batch; messages without a timestamp get the present one if others have their own."""
         values, keys, headers, besides = rows[0::4], rows[1::4], rows[2::4], rows[3::4]
-        count = len(values)
         timestamps, partitions, groups, seqnos = _taken_apart(besides, now_ns)
         columns = MessageColumns(
             values,
-            None if keys.count(None) == count else keys,
-            None if headers.count(None) == count else headers,
+            None if _is_unused(keys) else keys,
+            None if _is_unused(headers) else headers,
             timestamps,
             seqnos=seqnos,
             codecs=RAW if self._packing is None else self._packing.codec,
@@ -342,8 +341,7 @@ def _taken_apart(
     besides: list[Any], now_ns: int
 ) -> tuple[list[int] | None, list[int | None] | None, list[str | None] | None, list[int | None] | None]:
     """Timestamps, partitions, groups and seqnos, where anybody has one."""
-    count = len(besides)
-    if besides.count(None) == count:
+    if _is_unused(besides):
         return None, None, None, None
     kinds = set(map(type, besides))
     if tuple not in kinds:
@@ -351,11 +349,16 @@ def _taken_apart(
     whole = [each if each.__class__ is tuple else (each, None, None, None) for each in besides]
     timestamps, partitions, groups, seqnos = map(list, zip(*whole, strict=True))
     return (
-        None if timestamps.count(None) == count else _filled(timestamps, now_ns),
-        None if partitions.count(None) == count else partitions,
-        None if groups.count(None) == count else groups,
-        None if seqnos.count(None) == count else seqnos,
+        None if _is_unused(timestamps) else _filled(timestamps, now_ns),
+        None if _is_unused(partitions) else partitions,
+        None if _is_unused(groups) else groups,
+        None if _is_unused(seqnos) else seqnos,
     )
+
+
+def _is_unused(column: list[Any]) -> bool:
+    """Whether nobody has it: the first one tells it of most columns."""
+    return column[0] is None and column.count(None) == len(column)
 
 
 def _filled(timestamps: list[int | None], now_ns: int) -> list[int]:
