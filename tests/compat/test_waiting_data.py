@@ -6,6 +6,7 @@ from penstock.delay.journal import SessionData, _encoder
 from penstock.topic import delayed_publisher as delayed
 from penstock.topic.delayed_publisher import DelayedMessage
 
+#: As versions wrote it that kept no traceback.
 RETRY = bytes.fromhex(
     "9e"  # 14 fields
     "07 02 05"  # topic id, partition, offset
@@ -22,13 +23,15 @@ SESSION = bytes.fromhex("93 92 c4 01 61 c4 01 62 a0 a1 78")
 def test_a_retry():
     headers = {"a": "b", "c": b"\xff"}
     found = Envelope(7, 2, 5, b"k", b"vx", 1, 10, 11, headers, "p", None, 3, "x", "y")
-    assert envelope.encoded(found) == RETRY
     assert envelope.decode(RETRY) == found
+    later = bytes.fromhex("9f") + RETRY[1:] + bytes.fromhex("a0")
+    assert envelope.encoded(found) == later
+    assert envelope.decode(later) == found
     assert envelope.waiting_id("billing", found, 1).hex() == "3ac719f49f517c86d2ca715ea940fb3a"
 
 
 def test_fields_that_are_added_later_are_passed_over():
-    later = bytes.fromhex("9f") + RETRY[1:] + bytes.fromhex("2a")
+    later = bytes.fromhex("dc 00 10") + RETRY[1:] + bytes.fromhex("a0 2a")
     assert envelope.decode(later) == envelope.decode(RETRY)
 
 
