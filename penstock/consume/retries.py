@@ -255,6 +255,11 @@ class PartitionRetries:
         """Whether the next `take` looks into files, which may take a moment."""
         return self._waiting is not None and not self._fetched and self._is_worth_a_look()
 
+    @property
+    def has_out(self) -> bool:
+        """Whether something was handed out from here and is not done."""
+        return bool(self._out)
+
     def out(self, offset: int) -> OutMessage | None:
         """What was handed out from here and is not done, at an offset."""
         return self._out.get(offset)
