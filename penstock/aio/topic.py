@@ -18,7 +18,8 @@ from penstock.aio.twin import Opening, Threads
 from penstock.aio.writer import Writer
 from penstock.consume import reader as consume
 from penstock.consume.options import Kind, Moment, Retry
-from penstock.keys import Key, Prefix, checked_key
+from penstock.exchange.diskq_export import DiskqExported
+from penstock.keys import Key, Prefix
 from penstock.message import Batch, Message, Receipt, Receipts, V
 from penstock.options import Sync, TopicOptions
 from penstock.parse import Duration, Size, seconds
@@ -28,8 +29,6 @@ from penstock.store.stats import TopicStats
 from penstock.topic.bodies import is_file
 from penstock.topic.retention import VacuumReport
 from penstock.topic.routing import Partitioner
-from penstock.topic.value_codec import checked_headers, checked_value
-from penstock.topic.write_buffer import checked_extras
 
 
 class Topic(Generic[V]):
@@ -84,14 +83,11 @@ class Topic(Generic[V]):
                 self._topic.write, value, key=key, headers=headers, partition=partition, group=group,
                 timestamp=timestamp, delay=delay, deliver_at=deliver_at, name=name,
             )  # fmt: skip
-        self._topic._require_raw()
-        stored = checked_value(self._topic._encoded(value), self.options.value_bytes)  # type: ignore[arg-type]
-        stored_key = checked_key(key)
-        extras = None
-        if headers is not None or timestamp is not None or partition is not None or group is not None:
-            self._topic.open_topic.check(partition)
-            extras = checked_extras(checked_headers(headers), timestamp, partition, group)
-        return await self._group.add(stored, stored_key, extras)
+        self._topic.require_raw()
+        body = self._topic.encoded(value)  # type: ignore[arg-type]
+        return await self._group.add(
+            body, key=key, headers=headers, partition=partition, group=group, timestamp=timestamp
+        )
 
     async def write_many(
         self, values: Any, *, keys: Any = None, headers: Any = None, timestamps: Any = None,
@@ -270,6 +266,17 @@ class Topic(Generic[V]):
     async def vacuum(self) -> VacuumReport:
         """Remove what retention lets go, now, and report it."""
         return await self._threads.run(self._topic.vacuum)
+
+    async def export_diskq(
+        self, path: str | os.PathLike[str], *, encoding: str | None = None
+    ) -> DiskqExported:
+        """Write the topic as a go-diskq folder, which is there whole or not at all; it must be new or empty.
+
+        What was imported from one is as it was, byte for byte, and later messages lie where go-diskq would
+        have put them. `encoding` is "fixed" or "varuint", else as it came. What diskq cannot hold (headers,
+        tombstones) is named in `notes` (docs/exchange.md).
+        """
+        return await self._threads.run(self._topic.export_diskq, path, encoding=encoding)
 
     async def delete_before(self, place: Place) -> Batch[V]:
         """Remove everything before a place ("7d" ago, an offset), for good, and return what was removed.

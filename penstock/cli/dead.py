@@ -21,6 +21,7 @@ from penstock.cli.arguments import (
 )
 from penstock.clock import Clock
 from penstock.errors import InvalidOption
+from penstock.exchange.message_json import json_record
 from penstock.store.replay import parse_rate
 
 app = typer.Typer(no_args_is_help=True)
@@ -166,7 +167,7 @@ def _record(letter: DeadLetter) -> dict[str, Any]:
         "last_error": letter.last_error,
         "died_at": units.iso(letter.died_at),
         "died_at_ns": letter.died_at,
-        "message": formats.json_record(letter.message),
+        "message": json_record(letter.message),
     }
 
 

@@ -29,6 +29,7 @@ from penstock import references
 from penstock.consume.retries import Envelope
 from penstock.errors import DataError, InvalidOption
 from penstock.headers import Headers
+from penstock.log.frame_encode import MessageColumns
 from penstock.parse import topic_name
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.write_batch import WriteBatch
@@ -95,11 +96,11 @@ def bury(topic: OpenTopic, consumer: str, enclosed: Envelope, *, attempts: int, 
     }
     there = cemetery(topic)
     value, codec = _brought(there, enclosed)
-    letter = WriteBatch(
+    letter = MessageColumns(
         (value,), None if enclosed.key is None else (enclosed.key,), (headers,), (enclosed.timestamp,),
-        codec=codec,
+        codecs=codec,
     )  # fmt: skip
-    append(there, letter)
+    there.write(WriteBatch(letter))
 
 
 def _brought(there: OpenTopic, enclosed: Envelope) -> tuple[bytes | None, int]:
@@ -147,12 +148,12 @@ def session_letter(
         REASON: EXHAUSTED, ATTEMPTS: str(attempts), FIRST_ERROR: errors[0], LAST_ERROR: errors[1],
         SESSION: identity.hex(), CHUNKS: ",".join(str(len(chunk)) for chunk in chunks),
     }  # fmt: skip
-    return WriteBatch((b"".join(chunks),), headers=(headers,))
+    return WriteBatch(MessageColumns((b"".join(chunks),), headers=(headers,)))
 
 
 def settle(dead: OpenTopic, numbers: str, how: str) -> None:
     """Note that dead letters are none any more."""
-    append(dead, WriteBatch((None,), headers=({SETTLED: numbers, HOW: how},)))
+    dead.write(WriteBatch(MessageColumns((None,), headers=({SETTLED: numbers, HOW: how},))))
 
 
 def cemetery(topic: OpenTopic) -> OpenTopic:
@@ -172,10 +173,3 @@ def origin_of(headers: Headers) -> LetterOrigin | None:
         return _decoder.decode(text)
     except msgspec.DecodeError:
         return None
-
-
-def append(dead: OpenTopic, message: WriteBatch) -> None:
-    """Append to a topic of dead letters; it is as safe as that topic promises when this returns."""
-    landed = list(dead.append(message))
-    if dead.options.sync == "disk":
-        dead.sync(landed)

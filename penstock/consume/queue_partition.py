@@ -162,11 +162,16 @@ class QueuePartition:
         found = self._waited.get(message.offset)
         return enclosed(message, self.topic.record.id) if found is None else found
 
-    def store(self, found: Envelope, wait_s: float, attempts: int) -> None:
-        """Have a message wait; it is as safe as its topic's messages when this returns."""
+    def store(self, found: Envelope, wait_s: float, attempts: int, *, fixed: bool = False) -> None:
+        """Have a message wait; it is as safe as its topic's messages when this returns.
+
+        `fixed` waits are those that other messages wait too (`WaitingMessages.store`).
+        """
         identity = envelope.waiting_id(self._place.consumer, found, attempts)
         data = envelope.encoded(found)
-        self._opened().store(id=identity, topic=self.topic.name, data=data, wait=wait_s, attempts=attempts)
+        self._opened().store(
+            id=identity, topic=self.topic.name, data=data, wait=wait_s, attempts=attempts, fixed=fixed
+        )
         self._next_due_ms = min(self._next_due_ms, self._now_ms() + round(wait_s * 1000))
 
     def extend(self) -> None:

@@ -366,8 +366,9 @@ class QueueReader(Reader[V]):
             return False
         found = part.enclosed(message)
         part.store(
-            found.failed(text) if text else found, wait_s if asked_s is None else asked_s, message.attempt
-        )
+            found.failed(text) if text else found, wait_s if asked_s is None else asked_s, message.attempt,
+            fixed=asked_s is not None or policy.is_exact,
+        )  # fmt: skip
         part.done(message.offset, message.offset + 1)
         return True
 

@@ -14,6 +14,7 @@ import msgspec
 
 from penstock import codecs, references
 from penstock.delay import file_reader as view
+from penstock.delay.identity import uuid7
 from penstock.delay.records import DATA_BYTES_MAX, Record
 from penstock.delay.waiting import WaitingMessages
 from penstock.delay.window import TakenMessage
@@ -21,7 +22,7 @@ from penstock.errors import DataError, MessageTooLarge, PartitionLost, TakenElse
 from penstock.headers import NO_HEADERS
 from penstock.message import LazyMessage, Message
 from penstock.parse import KIB, MIB
-from penstock.topic import delayed_publisher as delayed
+from penstock.topic import delayed
 from penstock.topic.delayed import PUBLISH, delay_root, retries_folder, retries_of
 from penstock.topic.open_topic import OpenTopic
 
@@ -112,9 +113,10 @@ def decode(data: bytes) -> Envelope:
 
 
 def waiting_id(consumer: str, envelope: Envelope, attempts: int) -> bytes:
-    """The same for the same attempt of the same message by the same consumer: duplicates are recognised."""
+    """The id of one attempt of a message by a consumer: should a crash store it twice, both have it."""
     origin = (consumer, envelope.topic_id, envelope.partition, envelope.offset, attempts)
-    return blake2b(_encoder.encode(origin), digest_size=16).digest()
+    digest = blake2b(_encoder.encode(origin), digest_size=10).digest()
+    return uuid7(envelope.written_at // 1_000_000, int.from_bytes(digest, "big"))
 
 
 def error_text(error: BaseException | str | None) -> str:
@@ -243,15 +245,16 @@ class PartitionRetries:
 
     # Storing.
 
-    def store(self, enclosed: Envelope, *, wait_s: float, attempts: int) -> None:
+    def store(self, enclosed: Envelope, *, wait_s: float, attempts: int, fixed: bool = False) -> None:
         """Have a message wait; it is as safe as its topic's messages when this returns.
 
-        `attempts` is how often it was tried: it comes back as the next one.
+        `attempts` is how often it was tried: it comes back as the next one. `fixed` waits are those that
+        other messages wait too (`WaitingMessages.store`).
         """
         data = encoded(enclosed)
         self._opened().store(
             id=waiting_id(self._consumer, enclosed, attempts), topic=self._key[0],
-            data=data, wait=wait_s, attempts=attempts,
+            data=data, wait=wait_s, attempts=attempts, fixed=fixed,
         )  # fmt: skip
         due_ms = self._now_ms() + round(wait_s * 1000)
         self._next_due_ms = min(self._next_due_ms, due_ms)

@@ -81,7 +81,8 @@ class Settlement:
             self._bury(source, message, failed, EXHAUSTED)
             return False
         assert source.retries is not None
-        source.retries.store(failed, wait_s=wait_s, attempts=message.attempt)
+        fixed = after is not None or policy.is_exact
+        source.retries.store(failed, wait_s=wait_s, attempts=message.attempt, fixed=fixed)
         self._commit(message)
         return True
 

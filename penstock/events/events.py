@@ -12,13 +12,13 @@ from penstock.errors import InvalidOption, UnknownTopic, WrongType
 from penstock.events.event import Answer, Pushed, epoch_text, stored_pairs
 from penstock.events.event_query import EventQuery
 from penstock.keys import Key, Prefix, match
+from penstock.log.frame_encode import FRAME_BYTES, FRAME_MESSAGES
 from penstock.parse import KIB, Duration, seconds, whole
 from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
 from penstock.topic import input as outgoing
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.watch import DeadWriterHelp, TopicWatch
-from penstock.topic.write_batch import FRAME_BYTES, FRAME_MESSAGES
 from penstock.wake import Bell
 
 #: How long a subscriber waits unless it says otherwise: mobile networks bear that (S002-24).
@@ -172,15 +172,8 @@ def _append_at_once(
 ) -> int | None:  # fmt: skip
     """The first offset of events that are on disk; None where that takes more than one frame and its sync."""
     partitions = topic.open_topic
-    options, tree = partitions.options, partitions.record.tree
-    is_plain = options.sync == "disk" and options.payloads is None and not options.codecs
-    if not is_plain or len(partitions) != 1 or partitions.read_only:
+    if partitions.options.codecs:
         return None
-    drafts = partitions.encode(outgoing.many(values, keys, headers, None, None, options.value_bytes))
-    if len(drafts) != 1:
-        return None
-    try:
-        appended = partitions.log(0).write_at_once(drafts, tree=tree)
-    except FileNotFoundError:
-        return None  # the topic was dropped at this moment, and what was stored is gone with it
-    return None if appended is None else appended.first
+    batch = outgoing.many(values, keys, headers, None, None, partitions.options.value_bytes)
+    run = partitions.write_without_waiting(batch)
+    return None if run is None else run.first

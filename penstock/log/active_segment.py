@@ -199,16 +199,18 @@ class ActiveSegment:
 
     # The roll.
 
-    def roll(self, ends: Ends, now: int) -> Ends:
-        """Seal the segment and begin the next one behind it."""
+    def roll(self, ends: Ends, now: int, *, first: int | None = None) -> Ends:
+        """Seal the segment and begin the next one behind it; with `first` behind a gap, at that offset."""
         self.require(ends.append.segment)
         try:
             self.folder.files.sync(self.fd)
         except OSError as error:
             self._poison()
             raise NotDurable(f"{self.folder.path}: the disk failed to sync: {error}") from error
-        flags = ends.append.flags | records.ROLLING
-        return self.finish_roll(self.publish(ends, flags=flags, last_written_at=now))
+        flags, behind = ends.append.flags | records.ROLLING, ends.append.next
+        if first is not None:
+            flags, behind = flags | records.LEAVING_GAP, first
+        return self.finish_roll(self.publish(ends, flags=flags, next=behind, last_written_at=now))
 
     def finish_roll(self, ends: Ends) -> Ends:
         """Begin the segment that A announces; a process that began to may have died."""

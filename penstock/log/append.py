@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar, overload
 
 from penstock.errors import PenstockError
 from penstock.files import refusal
@@ -62,14 +62,20 @@ class Appender:
         """Segments this process sealed, whose indexes are to be made."""
         return self.active.sealed
 
+    @overload
     def append(
-        self,
-        frames: Sequence[EncodedFrame],
-        *,
-        tree: int | None = None,
-        claim: Claim | None = None,
+        self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None,
+        wait: Literal[True] = True,
+    ) -> Appended: ...  # fmt: skip
+    @overload
+    def append(
+        self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None,
+        wait: Literal[False],
+    ) -> Appended | None: ...  # fmt: skip
+    def append(
+        self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None,
         wait: bool = True,
-    ) -> Appended | None:
+    ) -> Appended | None:  # fmt: skip
         """Write frames side by side and let writers behind us see them; not yet durable.
 
         Raises `Rerouted` when `tree` is no longer the number of the partition tree. With a producer's
@@ -167,6 +173,20 @@ class Appender:
                 self.roll(ends)
 
         hold((self.folder.append,), seal)
+
+    def leave_out(self, stop: int) -> int:
+        """Give no offset below `stop` to anyone: the next message gets that one, behind a gap on purpose.
+
+        Returns the next offset, which is higher when it has passed `stop` already.
+        """
+
+        def leave() -> int:
+            ends = self.ready()
+            if ends.append.next < stop:
+                ends = self.active.roll(ends, self.active.written_at(ends.append), first=stop)
+            return ends.append.next
+
+        return self._locked(leave)
 
     def publish_start(self, start: int) -> None:
         """Move the first readable offset, durably. The append lock is held."""

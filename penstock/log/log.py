@@ -93,9 +93,7 @@ class Log:
         self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None
     ) -> Appended:
         """Write frames side by side; visible to other writers at once, durable after `sync`."""
-        appended = self.appender.append(frames, tree=tree, claim=claim)
-        assert appended is not None, "only appending without waiting may come to nothing"
-        return appended
+        return self.appender.append(frames, tree=tree, claim=claim)
 
     def write_at_once(self, frames: Sequence[EncodedFrame], *, tree: int) -> Appended | None:
         """Append frames and make them durable, if nothing but the disk has to be waited for.

@@ -30,7 +30,7 @@ logger = logging.getLogger("penstock.state")
 #: store gets them when first opened for writing.
 FORMAT = 4
 _READABLE = (1, 2, 3, 4)
-#: "PnSk": tells a store's database from any other.
+#: "PnSk": marks the database of a store.
 _APPLICATION_ID = 0x506E536B
 
 _SCHEMA = """
@@ -164,6 +164,11 @@ class Database:
     def store_id(self) -> str:
         return str(self.row("SELECT value FROM meta WHERE name = 'store_id'")[0])
 
+    def set_store_id(self, store_id: str) -> None:
+        """Make a rebuilt database that of the store it replaces."""
+        with self.transaction() as connection:
+            connection.execute("UPDATE meta SET value = ? WHERE name = 'store_id'", (store_id,))
+
     def rows(self, sql: str, arguments: Sequence[Any] = ()) -> list[Any]:
         """Read."""
         with self._mutex:
@@ -232,6 +237,20 @@ class Database:
             if durable:
                 connection.execute("PRAGMA synchronous = NORMAL")
 
+    def copy_to(self, path: str) -> None:
+        """Write the database as it is now to a new file, also while others change it."""
+        copy = sqlite3.connect(path)
+        try:
+            with self._mutex:
+                if self._reader is not None:
+                    self._reader.copy_to(copy)
+                else:
+                    self._connection.backup(copy)
+        except sqlite3.DatabaseError as error:
+            raise self._explained(error) from error
+        finally:
+            copy.close()
+
     def check(self) -> list[str]:
         """What SQLite finds wrong with the file; empty when nothing."""
         return [str(found[0]) for found in self.rows("PRAGMA integrity_check") if found[0] != "ok"]
@@ -263,7 +282,7 @@ class Database:
                 self._reader = ReadOnlyConnection(self.path)
             elif not self._closed:
                 self._connection = _connect(self.path)
-        except PenstockError as error:  # its folder is gone, say; whoever uses it is told
+        except PenstockError as error:  # its folder is gone, say; the next call raises it
             self._closed = True
             logger.error("%s cannot be opened again after a fork: %s", self.path, error)
         finally:

@@ -1,7 +1,7 @@
 """The list of losses of a partition (`lost`), byte by byte."""
 
-from penstock.log import lost
-from penstock.log.lost import Lost
+from tests.kit.logs import Lost
+from tests.kit.logs import lost_module as lost
 
 
 def test_the_bytes_are_those_of_the_format():

@@ -3,8 +3,8 @@
 import pytest
 
 import penstock
-from penstock.files import OpenFile
-from penstock.log.log import Log
+from tests.kit.logs import Log
+from tests.kit.system import OpenFile
 
 #: A descriptor that is not open.
 _CLOSED = 1_000_000

@@ -10,9 +10,10 @@ import pytest
 
 import penstock
 from penstock.errors import NotDurable, Unavailable
-from penstock.log.descriptors import AWAKE, AwakeLogs
-from penstock.log.frame_encode import encode
 from tests.crash.tracing import FIRST_BOOT, BootFiles
+from tests.kit.frames import frame_encode_encode as encode
+from tests.kit.logs import AWAKE, AwakeLogs
+from tests.kit.topics import inside
 
 
 class ScarceFiles(BootFiles):
@@ -111,7 +112,7 @@ def test_a_log_that_rested_notices_that_its_topic_was_dropped(scratch):
         for again in (False, True):
             old = here.create_topic("orders")
             old.write(b"old")
-            log = old.open_topic.log(0)
+            log = inside(old).log(0)
             assert log.rest()
             there.drop_topic("orders")
             if again:
@@ -128,7 +129,7 @@ def test_a_log_does_not_rest_while_someone_is_at_work(scratch):
     with penstock.open(os.path.join(scratch, "store")) as store:
         topic = store.create_topic("orders")
         topic.write(b"x")
-        log = topic.open_topic.log(0)
+        log = inside(topic).log(0)
         for lock in (log.folder.append, log.folder.tail):
             with lock:
                 assert not log.rest()
@@ -144,7 +145,7 @@ def test_a_sync_that_could_not_be_tried_is_no_failed_sync(scratch, number):
     files = ScarceFiles(FIRST_BOOT)
     with penstock.open(os.path.join(scratch, "store"), files=files) as store:
         topic = store.create_topic("orders")
-        log = topic.open_topic.log(0)
+        log = inside(topic).log(0)
         appended = log.append([encode([b"x"], created=1)])
         files.refusal = number
         with pytest.raises(NotDurable) as caught:

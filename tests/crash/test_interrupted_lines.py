@@ -12,10 +12,11 @@ from functools import partial
 import pytest
 
 import penstock
-from penstock import locks
-from penstock.log.frame_encode import encode
-from penstock.log.producer_table import Pair
 from tests.crash.lines import Interrupter
+from tests.kit.frames import frame_encode_encode as encode
+from tests.kit.logs import Pair
+from tests.kit.system import locks_module as locks
+from tests.kit.topics import inside
 
 LOG = ("log/", "locks.py", "files.py")
 COMMIT = (*LOG, "store/commit.py")
@@ -74,7 +75,7 @@ def test_a_roll_may_be_interrupted_anywhere(path, sync):
     values = Values()
     with penstock.open(path) as here, penstock.open(path) as there:
         topic, other = here.create_topic("orders", sync=sync), there.topic("orders")
-        log = topic.open_topic.log(0)
+        log = inside(topic).log(0)
         values.write(topic)
         steps = Interrupter(LOG).each(log.appender.seal_active, values.write_to(other, topic))
         assert steps > 80
@@ -88,7 +89,7 @@ def test_a_repair_may_be_interrupted_anywhere(path):
     values = Values()
     with penstock.open(path) as here, penstock.open(path) as there:
         topic, other = here.create_topic("orders"), there.topic("orders")
-        folder = topic.open_topic.log(0).folder
+        folder = inside(topic).log(0).folder
 
         def write_behind():
             before = folder.read_append()
@@ -106,7 +107,7 @@ def test_a_write_that_does_not_wait_may_be_interrupted_anywhere(path):
     with penstock.open(path) as here, penstock.open(path) as there:
         topic, other = here.create_topic("orders"), there.topic("orders")
         values.write(topic)
-        opened = topic.open_topic
+        opened = inside(topic)
 
         def write():
             value = values.next()
@@ -127,7 +128,7 @@ def test_housekeeping_may_be_interrupted_anywhere(path, sync):
     values = Values()
     with penstock.open(path) as here, penstock.open(path) as there:
         topic, other = here.create_topic("orders", sync=sync), there.topic("orders")
-        log = topic.open_topic.log(0)
+        log = inside(topic).log(0)
 
         def keep_house():
             log.help()
@@ -162,7 +163,7 @@ def test_a_numbered_write_may_be_interrupted_anywhere(path):
 
         interrupter, number = Interrupter(LOG), 0
         is_over = False
-        log = topic.open_topic.log(0)
+        log = inside(topic).log(0)
         while not is_over:
             number += 1
             sent.append(b"%d" % number)
@@ -224,12 +225,12 @@ def test_a_signal_handler_that_writes_inside_a_section_is_refused_and_frees_noth
     with penstock.open(path) as store:
         topic = store.create_topic("orders")
         values.write(topic)
-        log = topic.open_topic.log(0)
+        log = inside(topic).log(0)
 
         def section():
             with pytest.raises(penstock.LockTimeout, match="signal handler"):
                 topic.write(b"from the handler")
-            assert log.write_at_once([encode([b"x"], created=1)], tree=topic.open_topic.record.tree) is None
+            assert log.write_at_once([encode([b"x"], created=1)], tree=inside(topic).record.tree) is None
             log.finish_transactions()
             assert not log.rest()
             return log.folder.append.is_mine()
@@ -250,5 +251,5 @@ def test_canary_a_lock_that_is_left_behind_is_noticed(path, monkeypatch):
         with pytest.raises(penstock.LockTimeout):
             Interrupter(LOG).each(values.write_to(topic), values.write_to(other))
         monkeypatch.undo()
-        topic.open_topic.log(0).folder.append.drop()
-        topic.open_topic.log(0).folder.tail.drop()
+        inside(topic).log(0).folder.append.drop()
+        inside(topic).log(0).folder.tail.drop()

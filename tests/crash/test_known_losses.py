@@ -10,10 +10,11 @@ import pytest
 
 import penstock
 from penstock.errors import Corrupt, NotDurable
-from penstock.log import lost
-from penstock.log.frame_encode import encode
-from penstock.store.verify import StoreVerifier
 from tests.crash.tracing import FIRST_BOOT, BootFiles
+from tests.kit.frames import encode
+from tests.kit.logs import lost_module as lost
+from tests.kit.stores import StoreVerifier
+from tests.kit.topics import inside
 
 PARTITION = os.path.join("topics", "orders", "parts", "000000")
 COUNT = 100
@@ -134,7 +135,7 @@ def test_a_missing_last_segment_of_a_running_machine_is_lost_and_writers_go_on(s
 def test_who_waits_for_what_is_lost_is_not_told_that_it_went_well(store):
     """Its frames went with the file, and recovery begins behind their offsets: D passes them."""
     with opened(store, FIRST_BOOT) as here, opened(store, FIRST_BOOT) as there:
-        log = here.topic("orders").open_topic.log(0)
+        log = inside(here.topic("orders")).log(0)
         appended = log.append([encode([b"not yet durable"], created=1)])
         os.unlink(data_files(store)[-1])
         assert there.topic("orders").write(b"more").offset == COUNT + 1
@@ -171,7 +172,7 @@ def test_a_committed_position_knows_of_a_loss_when_no_record_does(store):
 def test_a_checkpoint_knows_of_a_loss_when_no_record_does(store):
     """An index or a checkpoint of a segment proves that there was one, and everything before it."""
     with opened(store, FIRST_BOOT) as opening:
-        log = opening.topic("orders").open_topic.log(0)
+        log = inside(opening.topic("orders")).log(0)
         with log.folder.housekeeping():
             log.tidy()
     last, before = data_files(store)[-1], data_files(store)[-2]
@@ -190,7 +191,7 @@ def test_offsets_that_were_never_acknowledged_are_no_loss(scratch):
         topic = store.create_topic("orders", sync="os")
         for _ in range(5):
             topic.write(b"kept")
-        topic.open_topic.log(0).sync_all()
+        inside(topic).log(0).sync_all()
         shutil.copytree(folder, os.path.join(scratch, "image"))
     folder = os.path.join(scratch, "image")
     with opened(folder, 2) as store:

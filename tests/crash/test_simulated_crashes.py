@@ -15,16 +15,12 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.log.active_segment import ActiveSegment
-from penstock.log.frame import Frame
-from penstock.log.producers import Producers
-from penstock.log.records import DurableRecord
-from penstock.log.repair import Repair
-from penstock.log.sync import Syncer
-from penstock.state.transactions import Transactions
 from tests.crash.explore import explore_recovery, look, points
 from tests.crash.scenario import STORE, HandClock, Run
 from tests.crash.tracing import Trace, TracingFiles, traced_commits
+from tests.kit.frames import Frame
+from tests.kit.logs import ActiveSegment, DurableRecord, Producers, Repair, Syncer
+from tests.kit.stores import Transactions
 
 STEPS = 32
 

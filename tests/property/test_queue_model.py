@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import penstock
 from penstock import Retry
 from penstock.testing import Clock
+from tests.kit.patience import PATIENCE_S
 
 READERS = st.integers(0, 2)
 LEASE_S = 10
@@ -56,7 +57,7 @@ class QueueOfThree(RuleBasedStateMachine):
 
     def received(self, who, limit):
         """What comes; what is due is brought by a thread, which is given a moment."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             batch = list(self.readers[who].receive_batch(limit, timeout=0))
             if batch or not self.free() or time.monotonic() > deadline:
