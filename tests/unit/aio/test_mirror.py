@@ -31,7 +31,8 @@ TWINS = [
 ]
 #: Public only for the parts of Penstock itself.
 INSIDE = {
-    "engine", "tail", "open_topic", "adopt", "after_fork_in_child", "bell", "desk", "ended", "enlist", "fetches", "following",
+    "engine", "help_out", "question", "tail",
+    "open_topic", "adopt", "after_fork_in_child", "bell", "desk", "ended", "enlist", "fetches", "following",
     "guard", "is_stopped", "known_staging", "let_go", "poll", "revive", "staging_of", "take",
     "buffer", "check", "coder", "encoded", "flusher", "numbering", "packing", "producer", "require_raw",
     "require_writable",
