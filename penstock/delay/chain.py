@@ -159,7 +159,7 @@ class Chain:
         state_id = self._table.announce()
         synced = file.synced if file.synced > last.synced else last.synced
         entry = Sum._make((
-            end, block.size, last.records + len(block.tails), synced, due, crc32(data), *state_id,
+            end, block.size, last.records + len(block.ids), synced, due, crc32(data), *state_id,
         ))  # fmt: skip
         self._files.pwrite(file.fd, data, last.end)
         self._files.pwrite(file.sums_fd, _LAYOUT.pack(entry), file.entries * _LAYOUT.entry_bytes)
