@@ -78,7 +78,7 @@ class NewRecord(NamedTuple):
     data: bytes
 
 
-class Record(NamedTuple):
+class WaitingRecord(NamedTuple):
     """A waiting message, as it is seen without taking it."""
 
     #: When it is to be handed out, in milliseconds since 1970.
