@@ -10,6 +10,7 @@ e2e/        the real command, as a subprocess
 serve/      the public port, over real sockets
 browser/    the client for pages, in a real browser
 payloads/   bodies outside the log: files and S3
+exchange/   ways in and out: go-diskq's folders, files, topics of other stores
 lake/       archive tables, and the archive loop without Spark
 spark/      reading and writing from PySpark
 docs/       links and examples of the documentation
