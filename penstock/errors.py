@@ -176,7 +176,7 @@ class HistoryChanged(ConflictError):
 
 
 class TakenElsewhere(ConflictError):
-    """Another process hands out these waiting messages now; what was taken here comes again there."""
+    """Another process delivers these waiting messages now; what was taken here is delivered again there."""
 
 
 class AlreadyCommitted(ConflictError):

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, overload
@@ -172,7 +172,7 @@ def _travelling(message: Message[Any], value: Any) -> tuple[Any, ...]:
     return tuple(odd[name] if name in odd else getattr(message, name) for name in _PLAIN_FIELDS)
 
 
-#: What tells messages apart besides the value; looked at first, since it costs no unpacking.
+#: What distinguishes messages besides the value; looked at first, since it costs no unpacking.
 _BESIDES = tuple(name for name in _PLAIN_FIELDS if name != "value")
 
 
@@ -187,7 +187,7 @@ def value_bytes(message: Message[Any]) -> bytes | None:
 
 
 def typed(message: Message[Any], decode: Callable[[bytes], Any]) -> Message[Any]:
-    """The same message with a value that `decode` makes of its bytes when it is looked at."""
+    """Return a message whose value `decode` makes of its bytes when it is looked at."""
     stored = message.stored
     shown = None if stored is None else msgspec.UNSET
     return LazyMessage(
@@ -224,9 +224,14 @@ class Batch(Sequence[Message[V]], Generic[V]):
     """
 
     def __init__(
-        self, topic: str, rows: Sequence[Rows], decode: Callable[[bytes], Any] | None = None
-    ) -> None:
+        self, topic: str, rows: Sequence[Rows], decode: Callable[[bytes], Any] | None = None, *,
+        more: bool = False, next: Mapping[int, int] | None = None,
+    ) -> None:  # fmt: skip
         self.topic = topic
+        #: Whether the limit of `Topic.read` left messages out: `next` is where they begin.
+        self.more = more
+        #: Of a `Topic.read`, the place to go on from, for its `start`: an offset for each partition.
+        self.next = next
         self._rows = rows
         self._decode = decode
         self._messages: list[Message[V]] | None = None
@@ -274,7 +279,7 @@ class Batch(Sequence[Message[V]], Generic[V]):
         return arrow.stream(self._record_batches(), requested_schema)
 
     def __repr__(self) -> str:
-        return f"<Batch {self.topic}: {len(self)} messages>"
+        return f"<Batch {self.topic}: {len(self)} messages{', and more' if self.more else ''}>"
 
     def _record_batches(self) -> Iterator[pyarrow.RecordBatch]:
         return (rows.record_batch() for rows in self._rows)
@@ -295,13 +300,20 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
     due_at: int | None = None
 
 
-class StoredRun(msgspec.Struct, frozen=True, gc=False):
+class StoredRun(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
     """A run of messages stored side by side, or of duplicates that were not."""
 
     partition: int
     first: int
     count: int
     duplicate: bool = False
+    #: Which messages of the call they are; None: all of it, or that is not kept.
+    places: Sequence[int] | None = None
+    #: How many bytes they take in the log.
+    size: int = 0
+    #: What a sync waits for: everything up to this offset, unless there was one more cut; 0 for nothing.
+    stop: int = 0
+    cuts: int = 0
 
     def receipt(self, place: int, sync: Sync) -> Receipt:
         """That of the message at `place` in the run."""
@@ -313,12 +325,11 @@ class StoredRun(msgspec.Struct, frozen=True, gc=False):
 class Receipts(Sequence[Receipt]):
     """Where many messages were stored: a receipt each, in the order they were given."""
 
-    def __init__(
-        self, runs: Sequence[StoredRun], *, sync: Sync, order: Sequence[tuple[int, int]] | None = None
-    ) -> None:
+    def __init__(self, runs: Sequence[StoredRun], *, sync: Sync) -> None:
         self.runs = runs
         self.sync = sync
-        self._order = order
+        #: Which run each message is in, and its place there; made when first asked for.
+        self._order: list[tuple[int, int]] | None = None
 
     def __len__(self) -> int:
         return sum(run.count for run in self.runs)
@@ -343,11 +354,20 @@ class Receipts(Sequence[Receipt]):
         return f"<Receipts: {len(self)} messages at {places}{', …' if len(self.runs) > 4 else ''}>"
 
     def _receipt(self, at: int) -> Receipt:
-        if self._order is not None:
-            run_index, place = self._order[at]
-            return self.runs[run_index].receipt(place, self.sync)
+        if any(run.places is not None for run in self.runs):
+            if self._order is None:
+                self._order = self._ordered()
+            number, place = self._order[at]
+            return self.runs[number].receipt(place, self.sync)
         for run in self.runs:
             if at < run.count:
                 return run.receipt(at, self.sync)
             at -= run.count
         raise IndexError("no such receipt")
+
+    def _ordered(self) -> list[tuple[int, int]]:
+        order = [(0, 0)] * len(self)
+        for number, run in enumerate(self.runs):
+            for place, index in enumerate(range(run.count) if run.places is None else run.places):
+                order[index] = (number, place)
+        return order

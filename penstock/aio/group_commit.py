@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from penstock.aio.twin import Threads
-from penstock.errors import PenstockError
 from penstock.message import Receipt
-from penstock.topic.open_topic import Landed, OpenTopic
-from penstock.topic.write_buffer import Entry, Extras, columns
+from penstock.topic.open_topic import OpenTopic
+from penstock.topic.write_buffer import WIDTH, Besides, WriteBuffer
 
 Outcome = Receipt | Exception
 
@@ -21,21 +21,21 @@ Outcome = Receipt | Exception
 class Group:
     """The single messages that coroutines write to one topic."""
 
-    def __init__(self, partitions: OpenTopic, threads: Threads) -> None:
-        self._partitions = partitions
+    def __init__(self, topic: OpenTopic, threads: Threads) -> None:
+        self._topic = topic
         self._threads = threads
-        self._entries: list[Entry] = []
+        self._buffer = WriteBuffer(topic, None, look=_nothing, admit=_admit, number=_number, postpone=_never)
         self._futures: list[asyncio.Future[Receipt]] = []
         self._task: asyncio.Task[None] | None = None
 
-    def add(self, value: bytes | None, key: bytes | None, extras: Extras | None) -> asyncio.Future[Receipt]:
-        """Have one message stored together with those that come at the same time.
+    def add(self, value: Any, **besides: Any) -> asyncio.Future[Receipt]:
+        """Have one message, with the arguments of `write`, stored together with those that come with it.
 
         Cancelled before its group left, it is not written; after that it may be.
         """
+        self._buffer.add(value, **besides)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Receipt] = loop.create_future()
-        self._entries.append((value, key, extras))
         self._futures.append(future)
         if self._task is None:
             self._task = loop.create_task(self._work())
@@ -49,16 +49,18 @@ class Group:
             self._task = None
 
     async def _send(self) -> None:
-        entries, futures = self._entries, self._futures
-        self._entries, self._futures = [], []
+        rows, futures = self._buffer.rows, self._futures
+        self._buffer.rows, self._futures = [], []
         wanted = [place for place, future in enumerate(futures) if not future.done()]
         if not wanted:
             return
         if len(wanted) < len(futures):
-            entries, futures = [entries[place] for place in wanted], [futures[place] for place in wanted]
+            rows = [item for place in wanted for item in rows[WIDTH * place : WIDTH * (place + 1)]]
+            futures = [futures[place] for place in wanted]
+        batch = self._buffer.columns(rows, self._topic.clock.now_ns())
         outcomes: Sequence[Outcome]
         try:
-            outcomes = await self._threads.run(store_together, self._partitions, entries)
+            outcomes = await self._threads.run(self._topic.write_each, batch)
         except asyncio.CancelledError:  # the loop is being shut down
             for future in futures:
                 future.cancel()
@@ -74,25 +76,17 @@ class Group:
                 future.set_exception(outcome)
 
 
-def store_together(partitions: OpenTopic, entries: Sequence[Entry]) -> list[Outcome]:
-    """Append a group and make it as safe as the topic promises: a receipt or an error for each message."""
-    landed: list[Landed] = []
-    failure: Exception = AssertionError("a message went to no partition")
-    try:
-        landed.extend(partitions.append(columns(entries, partitions.clock.now_ns())))
-    except (PenstockError, OSError) as error:
-        failure = error
-    outcomes: list[Outcome] = [failure] * len(entries)
-    sync = partitions.options.sync
-    for each in landed:
-        try:
-            if sync == "disk":
-                partitions.sync((each,))
-        except (PenstockError, OSError) as error:
-            for place in each.places:
-                outcomes[place] = error
-        else:
-            run = each.stored()
-            for index, place in enumerate(each.places):
-                outcomes[place] = run.receipt(index, sync)
-    return outcomes
+def _nothing() -> None:
+    """A group leaves by itself."""
+
+
+def _admit(key: bytes | None, is_placed: bool) -> None:
+    """Every message that is sound is taken."""
+
+
+def _number(seqno: int | None, timestamp: int | None, partition: int | None, group: str | None) -> Besides:
+    return timestamp, partition, group, None
+
+
+def _never(*message: Any) -> bool:
+    raise AssertionError("what is delayed goes another way")

@@ -18,23 +18,17 @@ from typing import Any, BinaryIO, Generic
 
 from penstock.aio.scan import Scan
 from penstock.aio.twin import Threads
-from penstock.errors import Closed, InvalidOption, PenstockError, WriteTimeout
-from penstock.keys import Key, checked_key
+from penstock.errors import Closed, PenstockError, WriteTimeout
+from penstock.keys import Key
 from penstock.log.frame import RAW
 from penstock.message import Receipts, V
 from penstock.parse import KIB, Duration
 from penstock.topic import writer
 from penstock.topic.bodies import is_file
+from penstock.topic.producer import Numbering, refuse_back
 from penstock.topic.value_codec import Packing
-from penstock.topic.write_batch import FRAME_BYTES, FRAME_MESSAGES
-from penstock.topic.write_buffer import NO_EXTRAS, Entry, weight
-from penstock.topic.writer import MIXED, ProducerWriter, refuse_back
+from penstock.topic.write_buffer import WIDTH, Besides, WriteBuffer
 
-#: What may wait to be handed over: one frame gathers while one is on its way.
-_BYTES_MOST = 2 * FRAME_BYTES
-_MESSAGES_MOST = 2 * FRAME_MESSAGES
-#: A message, and its seqno if it has one.
-_Entry = tuple[Entry, int | None]
 #: How long the task rests when the blocking writer has no room within the writer's `timeout`.
 _REST_S = 0.01
 #: Values up to this size are packed in the loop: a thread would take longer.
@@ -48,13 +42,15 @@ class Writer(Generic[V]):
         self._blocking = blocking
         self._threads = threads
         self._timeout_s = timeout_s
-        self._has_headers = blocking._headers is not None
-        self._gathered: list[_Entry] = []
-        #: Whether the caller numbers messages, once it is known, and the last number accepted.
-        self._numbered: bool | None = None
-        self._last_number = -1
-        self._bytes_gathered = 0
-        self._bytes_on_their_way = 0
+        #: What has gathered: a frame's worth at most, while as much may be on its way.
+        self._buffer = WriteBuffer(
+            blocking.open_topic, blocking.packing, headers=blocking.buffer.own_headers, look=self._look,
+            admit=blocking.check_choice, number=self._number, postpone=_never,
+        )  # fmt: skip
+        self._buffer.alert = blocking.producer.choose is not None
+        self._buffer.numbered = bool(blocking.producer.id)
+        self._is_full = False
+        self._numbering = Numbering()
         self._accepted = 0
         self._handed = 0
         self._progress = asyncio.Event()
@@ -80,36 +76,25 @@ class Writer(Generic[V]):
         """
         if delay is not None or deliver_at is not None:
             await self._raise_failure()
+            await self._hand_over()  # what was written before comes before it
             await self._threads.run(
                 self._blocking.write, value, key=key, headers=headers, partition=partition,
                 timestamp=timestamp, group=group, seqno=seqno, delay=delay, deliver_at=deliver_at,
             )  # fmt: skip
             return
-        packing = self._blocking._packing
+        body: Any = value
+        packing = self._blocking.packing
         if is_file(value):
-            stored = await self._threads.run(self._blocking._stored, value)
-        elif packing is None:
-            stored = self._blocking._stored(value)
-        else:
-            stored = await self._packed(value, packing)  # type: ignore[arg-type]
-        stored_key = checked_key(key)
-        extras = None
-        special = headers is not None or timestamp is not None or partition is not None or group is not None
-        if special or self._has_headers:
-            extras = self._blocking._extras_of(headers, timestamp, partition, group)
-        self._blocking._check_choice(stored_key, extras or NO_EXTRAS)
-        self._check_number(seqno)
-        if self._failure is not None or self._closed or self._blocking._broken:
+            body = await self._threads.run(self._buffer.stored, value)
+        elif packing is not None and packing.codec != RAW:
+            body = await self._packed(value, packing)  # type: ignore[arg-type]
+        if self._failure is not None or self._closed or self._blocking.flusher.broken:
             await self._raise_failure()
-        if self._is_full():
+        if self._is_full:
             await self._wait_for_room()
-            self._check_number(seqno)
-        if seqno is not None:
-            self._last_number = seqno
-        self._numbered = seqno is not None
-        entry = stored, stored_key, extras
-        self._gathered.append((entry, seqno))
-        self._bytes_gathered += weight(entry)
+        self._buffer.add(
+            body, key=key, headers=headers, partition=partition, timestamp=timestamp, group=group, seqno=seqno
+        )
         self._accepted += 1
         if self._task is None:
             self._start()
@@ -127,9 +112,8 @@ class Writer(Generic[V]):
             self._blocking.write_many, values, keys=keys, headers=headers, timestamps=timestamps,
             partition=partition, seqnos=seqnos,
         )  # fmt: skip
-        self._numbered = seqnos is not None
-        if isinstance(self._blocking, ProducerWriter):
-            self._last_number = max(self._last_number, self._blocking._last)
+        self._numbering.given = seqnos is not None
+        self._buffer.last = max(self._buffer.last, self._blocking.buffer.last)
 
     async def flush(self) -> Receipts:
         """Return when everything written before is stored; the receipts tell where and how safely."""
@@ -193,15 +177,22 @@ class Writer(Generic[V]):
             return packing.body(body)
         return await self._threads.run(packing.body, body)
 
-    def _check_number(self, seqno: int | None) -> None:
+    def _look(self) -> None:
+        """Asked by the buffer now and then."""
+        self._is_full = self._buffer.is_full()
+        self._buffer.look_later()
+
+    def _number(
+        self, seqno: int | None, timestamp: int | None, partition: int | None, group: str | None
+    ) -> Besides:
         """Refuse at once what the blocking writer would refuse later."""
-        self._blocking._checked_seqno(seqno)
-        if not isinstance(self._blocking, ProducerWriter):
-            return
-        if self._numbered not in (None, seqno is not None):
-            raise InvalidOption(MIXED)
-        if seqno is not None:
-            refuse_back(seqno, self._last_number)
+        self._blocking.check_seqno(seqno)
+        if self._blocking.producer.id:
+            self._numbering.refuse_mixed(given=seqno is not None)
+            if seqno is not None:
+                refuse_back(seqno, self._buffer.last)
+            self._numbering.given = seqno is not None
+        return timestamp, partition, group, seqno
 
     async def _raise_failure(self) -> None:
         """Raise what happened; after a failure that passes (a full disk) writing may go on."""
@@ -211,19 +202,13 @@ class Writer(Generic[V]):
         if self._closed:
             topic = self._blocking.open_topic.name
             raise Closed(f"writer of {topic!r}: {self._closed}", hint="open a new one")
-        if self._blocking._broken:
+        if self._blocking.flusher.broken:
             await self._threads.run(self._blocking.flush)  # which raises it
-
-    def _is_full(self) -> bool:
-        return (
-            self._bytes_gathered + self._bytes_on_their_way >= _BYTES_MOST
-            or self._accepted - self._handed >= _MESSAGES_MOST
-        )
 
     async def _wait_for_room(self) -> None:
         try:
             async with asyncio.timeout(self._timeout_s):
-                while self._is_full() and self._failure is None:
+                while self._is_full and self._failure is None:
                     await self._wait_for_progress()
         except TimeoutError:
             raise WriteTimeout(
@@ -253,47 +238,42 @@ class Writer(Generic[V]):
     async def _work(self) -> None:
         """The task: take what has gathered to the blocking writer, until there is nothing or it fails."""
         try:
-            while self._gathered and self._failure is None:
-                taken, self._gathered = self._gathered, []
-                self._bytes_on_their_way, self._bytes_gathered = self._bytes_gathered, 0
+            while self._buffer.rows and self._failure is None:
+                rows, self._buffer.rows = self._buffer.rows, []
+                self._buffer.at = self._buffer.weight = 0
+                self._is_full = False
                 try:
-                    await self._hand(taken)
+                    await self._hand(rows)
                 finally:
-                    self._bytes_on_their_way = 0
                     self._progress.set()
         finally:
             self._task = None
             self._progress.set()
 
-    async def _hand(self, taken: list[_Entry]) -> None:
-        before, count = self._handed, len(taken)
+    async def _hand(self, rows: list[Any]) -> None:
+        """Give messages to the blocking writer, in a thread; what it has not accepted stays here."""
+        count = len(rows)
         try:
-            await self._threads.run(self._write_all, taken)
+            await self._threads.run(self._blocking.take, rows)
         except WriteTimeout:
-            self._put_back(taken, self._handed - before)
+            self._put_back(rows, count)
             await asyncio.sleep(_REST_S)
         except Exception as error:  # noqa: BLE001 - kept, and raised from the next call
             self._failure = error
             if getattr(error, "retryable", False):
-                self._put_back(taken, self._handed - before)
+                self._put_back(rows, count)
             else:
-                self._handed = before + count  # they are lost, and the error says so
+                self._handed += count // WIDTH  # they are lost, and the error says so
+        else:
+            self._handed += count // WIDTH
 
-    def _write_all(self, taken: list[_Entry]) -> None:
-        """In a thread; a message is counted once the blocking writer has accepted it."""
-        blocking: writer.Writer[Any] = self._blocking  # values are bytes by now, packed if need be
-        for (value, key, extras), seqno in taken:
-            if extras is None:
-                blocking.write(value, key=key, seqno=seqno)
-            else:
-                headers, timestamp, partition, group = extras
-                blocking.write(
-                    value, key=key, headers=headers, timestamp=timestamp, partition=partition, group=group,
-                    seqno=seqno,
-                )  # fmt: skip
-            self._handed += 1
-
-    def _put_back(self, taken: list[_Entry], accepted: int) -> None:
+    def _put_back(self, rows: list[Any], count: int) -> None:
         """What was not accepted goes before what has gathered meanwhile."""
-        self._gathered[:0] = taken[accepted:]
-        self._bytes_gathered = sum(weight(entry) for entry, _ in self._gathered)
+        self._handed += (count - len(rows)) // WIDTH
+        self._buffer.rows[:0] = rows
+        self._buffer.weight += sum(len(value) for value in rows[::WIDTH] if value is not None)
+        self._look()
+
+
+def _never(*message: Any) -> bool:
+    raise AssertionError("what is delayed goes another way")

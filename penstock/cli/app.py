@@ -1,4 +1,4 @@
-"""The command as a whole: its verbs, and how it ends."""
+"""The command as a whole: its verbs in order, and its exit code."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from penstock import __version__
 from penstock.cli import consumer, dead, events, failures, output, pipeline, stream, topic
 from penstock.cli.arguments import StoreOption, flag
 from penstock.cli.backup import backup, restore
+from penstock.cli.exchange import exports, imports
+from penstock.cli.exchange.copies import copy
 from penstock.cli.failures import Exit
 from penstock.cli.read import read
 from penstock.cli.repair import repair
@@ -33,9 +35,8 @@ The store is a folder, ./penstock-data unless you say otherwise; any number of p
 """
 
 _ORDER = (
-    "write", "read", "topic", "consumer", "dead", "pipeline", "run", "events", "serve", "stream", "status",
-    "vacuum", "verify", "repair", "backup",
-    "restore",
+    "write", "read", "import", "export", "topic", "consumer", "dead", "pipeline", "run", "events", "serve",
+    "stream", "status", "vacuum", "verify", "repair", "backup", "restore",
 )  # fmt: skip
 
 
@@ -59,6 +60,9 @@ app = typer.Typer(
 )
 app.command(rich_help_panel="Messages")(write)
 app.command(rich_help_panel="Messages")(read)
+app.add_typer(imports.app, name="import", rich_help_panel="Messages")
+app.add_typer(exports.app, name="export", rich_help_panel="Messages")
+topic.app.command()(copy)
 app.add_typer(topic.app, name="topic", rich_help_panel="Topics and consumers")
 app.add_typer(consumer.app, name="consumer", rich_help_panel="Topics and consumers")
 app.add_typer(dead.app, name="dead", rich_help_panel="Topics and consumers")

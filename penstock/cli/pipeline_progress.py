@@ -1,4 +1,4 @@
-"""What all commands that run a pipeline share: its progress, how it is stopped, and its summary.
+"""A running pipeline on the command line: its progress, how it is stopped, and its summary.
 
 SIGTERM and the first Ctrl-C end a run behind its present batch; a second Ctrl-C ends it at once. Nothing is
 lost either way: it goes on where it stopped.

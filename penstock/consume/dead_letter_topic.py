@@ -7,6 +7,7 @@ headers of its own why it is there. What became of it later is a message behind 
     penstock-attempts      how often it was tried
     penstock-first-error   what went wrong the first time, and the last
     penstock-last-error
+    penstock-traceback     where the last error was raised (its end, if it is long), if it was
     penstock-origin        JSON: where it was, whose consumer it was, who wrote it (`LetterOrigin`)
     penstock-session       of a session, instead of the origin: its id in hex
     penstock-chunks        of a session: the lengths of its chunks
@@ -29,6 +30,7 @@ from penstock import references
 from penstock.consume.retries import Envelope
 from penstock.errors import DataError, InvalidOption
 from penstock.headers import Headers
+from penstock.log.frame_encode import MessageColumns
 from penstock.parse import topic_name
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.write_batch import WriteBatch
@@ -38,15 +40,25 @@ logger = logging.getLogger("penstock.dead")
 SUFFIX = ".dead"
 #: The reason of dead letters that were tried as often as they may.
 EXHAUSTED = "attempts exhausted"
+#: The reason of dead letters that no process outlived as often as they may be tried.
+DIED = "the process died while handling it"
 #: Long enough to be noticed and mended, short enough that nobody's data stays for ever.
 RETENTION = "30d"
 REASON, ATTEMPTS = "penstock-reason", "penstock-attempts"
 FIRST_ERROR, LAST_ERROR = "penstock-first-error", "penstock-last-error"
+TRACEBACK = "penstock-traceback"
 ORIGIN = "penstock-origin"
 SESSION, CHUNKS = "penstock-session", "penstock-chunks"
 SETTLED, HOW = "penstock-settled", "penstock-how"
-OWN_HEADERS = frozenset({REASON, ATTEMPTS, FIRST_ERROR, LAST_ERROR, ORIGIN, SESSION, CHUNKS, SETTLED, HOW})
+OWN_HEADERS = frozenset(
+    {REASON, ATTEMPTS, FIRST_ERROR, LAST_ERROR, TRACEBACK, ORIGIN, SESSION, CHUNKS, SETTLED, HOW}
+)
 _OURS, _BEFORE = "penstock-", "penstock-before-"
+
+
+def deaths(count: int) -> str:
+    """The error of a letter that killed its process so often."""
+    return f"{count} times the process that had it was killed or crashed before it was settled"
 
 
 class LetterOrigin(msgspec.Struct, frozen=True):
@@ -93,13 +105,15 @@ def bury(topic: OpenTopic, consumer: str, enclosed: Envelope, *, attempts: int, 
         LAST_ERROR: enclosed.last_error,
         ORIGIN: _encoder.encode(origin).decode(),
     }
+    if enclosed.traceback:
+        headers[TRACEBACK] = enclosed.traceback
     there = cemetery(topic)
     value, codec = _brought(there, enclosed)
-    letter = WriteBatch(
+    letter = MessageColumns(
         (value,), None if enclosed.key is None else (enclosed.key,), (headers,), (enclosed.timestamp,),
-        codec=codec,
+        codecs=codec,
     )  # fmt: skip
-    append(there, letter)
+    there.write(WriteBatch(letter))
 
 
 def _brought(there: OpenTopic, enclosed: Envelope) -> tuple[bytes | None, int]:
@@ -147,12 +161,12 @@ def session_letter(
         REASON: EXHAUSTED, ATTEMPTS: str(attempts), FIRST_ERROR: errors[0], LAST_ERROR: errors[1],
         SESSION: identity.hex(), CHUNKS: ",".join(str(len(chunk)) for chunk in chunks),
     }  # fmt: skip
-    return WriteBatch((b"".join(chunks),), headers=(headers,))
+    return WriteBatch(MessageColumns((b"".join(chunks),), headers=(headers,)))
 
 
 def settle(dead: OpenTopic, numbers: str, how: str) -> None:
     """Note that dead letters are none any more."""
-    append(dead, WriteBatch((None,), headers=({SETTLED: numbers, HOW: how},)))
+    dead.write(WriteBatch(MessageColumns((None,), headers=({SETTLED: numbers, HOW: how},))))
 
 
 def cemetery(topic: OpenTopic) -> OpenTopic:
@@ -172,10 +186,3 @@ def origin_of(headers: Headers) -> LetterOrigin | None:
         return _decoder.decode(text)
     except msgspec.DecodeError:
         return None
-
-
-def append(dead: OpenTopic, message: WriteBatch) -> None:
-    """Append to a topic of dead letters; it is as safe as that topic promises when this returns."""
-    landed = list(dead.append(message))
-    if dead.options.sync == "disk":
-        dead.sync(landed)

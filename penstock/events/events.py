@@ -12,13 +12,13 @@ from penstock.errors import InvalidOption, UnknownTopic, WrongType
 from penstock.events.event import Answer, Pushed, epoch_text, stored_pairs
 from penstock.events.event_query import EventQuery
 from penstock.keys import Key, Prefix, match
+from penstock.log.frame_encode import FRAME_BYTES, FRAME_MESSAGES
 from penstock.parse import KIB, Duration, seconds, whole
 from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
 from penstock.topic import input as outgoing
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.watch import DeadWriterHelp, TopicWatch
-from penstock.topic.write_batch import FRAME_BYTES, FRAME_MESSAGES
 from penstock.wake import Bell
 
 #: How long a subscriber waits unless it says otherwise: mobile networks bear that (S002-24).
@@ -39,7 +39,7 @@ class Events:
         self.open_topic = partitions
         self._append = append
         self._append_at_once = append_at_once
-        self._help = DeadWriterHelp(partitions)
+        self.help_out = DeadWriterHelp(partitions)
 
     @property
     def topic(self) -> str:
@@ -75,7 +75,7 @@ class Events:
         age ("10m"). An answer has at most `limit` events; the next call gets what is left.
         """
         deadline = time.monotonic() + seconds("timeout", timeout)
-        question = self._question(keys, cursor, prefixes, rewind, since, limit)
+        question = self.question(keys, cursor, prefixes, rewind, since, limit)
         answer = question.look()
         if answer is not None:
             return answer
@@ -86,8 +86,8 @@ class Events:
                 if left <= 0:
                     return question.give_up()
                 bell.wait(min(left, waiting.pause_s))
-                if self._help.is_due():
-                    self._help()
+                if self.help_out.is_due():
+                    self.help_out()
         return answer
 
     def __repr__(self) -> str:
@@ -109,7 +109,7 @@ class Events:
         first = self._append_at_once(values, keys, headers)
         return None if first is None else Pushed(self.epoch, first + 1, first + len(values))
 
-    def _question(
+    def question(
         self, keys: str | Sequence[Key], cursor: str | None, prefixes: Sequence[Prefix], rewind: int | None,
         since: str | datetime | None, limit: int,
     ) -> EventQuery:  # fmt: skip
@@ -172,15 +172,8 @@ def _append_at_once(
 ) -> int | None:  # fmt: skip
     """The first offset of events that are on disk; None where that takes more than one frame and its sync."""
     partitions = topic.open_topic
-    options, tree = partitions.options, partitions.record.tree
-    is_plain = options.sync == "disk" and options.payloads is None and not options.codecs
-    if not is_plain or len(partitions) != 1 or partitions.read_only:
+    if partitions.options.codecs:
         return None
-    drafts = partitions.encode(outgoing.many(values, keys, headers, None, None, options.value_bytes))
-    if len(drafts) != 1:
-        return None
-    try:
-        appended = partitions.log(0).write_at_once(drafts, tree=tree)
-    except FileNotFoundError:
-        return None  # the topic was dropped at this moment, and what was stored is gone with it
-    return None if appended is None else appended.first
+    batch = outgoing.many(values, keys, headers, None, None, partitions.options.value_bytes)
+    run = partitions.write_without_waiting(batch)
+    return None if run is None else run.first

@@ -1,4 +1,4 @@
-"""Table and log as one offset space: which offsets are read from where. Plain functions, no files.
+"""Which offsets are read from the archive and which from the log. Plain functions, no files.
 
     offsets       first                 next
     table           [──── files ─────────)

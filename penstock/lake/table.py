@@ -63,7 +63,7 @@ def removed(file: LakeFile, now_ms: int) -> Any:
 
 
 def files(actions: pa.Table) -> Iterator[LakeFile]:
-    """The files that a table's add actions tell of, in no order; raises `DataError` for one not of ours."""
+    """Yield the files of a table's add actions, in no order; raise `DataError` for one that is not ours."""
     for row in actions.to_pylist():
         if row.get("min.offset") is None or row.get("max.written_at") is None:
             raise DataError(

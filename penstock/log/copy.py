@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby, pairwise
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol
 
-from penstock.headers import Headers
 from penstock.log import frame_columns as columns
 from penstock.log.frame import PRODUCER_HEAD, RAW, CompressedFrame, Frame
 from penstock.log.frame_columns import padded
-from penstock.log.frame_encode import EncodedFrame, encode
+from penstock.log.frame_encode import EncodedFrame, MessageColumns, encode
 from penstock.log.frame_header import (
     CODECS,
     COMPRESSED,
@@ -33,7 +32,6 @@ from penstock.log.frame_header import (
     WRITTEN,
 )
 
-T = TypeVar("T")
 #: Columns of the body that stay behind; they lie side by side in it.
 _LEFT_BEHIND = WRITTEN | SEQNOS | PRODUCERS
 
@@ -104,30 +102,35 @@ class FrameRun:
             return self.some(range(len(self)))
         return [_cut_out(found) if flags & _LEFT_BEHIND else _Kept(found)]
 
-    def columns(self, places: Sequence[int]) -> Columns:
-        """Messages at these places of the run, ascending."""
+    @property
+    def created(self) -> int:
+        """The timestamp of messages that have none of their own."""
+        return self._frame.head.created
+
+    def columns(self, places: Sequence[int]) -> MessageColumns:
+        """Messages at these places of the run, ascending, as far as they are the messages' own."""
         found, head = self._frame, self._frame.head
         first, stop = self._first + places[0], self._first + places[-1] + 1
-        chosen = None if len(places) == stop - first else [self._first + place - first for place in places]
-        return Columns(
-            _picked(found.values(first, stop), chosen),
-            _picked(found.keys(first, stop), chosen) if head.flags & KEYS else None,
-            _picked(found.headers(first, stop), chosen) if head.flags & HEADERS else None,
-            _picked(found.timestamps(first, stop), chosen) if head.flags & TIMES else None,
-            head.created,
-            _picked(found.codec_numbers(first, stop), chosen),
+        whole = MessageColumns(
+            found.values(first, stop),
+            found.keys(first, stop) if head.flags & KEYS else None,
+            found.headers(first, stop) if head.flags & HEADERS else None,
+            found.timestamps(first, stop) if head.flags & TIMES else None,
+            codecs=found.codec_numbers(first, stop),
         )
+        if len(places) == stop - first:
+            return whole
+        return whole.take([self._first + place - first for place in places])
 
     def some(self, places: Sequence[int]) -> list[EncodedFrame]:
         wanted, head = self.columns(places), self._frame.head
         compress = bool(head.flags & COMPRESSED)
-        if not head.flags & CODECS:
-            return [wanted.encoded(compress=compress)]
+        assert not isinstance(wanted.codecs, int)
         # A frame of one codec each: that is all that writers, and transactions, know.
         at, made = 0, []
         for _, alike in groupby(wanted.codecs):
             behind = at + sum(1 for _ in alike)
-            made.append(wanted.part(at, behind).encoded(compress=compress))
+            made.append(encode(wanted.part(at, behind), created=head.created, compress=compress))
             at = behind
         return made
 
@@ -163,41 +166,12 @@ class SingleRun:
         return self.some(range(len(self)))
 
     def some(self, places: Sequence[int]) -> list[EncodedFrame]:
-        chosen = None if len(places) == len(self) else places
-        keys, values = _picked(self._keys, chosen), _picked(self._values, chosen)
-        times = _picked(self._timestamps, chosen)
-        known = keys if any(key is not None for key in keys) else None
-        return [Columns(values, known, None, times, times[0], (RAW,)).encoded(compress=False)]
-
-
-class Columns(NamedTuple):
-    """Messages as columns, on their way into a frame."""
-
-    values: Sequence[bytes | None]
-    keys: Sequence[bytes | None] | None
-    headers: Sequence[Headers] | None
-    timestamps: Sequence[int] | None
-    #: The timestamp of all, where they have none of their own.
-    created: int
-    #: How each value is packed.
-    codecs: Sequence[int]
-
-    def part(self, first: int, stop: int) -> Columns:
-        return Columns(
-            self.values[first:stop],
-            self.keys and self.keys[first:stop],
-            self.headers and self.headers[first:stop],
-            self.timestamps and self.timestamps[first:stop],
-            self.created,
-            self.codecs[first:stop],
+        has_keys = any(self._keys[place] is not None for place in places)
+        whole = MessageColumns(
+            self._values, self._keys if has_keys else None, timestamps=self._timestamps, codecs=RAW
         )
-
-    def encoded(self, *, compress: bool) -> EncodedFrame:
-        """As one frame; all values are of the codec of the first."""
-        return encode(
-            self.values, self.keys, created=self.created, headers=self.headers, timestamps=self.timestamps,
-            codec=self.codecs[0], compress=compress,
-        )  # fmt: skip
+        chosen = whole if len(places) == len(self) else whole.take(places)
+        return [encode(chosen, created=self._timestamps[places[0]])]
 
 
 class _Kept(EncodedFrame):
@@ -226,7 +200,7 @@ def _cut_out(found: Frame) -> EncodedFrame:
     """A stored frame without the columns that stay behind."""
     head, at, body = found.head, found.layout, memoryview(found.body)
     return EncodedFrame(
-        (body[: at.written], body[at.codecs : at.dictionary]),  # type: ignore[arg-type]  # any buffer will do
+        (body[: at.written], body[at.codecs : at.dictionary]),
         count=head.count, flags=head.flags & ~(_LEFT_BEHIND | PRODUCER | COMPRESSED), created=head.created,
         codec=head.codec, compress=bool(head.flags & COMPRESSED),
     )  # fmt: skip
@@ -236,7 +210,3 @@ def _producer_bytes(extension: bytes) -> int:
     """How long the producer's part of a header's extensions is."""
     _, _, id_length, group_length = PRODUCER_HEAD.unpack_from(extension)
     return columns.round_up(PRODUCER_HEAD.size + id_length + group_length)
-
-
-def _picked(column: Sequence[T], places: Sequence[int] | None) -> Sequence[T]:
-    return column if places is None else [column[place] for place in places]

@@ -23,10 +23,11 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain, pairwise
 from struct import Struct, iter_unpack
+from typing import Any, NamedTuple, Protocol, cast
 
 assert sys.byteorder == "little", "Penstock's files are little-endian and so must the machine be"
 
@@ -34,6 +35,12 @@ Buffer = bytes | bytearray | memoryview
 
 _PAIR = Struct("<II")
 _AT_ONCE = 64
+#: Offsets that come again and again are slices of tables of so many.
+_TABLE = 10_240
+#: Larger strings, and more headers, are rare enough to be counted each time.
+_STEP_MOST, _HEADERS_MOST = 64 * 1024, 8
+_DIGITS = b"0" + b"1" * 255
+_NOTHING: Mapping[str, str | bytes] = {}
 _PADS = tuple(b"\0" * n for n in range(8))
 
 
@@ -51,10 +58,68 @@ def round_up(n: int) -> int:
 Lengths = int | list[int]
 
 
+class PackedStrings(NamedTuple):
+    """A column of strings as a body holds it."""
+
+    #: From 0 on, one more than there are strings.
+    offsets: Buffer
+    #: The strings, one by one or many in one.
+    parts: Iterable[Buffer]
+    #: The bitmap of those that are there; empty when all are.
+    nulls: bytes
+    #: Bytes of all strings together.
+    total: int
+
+
+class PackedHeaders(NamedTuple):
+    """A column of headers as a body holds it."""
+
+    #: Bounds of each message's entries, offsets of names and of values, and which values are text.
+    columns: tuple[Buffer, Buffer, Buffer, Buffer]
+    names: Iterable[Buffer]
+    values: Iterable[Buffer]
+
+
+class ArrowColumn(Protocol):
+    """A column that lies in Arrow's buffers (`arrow_input`): copied whole, not string by string.
+
+    Strings and headers are such columns, lists, or tuples.
+    """
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its strings."""
+
+    def packed(self) -> Any: ...
+
+    def take(self, places: Sequence[int]) -> Any: ...
+
+
 def measure(strings: Sequence[bytes]) -> Lengths:
     """How long the strings are. Raises `TypeError` if one of them is None."""
     lengths = list(map(len, strings))
-    return lengths[0] if lengths.count(lengths[0]) == len(lengths) else lengths
+    return lengths[0] if lengths and lengths.count(lengths[0]) == len(lengths) else lengths
+
+
+def total_of(count: int, lengths: Lengths) -> int:
+    """Bytes of `count` strings of these lengths."""
+    return count * lengths if isinstance(lengths, int) else sum(lengths)
+
+
+def pack_strings(strings: Sequence[bytes | None], lengths: Lengths | None = None) -> PackedStrings:
+    """Byte strings, some of which may be None, as a column; `lengths` where the caller knows them."""
+    if not isinstance(strings, (list, tuple)):
+        return cast(PackedStrings, cast(ArrowColumn, strings).packed())
+    there, nulls = cast(Sequence[bytes], strings), b""
+    try:
+        if lengths is None:
+            lengths = measure(there)
+    except TypeError:  # None has no length: asking first would cost more than the whole packing
+        nulls = pack_bits([string is not None for string in strings])
+        there = [string or b"" for string in strings]
+        lengths = measure(there)
+    count = len(there)
+    return PackedStrings(pack_offsets(count, lengths), there, nulls, total_of(count, lengths))
 
 
 def pack_offsets(count: int, lengths: Lengths) -> bytes:
@@ -64,10 +129,92 @@ def pack_offsets(count: int, lengths: Lengths) -> bytes:
     return padded(array("I", accumulate(lengths, initial=0)).tobytes())
 
 
-@lru_cache(maxsize=64)
 def progression(count: int, step: int) -> bytes:
-    """The offsets of `count` strings of the same length; common enough to be kept."""
-    return padded(array("I", (step * i for i in range(count + 1))).tobytes())
+    """The offsets of `count` strings of the same length: a slice of a table that is made once."""
+    if count >= _TABLE or step > _STEP_MOST:
+        return padded(
+            array("I", range(0, step * count + 1, step)).tobytes() if step else bytes(4 * count + 4)
+        )
+    return padded(_progressions(step)[: 4 * count + 4])
+
+
+@lru_cache(maxsize=64)
+def _progressions(step: int) -> bytes:
+    return array("I", range(0, step * _TABLE, step)).tobytes() if step else bytes(4 * _TABLE)
+
+
+def pack_headers(headers: Sequence[Mapping[str, str | bytes] | None]) -> PackedHeaders:
+    """Headers of each message, of which some may be None or empty, as a column.
+
+    Those that all messages have alike are encoded once, and so are names that all have alike.
+    """
+    if not isinstance(headers, (list, tuple)):
+        return cast(PackedHeaders, cast(ArrowColumn, headers).packed())
+    count, first = len(headers), headers[0]
+    if first and first == headers[-1] and headers.count(first) == count:
+        return _pack_equal_headers(first, count)
+    there = [each or _NOTHING for each in headers]
+    bounds = list(map(len, there))
+    names = list(chain.from_iterable(there))
+    entries = len(names)
+    try:
+        given = list(chain.from_iterable(map(dict.values, there)))  # type: ignore[arg-type]
+    except TypeError:  # mappings of another kind
+        given = [value for each in there for value in each.values()]
+    encoded, flags = _encoded(given)
+    stored = pack_strings(encoded)
+    is_text = _ones(entries) if flags is None else pack_bits(flags)
+    alike = list(there[0])
+    if alike and bounds.count(len(alike)) == count and names == alike * count:
+        shared = [name.encode() for name in alike]
+        name_parts: Iterable[Buffer] = (b"".join(shared) * count,)
+        offsets: Buffer = _repeated_offsets(tuple(map(len, shared)), count)
+        begins = progression(count, len(alike))
+    else:
+        named = pack_strings([name.encode() for name in names])
+        name_parts, offsets = named.parts, named.offsets
+        begins = pack_offsets(count, bounds)
+    return PackedHeaders((begins, offsets, stored.offsets, is_text), name_parts, stored.parts)
+
+
+def _pack_equal_headers(headers: Mapping[str, str | bytes], count: int) -> PackedHeaders:
+    entries = len(headers)
+    names = [name.encode() for name in headers]
+    values, flags = _encoded(list(headers.values()))
+    columns = (
+        progression(count, entries),
+        _repeated_offsets(tuple(map(len, names)), count),
+        _repeated_offsets(tuple(map(len, values)), count),
+        _ones(entries * count) if flags is None else pack_bits(flags * count),
+    )
+    return PackedHeaders(columns, (b"".join(names) * count,), (b"".join(values) * count,))
+
+
+def _encoded(values: list[str | bytes]) -> tuple[list[bytes], list[bool] | None]:
+    """Values of headers as bytes, and which of them are text; None when all are."""
+    try:
+        return list(map(str.encode, values)), None  # type: ignore[arg-type]
+    except TypeError:
+        flags = [isinstance(value, str) for value in values]
+        return [value.encode() if isinstance(value, str) else value for value in values], flags
+
+
+def _repeated_offsets(lengths: tuple[int, ...], count: int) -> bytes:
+    """Offsets of strings of these lengths, `count` times one after the other."""
+    if len(lengths) == 1:
+        return progression(count, lengths[0])
+    if count > _TABLE or len(lengths) > _HEADERS_MOST or sum(lengths) > _STEP_MOST:
+        return padded(array("I", accumulate(lengths * count, initial=0)).tobytes())
+    return padded(_repetitions(lengths)[: 4 * (count * len(lengths) + 1)])
+
+
+@lru_cache(maxsize=16)
+def _repetitions(lengths: tuple[int, ...]) -> bytes:
+    return array("I", accumulate(lengths * _TABLE, initial=0)).tobytes()
+
+
+def _ones(count: int) -> bytes:
+    return padded(((1 << count) - 1).to_bytes((count + 7) // 8, "little"))
 
 
 def unpack_offsets(body: Buffer, at: int, count: int) -> array[int]:
@@ -108,10 +255,10 @@ def _cut_evenly(region: Buffer, step: int) -> list[bytes]:
     return strings
 
 
-def pack_bits(flags: Iterable[bool]) -> bytes:
+def pack_bits(flags: Sequence[bool]) -> bytes:
     """Flags as a bitmap, least significant bit first, as Arrow has them."""
-    digits = "".join("1" if flag else "0" for flag in flags)
-    return padded(int(digits[::-1] or "0", 2).to_bytes((len(digits) + 7) // 8, "little"))
+    digits = bytes(flags).translate(_DIGITS)
+    return padded(int(digits[::-1] or b"0", 2).to_bytes((len(digits) + 7) // 8, "little"))
 
 
 def unpack_bits(body: Buffer, at: int, first: int, stop: int) -> list[bool]:

@@ -10,19 +10,17 @@ Control frames are copied as they are, and neighbours across one are not merged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.log import frame
-from penstock.log import frame_encode as encode
-from penstock.log import single_frame as tiny
 from penstock.log.folder import Folder
-from penstock.log.frame import RAW, Frame, ProducerStamp
-from penstock.log.frame_encode import EncodedFrame
+from penstock.log.frame import RAW, Frame
+from penstock.log.frame_encode import EncodedFrame, MessageColumns, encode
 from penstock.log.mapped_segment import MappedSealed
 from penstock.log.segment import SEGMENT_HEADER_BYTES, SegmentHead, parse_head
-from penstock.message import NO_HEADERS, Headers, Message
+from penstock.log.single_frame import Singles, take_singles
 from penstock.parse import KIB
 
 #: Segments whose frames are smaller than this on average are worth rewriting.
@@ -64,62 +62,49 @@ def repack(folder: Folder, segment: MappedSealed, *, compress: bool = False) -> 
 def _write_frames(folder: Folder, fd: int, head: SegmentHead, segment: MappedSealed, compress: bool) -> int:
     """Write the merged frames; return the offset behind the last one."""
     at, stop = SEGMENT_HEADER_BYTES, head.base
-    for base, written_at, draft in _merged(segment, compress):
-        header = draft.header(base=base, written_at=written_at, synced=at, salt=head.salt)
-        folder.files.pwritev(fd, [header, draft.body], at)
-        at += draft.size
-        stop = max(stop, base + draft.count)
+    for base, written_at, encoded in _merged(segment, compress):
+        header = encoded.header(base=base, written_at=written_at, synced=at, salt=head.salt)
+        folder.files.pwritev(fd, [header, encoded.body], at)
+        at += encoded.size
+        stop = max(stop, base + encoded.count)
     return stop
 
 
-class _Columns(NamedTuple):
-    """Neighbouring messages as lists, on their way into one frame."""
+class _Run(NamedTuple):
+    """Neighbouring messages on their way into one frame."""
 
     base: int
     weight: int
-    values: list[bytes | None]
-    keys: list[bytes | None]
-    headers: list[Headers]
-    timestamps: list[int]
-    written: list[int]
-    producers: list[ProducerStamp | None]
-    seqnos: list[int | None]
-    codecs: list[int]
+    columns: MessageColumns
 
     @property
-    def stop(self) -> int:
-        return self.base + len(self.values)
+    def count(self) -> int:  # type: ignore[override]  # hides tuple.count, which nobody needs here
+        return len(self.columns.values)
 
     @classmethod
-    def of_frame(cls, found: Frame) -> _Columns:
+    def of_frame(cls, found: Frame) -> _Run:
         n = found.head.count
-        columns = (
+        columns = MessageColumns(
             found.values(0, n), found.keys(0, n), found.headers(0, n), found.timestamps(0, n),
-            found.written_times(0, n), found.producers(0, n), found.seqnos(0, n), found.codec_numbers(0, n),
+            found.written_times(0, n), found.seqnos(0, n), found.codec_numbers(0, n), None,
+            found.producers(0, n),
         )  # fmt: skip
-        return cls(found.head.base, found.weight, *map(list, columns))  # type: ignore[arg-type]
+        return cls(found.head.base, found.weight, columns)
 
     @classmethod
-    def of_messages(cls, messages: list[Message], size: int) -> _Columns:
+    def of_singles(cls, found: Singles) -> _Run:
         """Messages of plain frames: no headers, no producer, raw."""
-        n = len(messages)
-        return cls(
-            messages[0].offset,
-            size,
-            values=[m.value for m in messages],
-            keys=[m.key for m in messages],
-            headers=[NO_HEADERS] * n,
-            timestamps=[m.timestamp for m in messages],
-            written=[m.written_at for m in messages],
-            producers=[None] * n,
-            seqnos=[None] * n,
-            codecs=[RAW] * n,
-        )
+        n = len(found)
+        columns = MessageColumns(
+            found.values, found.keys, [None] * n, found.created, found.written, [None] * n, [RAW] * n, None,
+            [None] * n,
+        )  # fmt: skip
+        return cls(found.first, found.bytes, columns)
 
 
 def _merged(segment: MappedSealed, compress: bool) -> Iterator[tuple[int, int, EncodedFrame]]:
     """(first offset, written time, frame) of what the segment's frames become."""
-    waiting: list[_Columns] = []
+    waiting: list[_Run] = []
     weight = count = 0
     for part in _parts(segment):
         if isinstance(part, Frame):
@@ -127,59 +112,63 @@ def _merged(segment: MappedSealed, compress: bool) -> Iterator[tuple[int, int, E
             yield part.head.base, part.head.written_at, _copied(part)
             waiting, weight, count = [], 0, 0
             continue
-        apart = waiting and part.base != waiting[-1].stop
-        full = weight + part.weight > _TARGET_BYTES or count + len(part.values) > _TARGET_MESSAGES
+        apart = waiting and part.base != waiting[-1].base + waiting[-1].count
+        full = weight + part.weight > _TARGET_BYTES or count + part.count > _TARGET_MESSAGES
         if apart or full:
             yield from _flushed(waiting, compress)
             waiting, weight, count = [], 0, 0
         waiting.append(part)
         weight += part.weight
-        count += len(part.values)
+        count += part.count
     yield from _flushed(waiting, compress)
 
 
-def _parts(segment: MappedSealed) -> Iterator[_Columns | Frame]:
+def _parts(segment: MappedSealed) -> Iterator[_Run | Frame]:
     """The segment's messages in runs as they lie there; a control frame comes as itself."""
     data, at, offset = bytes(segment.data), SEGMENT_HEADER_BYTES, segment.index.base
     assert segment.salt is not None
     while True:
-        messages, behind = tiny.decode_run(
-            data, at, topic="", partition=0, offset=offset, salt=segment.salt, limit=_RUN_MESSAGES
+        singles, behind = take_singles(
+            data, at, offset=offset, stop=offset + _RUN_MESSAGES, salt=segment.salt
         )
-        if messages:
-            yield _Columns.of_messages(messages, behind - at)
-            at, offset = behind, messages[-1].offset + 1
+        if len(singles):
+            yield _Run.of_singles(singles)
+            at, offset = behind, offset + len(singles)
             continue
         found = next(frame.walk(data, at), None)
         if found is None:
             return
-        yield _Columns.of_frame(found[1]) if found[1].head.count else found[1]
+        yield _Run.of_frame(found[1]) if found[1].head.count else found[1]
         at, offset = at + found[1].head.size, found[1].head.stop
 
 
-def _flushed(waiting: list[_Columns], compress: bool) -> Iterator[tuple[int, int, EncodedFrame]]:
+def _flushed(waiting: list[_Run], compress: bool) -> Iterator[tuple[int, int, EncodedFrame]]:
     if not waiting:
         return
-    columns = (
-        list(chain.from_iterable(lists)) for lists in zip(*(part[2:] for part in waiting), strict=True)
-    )
-    merged = _Columns(waiting[0].base, 0, *columns)
-    yield merged.base, merged.written[0], _encoded(merged, compress)
+    merged = _joined([part.columns for part in waiting])
+    assert merged.timestamps is not None
+    assert merged.written is not None
+    frame = encode(merged, created=merged.timestamps[0], compress=compress)
+    yield waiting[0].base, merged.written[0], frame
 
 
-def _encoded(merged: _Columns, compress: bool) -> EncodedFrame:
-    has_producers = any(producer is not None for producer in merged.producers)
-    return encode.encode(
-        merged.values,
-        merged.keys if any(key is not None for key in merged.keys) else None,
-        created=merged.timestamps[0],
-        headers=merged.headers if any(merged.headers) else None,
-        timestamps=merged.timestamps,
-        written=merged.written,
-        producers=(merged.producers, merged.seqnos) if has_producers else None,
-        codec=merged.codecs[0],
-        codecs=merged.codecs if len(set(merged.codecs)) > 1 else None,
-        compress=compress,
+def _joined(parts: Sequence[MessageColumns]) -> MessageColumns:
+    """Columns one after the other, without those that say nothing."""
+
+    def column(name: str) -> list[Any]:
+        return list(chain.from_iterable(getattr(part, name) for part in parts))
+
+    keys, headers, stamps = column("keys"), column("headers"), column("stamps")
+    has_producers = any(stamp is not None for stamp in stamps)
+    return MessageColumns(
+        column("values"),
+        keys if any(key is not None for key in keys) else None,
+        headers if any(headers) else None,
+        column("timestamps"),
+        column("written"),
+        column("seqnos") if has_producers else None,
+        column("codecs"),
+        stamps=stamps if has_producers else None,
     )
 
 

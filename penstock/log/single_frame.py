@@ -1,22 +1,23 @@
-"""Frames of one message each, decoded many at a time into lists that become Arrow columns.
+"""Frames of one message each: one is encoded, runs of them are decoded, without the general way's detours.
 
 An application that writes one message at a time leaves such frames until their segment is sealed and
-repacked. Going through `Frame` and a record batch for each costs tens of microseconds; this loop knows
-the two plain shapes (with a key, without) by heart and costs about one, checksums included.
+repacked. Going through columns, `Frame` and a record batch for each costs tens of microseconds; what is here
+knows the plain shapes by heart (with a key or without; with a key and headers) and costs about one, checksums
+included. The bytes are those of the general way.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, repeat
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.checksum import crc32
 from penstock.codecs import RAW
 from penstock.headers import Headers
 from penstock.log.frame_columns import Buffer
-from penstock.log.frame_header import HEADER_BYTES, KEYS, Head
+from penstock.log.frame_header import HEADER_BYTES, HEADERS, KEYS, Head
 from penstock.parse import KIB
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 #: So many have the bits that say which are text in one word.
 _HEADERS_MOST = 64
 _HEADERS_AT = Struct("<20xI")
+_PLAIN = Struct("<II")
+_KEYED = Struct("<IIII")
 
 
 @lru_cache(maxsize=64)
@@ -38,11 +41,28 @@ def _offsets(headers: int) -> Struct:
     return Struct(f"<IIIIII{offsets}{offsets}Q")
 
 
-def parts(value: bytes | None, key: bytes | None, headers: Headers | None) -> list[bytes] | None:
-    """The body of a frame with one message, key and headers, as the general way makes it, in a third of the
-    time; None for what only that way can do.
+class SingleBody(NamedTuple):
+    """The body of a frame of one message, in parts, and the flags that say what is in it."""
+
+    parts: list[bytes]
+    flags: int
+
+
+def encode(
+    value: bytes | None, key: bytes | None, headers: Headers | None, *, has_key: bool
+) -> SingleBody | None:
+    """The body of a frame with one message, in a third of the general way's time.
+
+    None for what only that way can do: a tombstone, headers without a key, very many headers, or a column of
+    keys (`has_key`) without one.
     """
-    if value is None or key is None or not headers or len(headers) > _HEADERS_MOST:
+    if value is None or (has_key and key is None):
+        return None
+    if headers is None:
+        if key is None:
+            return SingleBody([_PLAIN.pack(0, len(value)), value], 0)
+        return SingleBody([_KEYED.pack(0, len(key), 0, len(value)), key, value], KEYS)
+    if key is None or not headers or len(headers) > _HEADERS_MOST:
         return None
     made = [b"", key, value, *[name.encode() for name in headers]]
     is_text, bit = 0, 1
@@ -59,7 +79,7 @@ def parts(value: bytes | None, key: bytes | None, headers: Headers | None) -> li
         *accumulate(lengths[3 : 3 + count], initial=0), *accumulate(lengths[3 + count :], initial=0),
         is_text,
     )  # fmt: skip
-    return made
+    return SingleBody(made, KEYS | HEADERS)
 
 
 def fields(body: Buffer) -> tuple[bytes, bytes, dict[str, str | bytes]] | None:
@@ -82,15 +102,19 @@ def fields(body: Buffer) -> tuple[bytes, bytes, dict[str, str | bytes]] | None:
     return strings[:key_stop], strings[key_stop:value_stop], headers
 
 
-#: Header CRC · body CRC · lengths and flags as one · count and salt as one · base · written_at ·
-#: created · the second and fourth of the body's first offsets. What is left out follows from these.
-_HEAD = Struct("<4xII4xQQQqq8x4xI4xI")
+#: So many are put together, at most.
+_ROWS_MOST = 8192
+#: Larger ones are as quick by themselves: as messages, as columns.
+_SMALL_BYTES, _COLUMNS_BYTES_MOST = 16 * KIB, 64 * KIB
+
+#: header CRC · body CRC · body length · lengths, flags and codec as one number · count and salt as one ·
+#: base · written_at · created · the second and the fourth u32 of the body.
+_HEAD = Struct("<4xIIIQQQqq8x4xI4xI")
 _LENGTH_SHAPE_COUNT = Struct("<IQI")
-_SMALL_BYTES = 16 * KIB
 _KEYED_SHAPE = HEADER_BYTES | KEYS << 16 | RAW << 48
 _PLAIN_SHAPE = HEADER_BYTES | RAW << 48
-_KEYED_AT = HEADER_BYTES + 16
-_PLAIN_AT = HEADER_BYTES + 8
+_KEYED_AT = HEADER_BYTES + _KEYED.size
+_PLAIN_AT = HEADER_BYTES + _PLAIN.size
 
 
 def is_one(data: memoryview, at: int) -> bool:
@@ -101,56 +125,15 @@ def is_one(data: memoryview, at: int) -> bool:
     return bool(count == 1 and body_length < _SMALL_BYTES and shape in (_KEYED_SHAPE, _PLAIN_SHAPE))
 
 
-def decode_run(
-    data: bytes, at: int, *, topic: str, partition: int, offset: int, salt: int, limit: int
-) -> tuple[list[Message], int]:
-    """Messages of the plain single-message frames from `at` on, and where they end.
-
-    Stops at anything else: a larger frame, an unknown shape, a damaged or unexpected one.
-    """
-    from penstock.message import Message  # executors do without
-
-    unpack, identity, size = _HEAD.unpack_from, 1 | salt << 32, len(data)
-    stop = size - _HEAD.size
-    messages: list[Message] = []
-    append = messages.append
-    for expected in range(offset, offset + limit):
-        if at > stop:
-            break
-        header_crc, body_crc, shape, found, base, written_at, created, first, second = unpack(data, at)
-        if found != identity or base != expected:
-            break
-        body_at = at + 64
-        if shape == _KEYED_SHAPE:
-            key_at = at + _KEYED_AT
-            value_at = key_at + first
-            end = value_at + second
-            key, value = data[key_at:value_at], data[value_at:end]
-        elif shape == _PLAIN_SHAPE:
-            value_at = at + _PLAIN_AT
-            end = value_at + first
-            key, value = None, data[value_at:end]
-        else:
-            break
-        if end > size or crc32(data[at + 8 : body_at]) != header_crc or crc32(data[body_at:end]) != body_crc:
-            break
-        append(Message(topic, partition, base, key, value, created, written_at))
-        at = (end + 7) & -8
-    return messages, at
-
-
-#: So many are put together, at most.
-_ROWS_MOST = 8192
-#: Larger ones are as quick by themselves.
-_FRAME_BYTES_MOST = 64 * 1024
-
-#: header CRC · body CRC · body length · lengths, flags and codec as one number · count and salt as one ·
-#: base · written_at · created · the second and the fourth u32 of the body.
-_COLUMN_HEAD = Struct("<4xIIIQQQqq8x4xI4xI")
-_KEYED_SHAPE2 = HEADER_BYTES | KEYS << 16 | RAW << 48
-_PLAIN_SHAPE2 = HEADER_BYTES | RAW << 48
-_KEYED_AT2 = HEADER_BYTES + 16
-_PLAIN_AT2 = HEADER_BYTES + 8
+def is_plain(head: Head) -> bool:
+    """Whether a frame of one message has one of the two shapes that `take_singles` knows."""
+    return (
+        head.size <= _COLUMNS_BYTES_MOST
+        and head.header_length == HEADER_BYTES
+        and not head.flags & ~KEYS
+        and not head.may_ignore
+        and head.codec == RAW
+    )
 
 
 class Singles:
@@ -169,17 +152,6 @@ class Singles:
         return len(self.values)
 
 
-def is_plain(head: Head) -> bool:
-    """Whether a frame of one message has one of the two shapes that `take_singles` knows."""
-    return (
-        head.size <= _FRAME_BYTES_MOST
-        and head.header_length == HEADER_BYTES
-        and not head.flags & ~KEYS
-        and not head.may_ignore
-        and head.codec == RAW
-    )
-
-
 def take_singles(data: bytes, at: int, *, offset: int, stop: int, salt: int) -> tuple[Singles, int]:
     """The plain single-message frames from byte `at` on, up to offset `stop`, and where they end.
 
@@ -187,8 +159,8 @@ def take_singles(data: bytes, at: int, *, offset: int, stop: int, salt: int) -> 
     """
     taken = Singles(offset)
     keys, values, created, written = taken.keys, taken.values, taken.created, taken.written
-    unpack, identity, last = _COLUMN_HEAD.unpack_from, 1 | salt << 32, len(data) - _COLUMN_HEAD.size
-    begin, stop = at, min(stop, offset + _ROWS_MOST)
+    unpack, identity, size = _HEAD.unpack_from, 1 | salt << 32, len(data)
+    begin, last, stop = at, size - _HEAD.size, min(stop, offset + _ROWS_MOST)
     while at <= last and offset < stop:
         header_crc, body_crc, length, shape, found, base, wrote, made, second, fourth = unpack(data, at)
         body_at = at + HEADER_BYTES
@@ -196,18 +168,18 @@ def take_singles(data: bytes, at: int, *, offset: int, stop: int, salt: int) -> 
         if (
             found != identity
             or base != offset
-            or end > len(data)
+            or end > size
             or crc32(data[at + 8 : body_at]) != header_crc
             or crc32(data[body_at:end]) != body_crc
         ):
             break
-        if shape == _KEYED_SHAPE2:
-            value_at = at + _KEYED_AT2 + second
-            keys.append(data[at + _KEYED_AT2 : value_at])
+        if shape == _KEYED_SHAPE:
+            value_at = at + _KEYED_AT + second
+            keys.append(data[at + _KEYED_AT : value_at])
             values.append(data[value_at : value_at + fourth])
-        elif shape == _PLAIN_SHAPE2:
+        elif shape == _PLAIN_SHAPE:
             keys.append(None)
-            values.append(data[at + _PLAIN_AT2 : at + _PLAIN_AT2 + second])
+            values.append(data[at + _PLAIN_AT : at + _PLAIN_AT + second])
         else:
             break
         created.append(made)
@@ -216,3 +188,18 @@ def take_singles(data: bytes, at: int, *, offset: int, stop: int, salt: int) -> 
         at = (end + 7) & ~7
     taken.bytes = at - begin
     return taken, at
+
+
+def decode_run(
+    data: bytes, at: int, *, topic: str, partition: int, offset: int, salt: int, limit: int
+) -> tuple[list[Message], int]:
+    """Messages of the plain single-message frames from `at` on, `limit` at most, and where they end.
+
+    Stops at anything else: a larger frame, an unknown shape, a damaged or unexpected one.
+    """
+    from penstock.message import Message  # executors do without
+
+    taken, end = take_singles(data, at, offset=offset, stop=offset + limit, salt=salt)
+    offsets = range(offset, offset + len(taken))
+    columns = taken.keys, taken.values, taken.created, taken.written
+    return list(map(Message, repeat(topic), repeat(partition), offsets, *columns)), end

@@ -18,9 +18,8 @@ import msgspec
 
 from penstock.clock import Clock
 from penstock.errors import ForgottenTopic, InvalidOption, PenstockError, TopicReplaced
-from penstock.files import Files, refusal
+from penstock.files import Files, read_whole, refusal, replace
 from penstock.locks import FORKED
-from penstock.log.segment_index import read_whole, replace
 from penstock.options import FILES, TopicOptions
 from penstock.options import BodyLocation as Place
 from penstock.payloads.open import open_topic_bodies

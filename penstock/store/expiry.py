@@ -18,7 +18,7 @@ from typing import NamedTuple
 from penstock.clock import NANOSECONDS, Clock
 from penstock.errors import Closed, OffsetTrimmed, PenstockError, TopicReplaced
 from penstock.locks import Claimed, claim, forget_in_child
-from penstock.log.key_retention import Lifetimes
+from penstock.log.key_retention import KeyDurations
 from penstock.log.log import Log
 from penstock.log.trim import LINGER_NS
 from penstock.options import TopicOptions
@@ -148,7 +148,7 @@ def _expires(options: TopicOptions) -> bool:
 
 def _oldest_expires(log: Log, options: TopicOptions, now: int) -> int:
     """When the oldest message of a partition expires; of an empty one, when a message of now would."""
-    by_key = Lifetimes(options.key_retention)
+    by_key = KeyDurations(options.key_retention)
     try:
         oldest = log.segments.message(log.bounds().start)
     except OffsetTrimmed:

@@ -45,8 +45,8 @@ from penstock.topic.write_batch import WriteBatch
 if TYPE_CHECKING:  # products stand above the store; their factories here load them when called
     from penstock.events.events import Events
     from penstock.sessions.sessions import Sessions
+    from penstock.streams.open import StreamEngineOpener
     from penstock.streams.stream import Stream
-    from penstock.streams.topic_engine import StreamEngineOpener
 
 
 def several_topics(
@@ -247,7 +247,7 @@ class Store:
         `bodies` is where bodies lie that others stored and `publish_message` only named: a folder, or
         s3://bucket/prefix. With an `engine` the stream is kept there instead (docs/streams.md).
         """
-        from penstock.streams.topic_engine import open_elsewhere, open_stream
+        from penstock.streams.open import open_elsewhere, open_stream
 
         self._require_open()
         topic_name(name)
@@ -255,6 +255,21 @@ class Store:
             return open_elsewhere(name, engine, options, bodies, self.path)
         create = None if self.read_only else self.create_topic
         return open_stream(name, options, self.topic, create, self._streams, bodies)
+
+    def import_diskq(
+        self, path: str | os.PathLike[str], topic: str, *, owned_ok: bool = False, **options: Any
+    ) -> Topic:
+        """Bring a go-diskq folder into a new topic: partitions, offsets, keys, times, data, and its groups.
+
+        Started again after a crash it goes on where it was; no message comes twice. Raises `AlreadyExists`
+        for a topic that is there, `ConflictError` while a producer has the folder (`owned_ok=True` when it
+        is known to be dead), `DataError` naming file and byte where an index disagrees with the data.
+        `options` are those of `create_topic`, but for partitions and partitioner (docs/exchange.md).
+        """
+        from penstock.exchange.diskq_import import import_diskq
+
+        self._require_open()
+        return import_diskq(self, path, topic, owned_ok=owned_ok, **options).topic
 
     @property
     def sessions(self) -> Sessions:
@@ -342,12 +357,11 @@ class Store:
     # The store itself.
 
     def flush_housekeeping(self, timeout: float = 60.0) -> bool:
-        """Append delayed messages that are due, remove what has expired, and wait until indexes and repacking
-        that this process owes are done; False when time ran out.
+        """Append delayed messages that are due, and wait until indexes and repacking that this process owes
+        are done; False when time ran out.
         """
         if not self.read_only:
             self._delayed.publish_due()
-            self._expiry.remove_due()
         return self._catalogue.housekeeper.finish(timeout)
 
     def check_state(self) -> list[str]:
@@ -422,7 +436,7 @@ class Store:
             return None
 
     def _bury_session(self, topic: str, letter: WriteBatch) -> None:
-        dead.append(self._neighbour(dead_name(topic), {"retention": dead.RETENTION}), letter)
+        self._neighbour(dead_name(topic), {"retention": dead.RETENTION}).write(letter)
 
     def _revive_session(self, topic: str, letter: DeadLetter) -> None:
         self.sessions.revive(topic, letter)

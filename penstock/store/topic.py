@@ -6,35 +6,39 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Generic, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal
 
 from penstock.consume.options import Kind, Moment, Retry, reader_options
 from penstock.consume.reader import Reader, open_reader
 from penstock.errors import InvalidOption
 from penstock.keys import Key, Prefix, match
 from penstock.log.frame import RAW
-from penstock.message import Batch, Message, Receipt, Receipts, Rows, V, typed
+from penstock.message import Batch, Message, Receipt, Receipts, V, typed
 from penstock.options import Sync, TopicOptions
-from penstock.parse import MIB, Duration, Size, nanoseconds, one_of, seconds, size, whole
-from penstock.place import LATEST, Place, spot
+from penstock.parse import Duration, Size, nanoseconds, one_of, seconds, size, whole
+from penstock.place import Place
 from penstock.state.database import refuse_read_only
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
 from penstock.store.stats import TopicStats, topic_stats
-from penstock.topic import delayed_publisher as delayed
+from penstock.topic import delayed
 from penstock.topic import input as outgoing
 from penstock.topic import retention as deleting
 from penstock.topic.bodies import is_file
 from penstock.topic.input import Value
-from penstock.topic.open_topic import OpenTopic, append_many, append_one, append_with_body, nothing_at
-from penstock.topic.producer import group_sender, sender_of
+from penstock.topic.open_topic import OpenTopic, nothing_at
+from penstock.topic.producer import NOBODY, group_sender, sender_of
 from penstock.topic.retention import VacuumReport, vacuum
 from penstock.topic.routing import Partitioner
-from penstock.topic.scan import Scan, latest, past_of, require_index, rows_between, wanted
+from penstock.topic.scan import Scan, latest, past_of, read_some, require_index, wanted
 from penstock.topic.value_codec import Coder, allowed_codec, packing, refuse_codec
-from penstock.topic.writer import ProducerWriter, Writer
+from penstock.topic.writer import Writer
 
-_READ_BYTES = 64 * MIB
+if TYPE_CHECKING:  # ways in and out stand above the store; what is called here loads them
+    from penstock.exchange.diskq_export import DiskqExported
+
+#: Values that are no files, at a glance.
+_PLAIN = frozenset((bytes, str))
 
 
 class Topic(Generic[V]):
@@ -45,7 +49,7 @@ class Topic(Generic[V]):
 
     def __init__(self, partitions: OpenTopic, coder: Coder | None = None) -> None:
         self.open_topic = partitions
-        self._coder = coder
+        self.coder = coder
         self._decode = None if coder is None else coder.decode
 
     @property
@@ -80,25 +84,29 @@ class Topic(Generic[V]):
         before the message (docs/payloads.md). With a `name`, which becomes part of the body's, also a small
         value is stored so.
         """
-        partitions = self.open_topic
-        self._require_raw()
+        topic = self.open_topic
+        options = topic.record.options
+        if options.codecs or topic.read_only:
+            self.require_raw()
         if partition is not None:
-            partitions.check(partition)
-        is_delayed = delay is not None or deliver_at is not None
-        if name is not None or is_file(value):
-            if is_delayed:
+            topic.check(partition)
+        producer = NOBODY if group is None else group_sender(group)
+        if name is not None or (value.__class__ not in _PLAIN and is_file(value)):
+            if delay is not None or deliver_at is not None:
                 raise delayed.no_body()
             message = outgoing.one(b"", key, headers, timestamp, partition, 0)  # what is wrong is said first
-            body = value if is_file(value) else self._encoded(value)  # type: ignore[arg-type]
-            return append_with_body(partitions, message, group_sender(group), body, name)
-        limit = self.options.max_message_bytes if is_delayed else self.options.value_bytes
-        message = outgoing.one(self._encoded(value), key, headers, timestamp, partition, limit)  # type: ignore[arg-type]
-        sender = group_sender(group)
-        if is_delayed:
-            due_ns = delayed.due_at(delay, deliver_at, partitions.clock.now_ns())
-            if due_ns is not None:
-                return delayed.store(partitions, message, sender.group, due_ns)
-        return append_one(partitions, message, sender)
+            body = value if is_file(value) else self.encoded(value)  # type: ignore[arg-type]
+            return topic.write_body(message, producer, body, name)[0].receipt(0, options.sync)
+        stored: Any = value if self.coder is None else self.coder.encode(value)
+        if delay is not None or deliver_at is not None:
+            message = outgoing.one(stored, key, headers, timestamp, partition, options.max_message_bytes)
+            due = delayed.due_at(delay, deliver_at, topic.clock.now_ns())
+            if due is not None:
+                return delayed.store(topic, message, producer.group, due)
+        else:
+            limit = options.max_message_bytes if options.payloads is None else options.value_bytes
+            message = outgoing.one(stored, key, headers, timestamp, partition, limit)
+        return topic.write(message, producer)[0].receipt(0, options.sync)
 
     def write_many(
         self, values: Any, *, keys: Any = None, headers: Any = None, timestamps: Any = None,
@@ -110,15 +118,16 @@ class Topic(Generic[V]):
         is written unless all of them can be. Messages of one partition stay together, in order.
         """
         partitions = self.open_topic
-        self._require_raw()
+        self.require_raw()
         partitions.check(partition)
         if isinstance(values, Scan):
             return self._write_scan(values, partition)
         limit = self.options.value_bytes
-        packed = packing(self._coder, RAW, limit)
+        packed = packing(self.coder, RAW, limit)
         values = partitions.bodies.outside_all(values)
         batch = outgoing.many(values, keys, headers, timestamps, partition, limit, packed)
-        return append_many(partitions, batch)
+        runs = partitions.write(batch) if len(batch.columns.values) else []
+        return Receipts(runs, sync=self.options.sync)
 
     def writer(
         self, *, producer_id: str | None = None, group: str | None = None,
@@ -137,21 +146,20 @@ class Topic(Generic[V]):
         `linger` is how long a message may wait for company, `buffer` how many bytes may wait for the
         disk before `write` does, `timeout` how long it waits then. `sync="os"` does not wait for the disk.
         """
-        self._require_writable()
+        self.require_writable()
         chosen = sync or self.options.sync
         one_of("sync", chosen, ("disk", "os"))
         number = allowed_codec(codec, self.options)
         sender = sender_of(producer_id, group, partitioner)
-        kind: type[Writer[V]] = Writer if producer_id is None else ProducerWriter
-        return kind(
+        return Writer(
             self.open_topic,
-            sender=sender,
+            producer=sender,
             headers=headers,
             linger_s=seconds("linger", linger),
             buffer_bytes=size("buffer", buffer),
             timeout_s=None if timeout is None else seconds("timeout", timeout),
             sync=chosen,
-            packing=packing(self._coder, number, self.options.value_bytes),
+            packing=packing(self.coder, number, self.options.value_bytes),
         )
 
     # Reading.
@@ -162,30 +170,16 @@ class Topic(Generic[V]):
     ) -> Batch[V]:  # fmt: skip
         """Up to `limit` messages from `start` on; empty at the end, never waits.
 
+        Where the limit left messages out, `batch.more` says so, and `start=batch.next` goes on there.
         Without a partition: partition after partition. Raises `OutOfRange` for an offset that retention
         took or that lies beyond the end. On a topic with `index="key"`, `key` reads only messages of that
         key, and `prefix` those whose key begins so: a text with its first characters, an array
         (`["chat", 345]`) with its first elements.
         """
         whole("limit", limit, 1, 2**31)
-        partitions = self.open_topic
-        asked = wanted(partitions, key, prefix)
-        now = partitions.clock.now_ns()
-        rows: list[Rows] = []
-        for number in range(len(partitions)) if partition is None else (partition,):
-            log = partitions.log(number)
-            first = partitions.begin(number, start, now)
-            last = log.resolve(LATEST if stop is None else spot(stop, number, now))
-            if asked is not None:
-                for found in rows_between(log, asked, first, last, limit):
-                    rows += found
-                    limit -= sum(map(len, found))
-                continue
-            cursor = log.cursor(first)
-            while limit > 0 and cursor.offset < last and (found := cursor.read(limit, _READ_BYTES, last)):
-                rows += found
-                limit -= sum(map(len, found))
-        return Batch(self.name, rows, self._decode)
+        asked = wanted(self.open_topic, key, prefix)
+        rows, more, following = read_some(self.open_topic, partition, start, stop, asked, limit)
+        return Batch(self.name, rows, self._decode, more=more, next=following)
 
     def get(self, offset: int, *, partition: int = 0) -> Message[V]:
         """The one message at `offset`; raises `OutOfRange` when it is not there (any more, or yet)."""
@@ -251,7 +245,7 @@ class Topic(Generic[V]):
         `lease`, then they are anybody's (docs/queues.md).
         """
         if consumer is not None:
-            self._require_writable()
+            self.require_writable()
         topics = [self.open_topic]
         options = reader_options(
             topics, consumer=consumer, start=start, partitions=partitions, follow=follow, on_gap=on_gap,
@@ -282,7 +276,7 @@ class Topic(Generic[V]):
 
         Readers that are open take a new `read_from` up with the next partition they get.
         """
-        self._require_writable()
+        self.require_writable()
         consumers.alter(self.open_topic, name, changes)
 
     def consumers(self) -> list[ConsumerStats]:
@@ -303,7 +297,7 @@ class Topic(Generic[V]):
         Meant for a process that is stopped or stuck. When it goes on, its commits raise `PartitionLost`,
         and it joins again. Returns the pids that were kicked.
         """
-        self._require_writable()
+        self.require_writable()
         return consumers.kick(self.open_topic, name, pid)
 
     def drop_consumer(self, name: str) -> None:
@@ -314,9 +308,12 @@ class Topic(Generic[V]):
 
     def alter(self, **changes: Any) -> None:
         """Change options. Partitions can be added, not taken away; other processes notice by themselves."""
-        self._require_writable()
+        self.require_writable()
         self.open_topic.refresh()
-        self.open_topic.alter(self.options.altered(changes))
+        options = self.options.altered(changes)
+        if options.key_retention and not self.options.key_retention:
+            consumers.refuse_key_retention(self.open_topic)
+        self.open_topic.alter(options)
 
     def stats(self) -> TopicStats:
         """Messages, bytes and times of each partition, without reading the messages."""
@@ -325,7 +322,7 @@ class Topic(Generic[V]):
 
     def vacuum(self) -> VacuumReport:
         """Remove what retention lets go, now, and report it."""
-        self._require_writable()
+        self.require_writable()
         self.open_topic.refresh()
         return vacuum(self.open_topic)
 
@@ -335,7 +332,7 @@ class Topic(Generic[V]):
         What important consumers have not committed stays. All of it is held in memory; what lifetimes
         (`key_retention`) had ended already is among it.
         """
-        self._require_writable()
+        self.require_writable()
         self.open_topic.refresh()
         return Batch(self.name, deleting.delete_before(self.open_topic, place), self._decode)
 
@@ -349,13 +346,25 @@ class Topic(Generic[V]):
         self.open_topic.refresh()
         return Batch(self.name, deleting.expired(self.open_topic, moment), self._decode)
 
+    def export_diskq(self, path: str | os.PathLike[str], *, encoding: str | None = None) -> DiskqExported:
+        """Write the topic as a go-diskq folder, which is there whole or not at all; it must be new or empty.
+
+        What was imported from one is as it was, byte for byte, and later messages lie where go-diskq would
+        have put them. `encoding` is "fixed" or "varuint", else as it came. What diskq cannot hold (headers,
+        tombstones) is named in `notes` (docs/exchange.md).
+        """
+        from penstock.exchange.diskq_export import export_diskq
+
+        return export_diskq(self, path, encoding=encoding)
+
     def __repr__(self) -> str:
         return f"<Topic {self.name}: {len(self.open_topic)} partitions>"
 
     # Inside.
 
-    def _encoded(self, value: V | str | None) -> Value:
-        return value if self._coder is None else self._coder.encode(value)  # type: ignore[return-value]
+    def encoded(self, value: V | str | None) -> Value:
+        """A value as bytes, by the topic's type."""
+        return value if self.coder is None else self.coder.encode(value)  # type: ignore[return-value]
 
     def _write_scan(self, scan: Scan[Any], partition: int | None) -> Receipts:
         with self.writer() as writer:
@@ -363,11 +372,11 @@ class Topic(Generic[V]):
                 writer.write_many(batch, partition=partition)
             return writer.flush()
 
-    def _require_raw(self) -> None:
+    def require_raw(self) -> None:
         """Raise unless values may be written as they are."""
-        self._require_writable()
+        self.require_writable()
         if self.options.codecs:
             refuse_codec(RAW, self.options)
 
-    def _require_writable(self) -> None:
+    def require_writable(self) -> None:
         refuse_read_only(self.open_topic.read_only)

@@ -32,14 +32,14 @@ from penstock.log.append import Rerouted
 from penstock.log.frame import RAW
 from penstock.log.staging import StagedPiece
 from penstock.message import StoredRun, V
-from penstock.parse import KEY_BYTES_MAX, Duration, identifier
+from penstock.parse import Duration
 from penstock.state.transactions import DelayedRow, PositionUpdate, Transactions
 from penstock.store.commit import Applied, Commit, Target, nothing
 from penstock.store.topic import Topic
-from penstock.topic import delayed_publisher as delayed
+from penstock.topic import delayed
 from penstock.topic import input as outgoing
 from penstock.topic.bodies import is_file
-from penstock.topic.delayed_publisher import Postponed
+from penstock.topic.delayed import Extras, Postponed
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.scan import Scan
 from penstock.topic.staging import TopicStaging
@@ -115,33 +115,14 @@ class Transaction:
         that has passed: rolled back, it never does.
         """
         last, staging = self._last
-        if (
-            topic is not last
-            or staging is None
-            or value.__class__ is not bytes
-            or len(value) > staging.small
-            or (key is not None and (key.__class__ is not bytes or len(key) > KEY_BYTES_MAX))
-            or headers is not None
-            or timestamp is not None
-            or partition is not None
-            or group is not None
-            or delay is not None
-            or deliver_at is not None
-        ):
+        if topic is not last or staging is None:
             staging = self.staging_of(topic)
-            encode = isinstance(topic, Topic) and not is_file(value)
-            body: Any = topic._encoded(value) if encode else value  # type: ignore[union-attr,arg-type]
-            due_ns = self._due_at(delay, deliver_at)
-            if due_ns is None:
-                staging.add(body, key, headers, timestamp, partition, group)
-                return
-            delayed.refuse_file(body)
-            message = outgoing.one(body, key, headers, timestamp, partition, staging.limit)
-            name = "" if group is None else identifier("group", group)
-            later = delayed.of_batch(staging.partitions, message, name, due_ns)
-            self._later.append((staging.partitions, later))
-        else:
-            staging.add_small(value, key)
+            if isinstance(topic, Topic) and not is_file(value):
+                value = topic.encoded(value)  # type: ignore[assignment,arg-type]
+        staging.buffer.add(
+            value, key=key, headers=headers, partition=partition, timestamp=timestamp, group=group,
+            delay=delay, deliver_at=deliver_at,
+        )  # fmt: skip
 
     def write_many(
         self, topic: str | Topic[Any], values: Any, *, keys: Any = None, headers: Any = None,
@@ -152,7 +133,7 @@ class Transaction:
         partitions = staging.partitions
         partitions.check(partition)
         limit = partitions.options.value_bytes
-        packed = packing(topic._coder, RAW, limit) if isinstance(topic, Topic) else None
+        packed = packing(topic.coder, RAW, limit) if isinstance(topic, Topic) else None
         values = partitions.bodies.outside_all(values)
         for part in values if isinstance(values, Scan) else (values,):
             staging.add_many(outgoing.many(part, keys, headers, timestamps, partition, limit, packed))
@@ -261,8 +242,8 @@ class Transaction:
         staging = self.known_staging(topic)
         if staging is None:
             found = topic if isinstance(topic, Topic) else self._find(topic)
-            found._require_raw() if raw else found._require_writable()
-            staging = self._staging[found.id] = TopicStaging(found.open_topic, self._id)
+            found.require_raw() if raw else found.require_writable()
+            staging = self._staging[found.id] = TopicStaging(found.open_topic, self._id, self._postpone)
         return staging
 
     def known_staging(self, topic: str | Topic[Any]) -> TopicStaging | None:
@@ -275,7 +256,7 @@ class Transaction:
             if topic == staging.partitions.name or (
                 isinstance(topic, Topic) and topic.id == staging.partitions.record.id
             ):
-                if not isinstance(topic, Topic) or topic._coder is None:  # values of others are encoded first
+                if not isinstance(topic, Topic) or topic.coder is None:  # values of others are encoded first
                     self._last = topic, staging
                 return staging
         return None
@@ -303,11 +284,16 @@ class Transaction:
                 for staging in self._staging.values():
                     staging.catch_up()
 
-    def _due_at(self, delay: Duration | None, deliver_at: int | datetime | None) -> int | None:
-        """When a message is to enter its topic; None for now."""
-        if delay is None and deliver_at is None:
-            return None
-        return delayed.due_at(delay, deliver_at, self._now_ns())
+    def _postpone(
+        self, topic: OpenTopic, value: bytes | None, key: bytes | None, extras: Extras,
+        delay: Duration | None, deliver_at: int | datetime | None,
+    ) -> bool:  # fmt: skip
+        """Have a message wait from the commit on; False when it is due already."""
+        due = delayed.due_at(delay, deliver_at, self._now_ns())
+        if due is None:
+            return False
+        self._later.append((topic, delayed.postponed(topic, value, key, extras, due)))
+        return True
 
     def _delayed_rows(self) -> list[DelayedRow]:
         """What it delays, as it is committed; others are made to look for it."""

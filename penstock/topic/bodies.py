@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from operator import countOf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeGuard, cast
+from typing import Any, BinaryIO, NamedTuple, TypeGuard, cast
 
 from penstock import references
 from penstock.clock import Clock
 from penstock.errors import InvalidOption, PenstockError, WrongType
 from penstock.files import Files
 from penstock.log.frame import RAW
+from penstock.log.frame_encode import MessageColumns
 from penstock.options import BodyLocation as Place
 from penstock.options import TopicOptions
 from penstock.parse import MIB, utc
@@ -33,10 +34,6 @@ from penstock.payloads.names import checked_name
 from penstock.payloads.open import open_topic_bodies
 from penstock.payloads.store import GRACE_NS, Body, BodyStore
 from penstock.references import Reference, Referenced
-
-if TYPE_CHECKING:
-    from penstock.topic.write_batch import WriteBatch
-
 
 logger = logging.getLogger("penstock.bodies")
 
@@ -47,12 +44,12 @@ _AT_ONCE = 16
 
 
 class StoredBodies(NamedTuple):
-    """A batch whose large values were stored outside."""
+    """Messages whose large values were stored outside."""
 
-    batch: WriteBatch
-    #: Objects that were made for it, and the places of the messages whose bodies are in each.
+    columns: MessageColumns
+    #: Objects that were made for them, and the places of the messages whose bodies are in each.
     made: dict[str, list[int]]
-    #: The same for bodies that were stored before the batch was.
+    #: Bodies that were stored before the messages came, likewise.
     given: dict[str, list[int]]
 
     def unused(self, stored: Iterable[int]) -> list[str]:
@@ -150,31 +147,29 @@ class TopicBodies:
             return values
         return [self.outside(value) for value in values]
 
-    def lift(self, batch: WriteBatch, places: Sequence[int]) -> StoredBodies:
-        """Store what is too large of the messages at `places`, which go to one partition together."""
-        limit, values = self._options().inline_bytes, batch.values
-        given = {references.unpack(v).name: [p] for p in places if isinstance(v := values[p], Referenced)}
+    def lift(self, columns: MessageColumns) -> StoredBodies:
+        """Store what is too large of messages that go to one partition together."""
+        limit, values = self._options().inline_bytes, columns.values
+        given = {references.unpack(v).name: [p] for p, v in enumerate(values) if isinstance(v, Referenced)}
         heavy = [
             place
-            for place in places
-            if (value := values[place]) is not None
-            and len(value) > limit
-            and not isinstance(value, Referenced)
+            for place, value in enumerate(values)
+            if value is not None and len(value) > limit and not isinstance(value, Referenced)
         ]
         if not heavy and not given:
-            return StoredBodies(batch, {}, {})
-        numbers = list(batch.codecs) if batch.codecs is not None else [batch.codec] * len(values)
+            return StoredBodies(columns, {}, {})
+        codecs = columns.codecs
+        numbers = [codecs] * len(values) if isinstance(codecs, int) else list(codecs)
         packs = list(self._packs(values, heavy))
-        made = self._put_packs(packs, values, numbers)
-        made = [_with_distances(each, places) for each in made]
+        made = [_with_distances(each) for each in self._put_packs(packs, values, numbers)]
         lifted = list(values)
         for each in made:
             for place, reference in each.items():
                 lifted[place] = reference.packed()
-        for place in places:
-            if isinstance(lifted[place], Referenced):
+        for place, value in enumerate(lifted):
+            if isinstance(value, Referenced):
                 numbers[place] = references.CODEC
-        kept = batch._replace(values=lifted, codecs=numbers, lengths=(None, batch.lengths[1]))
+        kept = columns._replace(values=lifted, codecs=numbers, lengths=(None, columns.lengths[1]))
         return StoredBodies(kept, {next(iter(each.values())).name: list(each) for each in made}, given)
 
     def discard(self, names: Iterable[str]) -> None:
@@ -287,18 +282,23 @@ class TopicBodies:
         return references.place_id(self._store_id, self._topic_id, place.address)
 
 
-def _with_distances(pack: dict[int, Reference], places: Sequence[int]) -> dict[int, Reference]:
-    """The same, each knowing how far behind it the last one can be among messages appended together."""
-    if len(pack) == 1:
-        return pack
-    at = {place: number for number, place in enumerate(places)}
-    last = max(at[place] for place in pack)
-    return {place: reference._replace(left=last - at[place]) for place, reference in pack.items()}
+def _with_distances(pack: dict[int, Reference]) -> dict[int, Reference]:
+    """References of one pack, each knowing how far behind it the last message of the pack is."""
+    last = max(pack)
+    return {place: reference._replace(left=last - place) for place, reference in pack.items()}
 
 
 def is_file(value: object) -> TypeGuard[Path | BinaryIO]:
     """Whether a value is to be read from a file."""
     return isinstance(value, Path) or hasattr(value, "read")
+
+
+def refuse_waiting_file(value: object) -> None:
+    """Raise for a file as the value of a message that waits: what waits has its value with it."""
+    if is_file(value):
+        raise InvalidOption(
+            "what is delayed lies in the log", hint="give its bytes, or write it when it is due"
+        )
 
 
 def _joined(begin: bytes, rest: BinaryIO) -> BinaryIO:

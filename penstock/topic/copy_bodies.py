@@ -12,11 +12,10 @@ from penstock import codecs, references
 from penstock.errors import InvalidOption, MessageTooLarge
 from penstock.log.copy import FrameRun
 from penstock.log.frame import RAW
-from penstock.log.frame_encode import EncodedFrame
+from penstock.log.frame_encode import EncodedFrame, MessageColumns, frames
 from penstock.parse import MIB
 from penstock.references import Reference
 from penstock.topic.open_topic import OpenTopic
-from penstock.topic.write_batch import WriteBatch, encode_all
 
 #: Bodies up to this size are fetched, and so many bytes of them together: small ones share an object again.
 _FETCHED_BYTES = MIB
@@ -40,6 +39,7 @@ class BodyCopy:
         Raises `MessageTooLarge` or `InvalidOption` for a body that the topic does not take.
         """
         found = run.columns(range(len(run)) if places is None else places)
+        assert not isinstance(found.codecs, int)
         values, numbers = list(found.values), list(found.codecs)
         begin = weight = 0
         for place, stored in enumerate(found.values):
@@ -49,14 +49,8 @@ class BodyCopy:
             weight += len(values[place] or b"")
             if weight >= _GROUP_BYTES or place == len(values) - 1:
                 stop = place + 1
-                batch = WriteBatch(
-                    values[begin:stop],
-                    found.keys and found.keys[begin:stop],
-                    found.headers and found.headers[begin:stop],
-                    found.timestamps and found.timestamps[begin:stop],
-                    codecs=numbers[begin:stop],
-                )
-                yield from self._encoded(batch, found.created)
+                part = found._replace(values=values, codecs=numbers).part(begin, stop)
+                yield from self._encoded(part, run.created)
                 values[begin:stop] = [None] * (stop - begin)  # they are on disk: let go of them
                 begin, weight = stop, 0
 
@@ -78,12 +72,12 @@ class BodyCopy:
         self.made.append(stored.name)
         return stored.packed(), references.CODEC
 
-    def _encoded(self, batch: WriteBatch, created: int) -> list[EncodedFrame]:
+    def _encoded(self, columns: MessageColumns, created: int) -> list[EncodedFrame]:
         if self._sink.options.payloads is not None:
-            lifted = self._sink.bodies.lift(batch, range(len(batch.values)))
+            lifted = self._sink.bodies.lift(columns)
             self.made += lifted.made
-            batch = lifted.batch
-        return encode_all(batch, created, compress=self._sink.options.compress is not None)
+            columns = lifted.columns
+        return frames(columns, created=created, compress=self._sink.options.compress is not None)
 
     def _check(self, reference: Reference) -> None:
         options, name = self._sink.options, self._sink.name

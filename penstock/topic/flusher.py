@@ -1,7 +1,12 @@
-"""What lies behind a writer: batches appended, waited for, counted; what failed kept until someone asks.
+"""The background half of a writer: appends what its buffer holds, syncs it, keeps failures for the next call.
 
-A thread of its own does all the syncing, and has what lingered appended when nobody writes. What is
-appended but not yet durable is bounded: beyond that whoever writes waits.
+A thread of its own does all the syncing, and appends what lingered when nobody writes. While a sync is under
+way messages gather behind it, and the next one serves all of them. What is appended but not yet durable is
+bounded: beyond that a caller that writes waits.
+
+Ctrl-C may come at any step. What leaves the buffer is noted as leaving, what was stored as stored, by
+statements without a call between them: there Python looks for no signal. So a message is in exactly one of
+these places.
 """
 
 from __future__ import annotations
@@ -11,182 +16,281 @@ import logging
 import threading
 import weakref
 from collections.abc import Sequence
-from types import TracebackType
-from typing import NoReturn, Self
+from time import monotonic
+from typing import NoReturn
 
 from penstock.errors import Closed, PenstockError, WriteTimeout
 from penstock.locks import FORKED, forget_in_child
 from penstock.message import Receipts, StoredRun
 from penstock.options import Sync
-from penstock.topic.open_topic import Landed, OpenTopic
+from penstock.topic.delayed import Postponed
+from penstock.topic.delivery import Delivery
+from penstock.topic.open_topic import OpenTopic
+from penstock.topic.producer import Numbering, Producer
+from penstock.topic.write_batch import WriteBatch
+from penstock.topic.write_buffer import WriteBuffer
 
 logger = logging.getLogger("penstock.writer")
 
 #: With sync="os" on a sync="disk" topic, readers see what was written after at most this long.
 _FLUSHER_S = 0.05
 _IDLE_S = 1.0
+#: A message that has been alone for this part of `linger` waits no longer.
+_ALONE = 0.25
 
 
 class Flusher:
-    """One way into a topic, with its thread; a writer says what is appended (`_append_pending`), and when."""
+    """Takes messages out of a writer's buffer into the topic; its thread starts with the first of them."""
 
     def __init__(
-        self, partitions: OpenTopic, *, buffer_bytes: int, timeout_s: float | None, sync: Sync
-    ) -> None:
-        self.open_topic = partitions
+        self, topic: OpenTopic, producer: Producer, *, linger_s: float, buffer_bytes: int,
+        timeout_s: float | None, sync: Sync,
+    ) -> None:  # fmt: skip
+        self.topic = topic
+        self.sync: Sync = sync
+        self.buffer: WriteBuffer
+        self.numbering = Numbering()
+        #: Messages that are to be stored until they are due.
+        self.later: list[Postponed] = []
+        self.written = 0
+        self.skipped = 0
+        #: Failed or closed.
+        self.broken = False
+        self.closed = ""
+        self.lock = threading.Lock()
+        self._producer = producer
+        self._linger_s = linger_s
         self._buffer_bytes = max(buffer_bytes, 1)
         self._timeout_s = timeout_s
-        self._sync = sync
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._unsynced: list[Landed] = []
+        self._changed = threading.Condition(self.lock)
+        self._leaving: Delivery | None = None
+        self._deadline = 0.0  # when what is pending has lingered long enough
+        self._unsynced: list[StoredRun] = []
         self._unsynced_bytes = 0
         self._runs: list[StoredRun] = []
         self._failure: BaseException | None = None
-        self._closed = ""
         self._ending = False
-        self._broken = False  # failed or closed
-        self._alert = False  # broken, ending or perhaps without room: looked at by every write
-        self._written = 0
-        self._skipped = 0
         self._idle = False
+        self._is_syncing = False
         self._thread: threading.Thread | None = None
+        #: Every message of this writer has to be looked at.
+        self._is_watched = producer.choose is not None
+
+    def start(self, buffer: WriteBuffer) -> None:
+        """Begin to take messages out of a buffer; from here on the store knows of it, and may close it."""
+        self.buffer = buffer
+        buffer.alert = self._is_watched
         forget_in_child(self)
-        partitions.writers.add(self)
         _open.add(self)
 
-    # What a writer brings; the lock is held.
+    # For who writes.
 
-    def _append_pending(self) -> None:
-        """Append what is pending. What cannot be appended stays pending; the error goes to the caller."""
-        raise NotImplementedError
+    def look(self) -> None:
+        """Append when there is a frame's worth; what lingers meanwhile is the thread's to append.
 
-    def _append_lingered(self) -> None:
-        """The same if it has waited for company long enough."""
-        raise NotImplementedError
+        Without `linger` messages leave at once; but those that would have to wait for the next sync anyhow
+        gather until then.
+        """
+        buffer = self.buffer
+        with self.lock:
+            if self._ending and buffer.rows:
+                self._refuse()
+            if not buffer.at:
+                self._deadline = monotonic() + self._linger_s
+                self._wake_thread()
+            is_due = not self._linger_s and not (self._is_syncing and self.sync == "disk")
+            if not is_due and not buffer.is_full():
+                buffer.look_later()
+                return
+            try:
+                self.append_pending()
+            except (PenstockError, OSError) as error:  # the message is accepted: it is the next call's
+                self._break(error)
 
-    def _pause_s(self) -> float | None:
-        """How long what is pending may still wait for company; None when nothing is."""
-        raise NotImplementedError
+    def make_room(self) -> None:
+        """Before anything is accepted: raise what happened, append what is too much, wait for the disk."""
+        with self.lock:
+            if self.broken:
+                self.raise_failure()
+            if self._ending:
+                self._refuse()
+            if self.buffer.is_full():
+                self.append_pending()
+            self._wait_for_room()
+            self.buffer.alert = self._is_watched
 
-    # Its end.
+    @property
+    def is_roomy(self) -> bool:
+        """Whether there is nothing to raise and nothing to wait for."""
+        return not (self.broken or self._ending or self._unsynced_bytes > self._buffer_bytes)
 
     def flush(self) -> Receipts:
         """Return when everything written before is stored; the receipts tell where and how safely."""
-        with self._lock:
+        with self.lock:
             if self._failure is not None and getattr(self._failure, "retryable", False):
-                self._failure, self._broken = None, bool(self._closed)  # nothing is lost: this tries again
-            if self._broken:
-                self._raise_failure()
-            self._append_pending()
+                self._failure, self.broken = None, bool(self.closed)  # nothing is lost: this tries again
+            if self.broken:
+                self.raise_failure()
+            self.append_pending()
             waiting = list(self._unsynced)
-        if self._sync == "disk":
+        if self.sync == "disk":
             try:
-                self.open_topic.sync(waiting)
+                self.topic.sync(waiting)
             except PenstockError as error:
                 self._fail(error)
-                with self._lock:
-                    self._raise_failure()
-        with self._lock:
-            if self._sync == "disk":
+                with self.lock:
+                    self.raise_failure()
+        with self.lock:
+            if self.sync == "disk":
                 self._settle(waiting)
             runs, self._runs = self._runs, []
-            return Receipts(runs, sync=self._sync)
-
-    @property
-    def written(self) -> int:
-        """How many messages were stored so far, as safely as this writer promises."""
-        return self._written
-
-    @property
-    def skipped(self) -> int:
-        """How many messages were duplicates and not stored again, as safely as the first ones."""
-        return self._skipped
+            return Receipts(runs, sync=self.sync)
 
     def close(self) -> None:
         """Flush and end; raises if anything could not be stored."""
-        if self._closed:
+        if self.closed:
             return
-        with self._lock:
-            self._ending = self._alert = True  # what comes now is not accepted any more
+        with self.lock:
+            self._ending = self.buffer.alert = True  # what comes now is not accepted any more
         try:
             self.flush()
-            if self._sync == "os":
-                for log in self.open_topic.logs():
+            if self.sync == "os":
+                for log in self.topic.logs():
                     log.sync_all()
         finally:
             self._end("the writer is closed")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:  # what was accepted is stored, but must not hide the error that is on its way
-            self.close()
-        except PenstockError as second:
-            error.add_note(f"closing the writer failed too: {second}")
-
     def after_fork_in_child(self) -> None:
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._unsynced = []
+        self.lock = threading.Lock()
+        self._changed = threading.Condition(self.lock)
+        self._unsynced, self.later, self._leaving = [], [], None
+        self.buffer.rows = []
         self._thread = None
-        self._closed, self._broken, self._alert = FORKED, True, True
+        self.closed, self.broken, self.buffer.alert = FORKED, True, True
 
-    # Inside; the lock is held.
+    # The lock is held from here on, up to the thread's own part.
 
-    def _take(self, landed: Landed) -> None:
-        """Messages were appended: count them as written, or wait for the disk first."""
-        self._note(landed.stored())
-        if self._sync == "os":
-            self._count(landed)
-            if self.open_topic.options.sync == "os":
-                return
-        self._unsynced.append(landed)
-        self._unsynced_bytes += landed.size
-        self._alert = self._alert or self._unsynced_bytes > self._buffer_bytes
-        self._wake_thread()
-        self._changed.notify_all()  # it may be waiting for messages to linger; syncing comes first
+    def append_pending(self) -> None:
+        """Append all that is pending. What cannot be appended stays; the error goes to the caller."""
+        self._finish_leaving()
+        buffer, numbering = self.buffer, self.numbering
+        buffer.at = buffer.weight = 0  # whoever adds a message from here on looks after it
+        self._store_later()
+        rows = buffer.rows
+        count = len(rows)
+        if not count:
+            return
+        batch = buffer.columns(rows[:count], self.topic.clock.now_ns())
+        last = numbering.last
+        if self._producer.id:
+            seqnos = numbering.of(batch.columns.seqnos, len(batch.columns.values))
+            last = seqnos[-1]
+            batch = batch._replace(columns=batch.columns._replace(seqnos=seqnos))
+        delivery = Delivery(batch, self._producer, [], is_kept=True)
+        # No call between these: neither Ctrl-C nor another thread gets in. The list itself stays, since a
+        # thread that has it in hand would add to the old one.
+        self._leaving = delivery
+        numbering.last = last
+        del rows[:count]
+        self._finish_leaving()
 
-    def _note(self, run: StoredRun) -> None:
-        """Remember where messages went; neighbours become one run."""
-        last = self._runs[-1] if self._runs else None
-        alike = last is not None and (last.partition, last.duplicate) == (run.partition, run.duplicate)
-        if last is not None and alike and (run.duplicate or last.first + last.count == run.first):
-            self._runs[-1] = StoredRun(run.partition, last.first, last.count + run.count, run.duplicate)
-        else:
-            self._runs.append(run)
+    def append_batch(self, batch: WriteBatch) -> None:
+        """Append many at once, behind what is pending; they are the caller's until then."""
+        delivery = Delivery(batch, self._producer, [])
+        try:
+            self.topic.appender.deliver(delivery)
+        finally:
+            self._note(delivery)
 
-    def _count(self, landed: Landed) -> None:
-        if landed.duplicate:
-            self._skipped += len(landed.places)
-        else:
-            self._written += len(landed.places)
+    def skip(self, count: int) -> None:
+        """Count duplicates of the last message; they went nowhere."""
+        self.skipped += count
+        self._runs += (StoredRun(-1, -1, count, duplicate=True),)
 
-    def _settle(self, waited: Sequence[Landed]) -> None:
-        """What waited for the disk is on it, unless another thread was quicker to say so."""
-        done = {id(entry) for entry in waited}
-        for entry in self._unsynced:
-            if id(entry) in done:
-                self._unsynced_bytes -= entry.size
-                if self._sync == "disk":
-                    self._count(entry)
-        self._unsynced = [entry for entry in self._unsynced if id(entry) not in done]
+    def raise_failure(self) -> NoReturn:
+        """Raise what happened; after a failure that passes (a full disk) writing may go on."""
+        failure, self._failure = self._failure, None
+        if failure is None:
+            self._refuse()
+        if not getattr(failure, "retryable", False):
+            self.closed = self.closed or f"it failed: {failure}"
+        self.broken = bool(self.closed)
+        self.buffer.alert = True
+        raise failure
+
+    def _finish_leaving(self) -> None:
+        """Append what left the buffer and is not stored; after an interrupt, see first what of it is."""
+        delivery = self._leaving
+        if delivery is None:
+            return
+        try:
+            self.topic.appender.deliver(delivery)
+        finally:
+            self._note(delivery)
+        self._leaving = None
+
+    def _store_later(self) -> None:
+        """Store what is delayed; what cannot be stays here, and is tried again with the rest."""
+        later = self.later
+        count = len(later)
+        if count:
+            self.topic.delayed.add(self.topic.name, later[:count], durable=self.sync == "disk")
+            self.written += count
+            del later[:count]
+
+    def _note(self, delivery: Delivery) -> None:
+        """Take up what was stored: remember where it is, and count it, or have it synced first."""
+        arrived, runs, unsynced = delivery.stored, self._runs, self._unsynced
+        is_counted = self.sync == "os"
+        waits = self.sync == "disk" or self.topic.options.sync == "disk"
+        while arrived:
+            run = arrived[0]
+            kept = StoredRun(run.partition, run.first, run.count, run.duplicate)
+            joined = _joined(runs[-1], kept) if runs else None
+            written = self.written + (run.count if is_counted and not run.duplicate else 0)
+            skipped = self.skipped + (run.count if is_counted and run.duplicate else 0)
+            size = self._unsynced_bytes + run.size
+            # No call between these.
+            if joined is None:
+                runs += (kept,)
+            else:
+                runs[-1] = joined
+            self.written = written
+            self.skipped = skipped
+            if waits:
+                unsynced += (run,)
+                self._unsynced_bytes = size
+            del arrived[0]
+        if waits and unsynced:
+            if self._unsynced_bytes > self._buffer_bytes:
+                self.buffer.alert = True
+            self._wake_thread()
+            self._changed.notify_all()  # it may be waiting for messages to linger; syncing comes first
+
+    def _settle(self, waited: Sequence[StoredRun]) -> None:
+        """Count what waited for the disk and is on it, unless another thread was quicker to say so."""
+        done = {id(run) for run in waited}
+        settled = [run for run in self._unsynced if id(run) in done]
+        left = [run for run in self._unsynced if id(run) not in done]
+        size = self._unsynced_bytes - sum(run.size for run in settled)
+        written, skipped = self.written, self.skipped
+        if self.sync == "disk":
+            written += sum(run.count for run in settled if not run.duplicate)
+            skipped += sum(run.count for run in settled if run.duplicate)
+        self._unsynced[:] = left
+        self._unsynced_bytes = size
+        self.written = written
+        self.skipped = skipped
         self._changed.notify_all()
 
     def _wait_for_room(self) -> None:
         if self._unsynced_bytes <= self._buffer_bytes:
             return
         roomy = self._changed.wait_for(
-            lambda: self._unsynced_bytes <= self._buffer_bytes or self._broken, self._timeout_s
+            lambda: self._unsynced_bytes <= self._buffer_bytes or self.broken, self._timeout_s
         )
-        if self._broken:
-            self._raise_failure()
+        if self.broken:
+            self.raise_failure()
         if not roomy:
             raise WriteTimeout(
                 f"{self._unsynced_bytes} bytes wait for the disk since {self._timeout_s} s: not accepted",
@@ -194,86 +298,108 @@ class Flusher:
             )
 
     def _refuse(self) -> NoReturn:
-        reason = self._closed or "it is being closed; this message was not accepted"
-        raise Closed(f"writer of {self.open_topic.name!r}: {reason}", hint="open a new one")
+        reason = self.closed or "it is being closed; this message was not accepted"
+        raise Closed(f"writer of {self.topic.name!r}: {reason}", hint="open a new one")
 
-    def _raise_failure(self) -> None:
-        """Raise what happened; after a failure that passes (a full disk) writing may go on."""
-        failure, self._failure = self._failure, None
-        if failure is None:
-            self._refuse()
-        if not getattr(failure, "retryable", False):
-            self._closed = self._closed or f"it failed: {failure}"
-        self._broken = bool(self._closed)
-        self._alert = True
-        raise failure
+    def _break(self, error: BaseException) -> None:
+        """Keep a failure for the next call."""
+        self._failure = error
+        self.broken = self.buffer.alert = True
 
     # The background thread.
 
     def _wake_thread(self) -> None:
         if self._thread is None:
             target, name = weakref.ref(self), "penstock-writer"
-            self._thread = threading.Thread(target=_run, args=(target,), name=name, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=_run, args=(target,), name=name, daemon=True)
+            thread.start()
+            self._thread = thread  # not before: an interrupt would leave one that never runs
         elif self._idle:
             self._changed.notify_all()
 
-    def _step(self) -> bool:
-        """One round: wait for something to do, append what lingered, sync. False when there is no more."""
-        with self._lock:
-            if not self._unsynced and not self._closed:
-                pause = self._pause_s()
-                self._idle = pause is None
-                if pause is None or pause > 0:
-                    self._changed.wait(_IDLE_S if pause is None else pause)
-                self._idle = False
-            if self._closed:
+    def step(self) -> bool:
+        """One round of the thread: wait for work, append what lingered, sync. False when there is no more."""
+        with self.lock:
+            is_alone = False
+            if not self._unsynced and not self.closed:
+                is_alone = self._wait_for_work()
+            if self.closed:
                 return False
             try:
-                if not self._broken:
-                    self._append_lingered()
+                is_due = is_alone or monotonic() >= self._deadline
+                if not self.broken and is_due and (self.buffer.rows or self.later):
+                    self.append_pending()
             except BaseException as error:  # noqa: BLE001 - kept, and raised from the next call
-                self._failure, self._broken, self._alert = error, True, True
+                self._break(error)
                 self._changed.notify_all()
-            if self._broken:
+            if self.broken:
                 self._changed.wait(_FLUSHER_S)
-                return not self._closed
+                return not self.closed
             waiting = list(self._unsynced)
+            self._is_syncing = bool(waiting)
         if waiting:
             self._sync_in_background(waiting)
         return True
 
-    def _sync_in_background(self, waiting: Sequence[Landed]) -> None:
+    def _wait_for_work(self) -> bool:
+        """Wait for messages, or for company for those there are; whether none came for a while."""
+        rows = self.buffer.rows
+        if not rows and not self.later:
+            self._idle = True
+            self._changed.wait(_IDLE_S)
+            self._idle = False
+            return False
+        left = self._deadline - monotonic()
+        if left <= 0:
+            return False
+        before = len(rows) + len(self.later)
+        alone_s = self._linger_s * _ALONE
+        self._changed.wait(min(left, alone_s))
+        return left >= alone_s and len(rows) + len(self.later) == before
+
+    def _sync_in_background(self, waiting: Sequence[StoredRun]) -> None:
         try:
-            self.open_topic.sync(waiting)
+            self.topic.sync(waiting)
         except BaseException as error:  # noqa: BLE001 - kept, and raised from the next call
             self._fail(error)
             return
-        with self._lock:
+        finally:
+            self._is_syncing = False
+        with self.lock:
             self._settle(waiting)
-            if self._sync == "os" and not self._closed:
+            if self.sync == "os" and not self.closed:
                 self._changed.wait(_FLUSHER_S)
 
     def _fail(self, error: BaseException) -> None:
-        with self._lock:
-            if not self._closed:
-                self._failure, self._broken, self._alert = error, True, True
+        with self.lock:
+            if not self.closed:
+                self._break(error)
             if not getattr(error, "retryable", False):  # else it is in the log, and the next try waits for it
-                self._unsynced, self._unsynced_bytes = [], 0
+                self._unsynced[:] = []
+                self._unsynced_bytes = 0
             self._changed.notify_all()
 
     def _end(self, reason: str) -> None:
-        with self._lock:
-            self._closed, self._broken, self._alert = self._closed or reason, True, True
+        with self.lock:
+            self.closed, self.broken, self.buffer.alert = self.closed or reason, True, True
             self._changed.notify_all()
         _open.discard(self)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=5)
 
 
-def _run(outlet: weakref.ref[Flusher]) -> None:
+def _joined(last: StoredRun, run: StoredRun) -> StoredRun | None:
+    """Two neighbouring runs as one; None when they are none."""
+    if (last.partition, last.duplicate) != (run.partition, run.duplicate):
+        return None
+    if not run.duplicate and last.first + last.count != run.first:
+        return None
+    return StoredRun(run.partition, last.first, last.count + run.count, run.duplicate)
+
+
+def _run(flusher: weakref.ref[Flusher]) -> None:
     """The thread's loop; it does not keep a forgotten writer alive."""
-    while (alive := outlet()) is not None and alive._step():
+    while (alive := flusher()) is not None and alive.step():
         del alive
 
 
@@ -283,9 +409,9 @@ _open: weakref.WeakSet[Flusher] = weakref.WeakSet()
 @atexit.register
 def _close_forgotten() -> None:
     """A program that ends without closing its writers still stores what they accepted."""
-    for writer in list(_open):
-        if not writer._closed:
+    for flusher in list(_open):
+        if not flusher.closed:
             try:
-                writer.close()
+                flusher.close()
             except PenstockError as error:
                 logger.error("a writer was left open, and closing it failed: %s", error)

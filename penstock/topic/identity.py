@@ -21,8 +21,7 @@ import msgspec
 
 from penstock.checksum import crc32
 from penstock.errors import Corrupt
-from penstock.files import Files
-from penstock.log.segment_index import read_whole, replace
+from penstock.files import Files, read_whole, replace
 from penstock.state.topics import TopicRecord, Topics
 
 IDENTITY = "topic.json"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from operator import countOf, gt
+from operator import gt
 from typing import Any
 
 from penstock.errors import InvalidOption, WrongType
+from penstock.headers import checked_header_column, checked_headers
 from penstock.keys import Key, checked_key
 from penstock.log.frame import RAW
 from penstock.log.frame_columns import Lengths, measure
-from penstock.message import Batch, Headers, value_bytes
+from penstock.log.frame_encode import MessageColumns
+from penstock.message import Batch, value_bytes
 from penstock.parse import KEY_BYTES_MAX, nanoseconds
-from penstock.topic.value_codec import Packing, checked_headers, checked_seqno, checked_times, checked_value
+from penstock.topic.value_codec import Packing, checked_seqno, checked_times, checked_value
 from penstock.topic.write_batch import WriteBatch
 
 Value = bytes | str | None
@@ -28,13 +30,15 @@ def one(
     limit: int,
 ) -> WriteBatch:
     """A single message."""
-    checked = checked_headers(headers)
-    stored_key = checked_key(key)
+    if value.__class__ is not bytes or len(value) > limit:
+        value = checked_value(value, limit)
     return WriteBatch(
-        (checked_value(value, limit),),
-        None if stored_key is None else (stored_key,),
-        None if checked is None else (checked,),
-        None if timestamp is None else (nanoseconds("timestamp", timestamp),),
+        MessageColumns(
+            (value,),
+            None if key is None else (checked_key(key),),
+            None if not headers else (checked_headers(headers),),
+            None if timestamp is None else (nanoseconds("timestamp", timestamp),),
+        ),
         None if partition is None else (partition,),
     )
 
@@ -61,62 +65,99 @@ def many(
         raise WrongType("write_many takes a list of values; for one value there is write()")
     if is_whole:
         values, keys, headers, timestamps = _table_columns(values)
-    stored, value_lengths = _values(_as_list("values", values), limit, packing, are_bodies=is_whole)
+    stored, value_lengths = _values(values, limit, packing, are_bodies=is_whole)
     count = len(stored)
-    stored_keys, key_lengths = _keys(_of_length("keys", keys, count))
-    return WriteBatch(
+    stored_keys, key_lengths = _keys(keys, count)
+    headers = _of_length("headers", headers, count)
+    columns = MessageColumns(
         stored,
         stored_keys,
-        _headers(_of_length("headers", headers, count)),
-        _times(_of_length("timestamps", timestamps, count)),
-        None if partition is None else [partition] * count,
-        (value_lengths, key_lengths),
-        RAW if packing is None else packing.codec,
+        None if not headers else checked_header_column(headers),
+        _times(timestamps, count),
+        codecs=RAW if packing is None else packing.codec,
+        lengths=(value_lengths, key_lengths),
     )
+    return WriteBatch(columns, None if partition is None else [partition] * count)
 
 
 def _values(
-    values: Sequence[Any], limit: int, packing: Packing | None, *, are_bodies: bool
+    given: Any, limit: int, packing: Packing | None, *, are_bodies: bool
 ) -> tuple[Sequence[bytes | None], Lengths | None]:
-    """Values as they are stored, and their lengths if all of them are bytes."""
+    """Values as they are stored, and their lengths if that is known and none is None."""
+    is_raw = packing is None or (are_bodies and packing.codec == RAW)
+    found = _arrow_strings(given) if is_raw else None
+    if found is not None and found.fits(limit):
+        return found, None
+    values = _as_list("values", given)
     if packing is not None:
         return packing.many(values, are_bodies=are_bodies), None
-    if countOf(map(type, values), bytes) == len(values) > 0:
-        lengths = measure(values)
-        if _longest(lengths) <= limit:
-            return values, lengths
+    stored, lengths = _bytes(values)
+    if stored is not None and lengths is not None and _longest(lengths) <= limit:
+        return stored, lengths
     return [checked_value(value, limit) for value in values], None
 
 
-def _keys(keys: Sequence[Any] | None) -> tuple[Sequence[bytes | None] | None, Lengths | None]:
-    if keys is None:
+def _keys(given: Any, count: int) -> tuple[Sequence[bytes | None] | None, Lengths | None]:
+    if given is None:
         return None, None
-    if countOf(map(type, keys), bytes) == len(keys) > 0:
-        lengths = measure(keys)
-        if _longest(lengths) <= KEY_BYTES_MAX:
-            return keys, lengths
+    found = _arrow_strings(given)
+    if found is not None and found.fits(KEY_BYTES_MAX):
+        _require_length("keys", found, count)
+        return (None if found.is_empty else found), None
+    keys = _of_length("keys", given, count)
+    assert keys is not None
+    stored, lengths = _bytes(keys)
+    if stored is not None and lengths is not None and _longest(lengths) <= KEY_BYTES_MAX:
+        return stored, lengths
     if all(key is None for key in keys):
         return None, None
     return [checked_key(key) for key in keys], None
+
+
+def _bytes(strings: Sequence[Any]) -> tuple[Sequence[bytes] | None, Lengths | None]:
+    """All as bytes, if all of them are bytes or all are text, and their lengths."""
+    kinds = set(map(type, strings))
+    if kinds == {str}:
+        try:
+            strings = list(map(str.encode, strings))
+        except UnicodeEncodeError:
+            return None, None
+    elif kinds != {bytes}:
+        return None, None
+    return strings, measure(strings)
+
+
+def _arrow_strings(column: Any) -> Any:
+    """A column of text or bytes that lies in Arrow's buffers, to be stored from there; None for any other."""
+    if isinstance(column, (list, tuple)) or not hasattr(column, "to_pylist"):
+        return None
+    from penstock.log import arrow_input
+
+    return arrow_input.strings(column)
 
 
 def _longest(lengths: Lengths) -> int:
     return lengths if isinstance(lengths, int) else max(lengths)
 
 
-def _headers(headers: Sequence[Any] | None) -> Sequence[Headers | None] | None:
-    if headers is None:
+def _times(given: Any, count: int) -> Sequence[int] | None:
+    if given is None:
         return None
-    checked = [checked_headers(each) for each in headers]
-    return checked if any(checked) else None
+    if not isinstance(given, (list, tuple)) and _is_int64(given):
+        from penstock.log import arrow_input
 
-
-def _times(timestamps: Sequence[Any] | None) -> Sequence[int] | None:
-    if timestamps is None:
-        return None
+        numbers = arrow_input.numbers(given)
+        if numbers is not None:
+            _require_length("timestamps", numbers, count)
+            return checked_times(numbers)
+    timestamps = _of_length("timestamps", given, count) or ()
     if set(map(type, timestamps)) == {int}:
         return checked_times(timestamps)
     return [nanoseconds("timestamp", each) for each in timestamps]
+
+
+def _is_int64(column: Any) -> bool:
+    return hasattr(column, "to_pylist") and str(column.type) == "int64"
 
 
 def seqnos_of(column: Any, count: int) -> Sequence[int]:
@@ -163,23 +204,27 @@ def _of_length(name: str, column: Any, count: int) -> Sequence[Any] | None:
     if name == "headers" and isinstance(column, Mapping):
         return [column] * count
     listed = _as_list(name, column)
-    if len(listed) != count:
-        raise InvalidOption(f"{len(listed)} {name} for {count} values")
+    _require_length(name, listed, count)
     return listed
+
+
+def _require_length(name: str, column: Sequence[Any], count: int) -> None:
+    if len(column) != count:
+        raise InvalidOption(f"{len(column)} {name} for {count} values")
 
 
 def _of_batch(batch: Batch[Any], partition: int | None, limit: int, packing: Packing | None) -> WriteBatch:
     messages = batch.messages()
     keys = [m.key for m in messages]
     headers = [m.headers or None for m in messages]
-    return WriteBatch(
+    columns = MessageColumns(
         _values([value_bytes(m) for m in messages], limit, packing, are_bodies=True)[0],
         keys if any(key is not None for key in keys) else None,
         headers if any(headers) else None,
         [m.timestamp for m in messages],
-        None if partition is None else [partition] * len(messages),
-        codec=RAW if packing is None else packing.codec,
+        codecs=RAW if packing is None else packing.codec,
     )
+    return WriteBatch(columns, None if partition is None else [partition] * len(messages))
 
 
 def _is_table(values: object) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple, Protocol
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 from penstock.clock import Clock
 from penstock.errors import (
@@ -21,36 +20,41 @@ from penstock.errors import (
     TopicReplaced,
 )
 from penstock.files import Files
+from penstock.locks import hold
 from penstock.log.append import Appended, Rerouted
-from penstock.log.frame import ProducerStamp
-from penstock.log.frame_encode import EncodedFrame
+from penstock.log.frame_encode import MessageColumns, encode, frames
 from penstock.log.log import Log
-from penstock.log.producers import Claim, Pair
-from penstock.message import Receipt, Receipts, StoredRun
+from penstock.message import Receipt, StoredRun
 from penstock.options import TopicOptions
 from penstock.parse import PARTITIONS_MAX, whole
 from penstock.place import Place, Spot, spot
 from penstock.references import Referenced, unpack
 from penstock.state.consumers import Consumers
+from penstock.state.partition import StoredPartition
 from penstock.state.topics import TopicRecord, Topics
 from penstock.state.transactions import Transactions
+from penstock.topic.append import EncodedRoute, TopicAppender
 from penstock.topic.bodies import TopicBodies
 from penstock.topic.delayed import DelaysMessages, NoDelays
+from penstock.topic.delivery import Delivery
 from penstock.topic.identity import keep_identity, mark_dropped
 from penstock.topic.partition_table import PartitionTable
 from penstock.topic.producer import NOBODY, Producer
-from penstock.topic.routing import PARTITIONERS, Route
-from penstock.topic.write_batch import WriteBatch, encode_all
+from penstock.topic.write_batch import WriteBatch
 
 
 def refuse_ahead(topic: str, log: Log, offset: int) -> None:
-    """Raise `OffsetAhead` beyond the end: nobody could tell waiting there from waiting for nothing."""
+    """Raise `OffsetAhead` for an offset past the end; a reader there would wait without knowing why."""
     end = log.bounds().end
     if offset > end:
-        raise OffsetAhead(
-            f"offset {offset} of {topic!r} partition {log.partition} is beyond the end ({end})",
-            partition=log.partition, offset=offset, end=end,
-        )  # fmt: skip
+        raise _ahead(topic, log, offset, end)
+
+
+def _ahead(topic: str, log: Log, offset: int, end: int) -> OffsetAhead:
+    return OffsetAhead(
+        f"offset {offset} of {topic!r} partition {log.partition} is beyond the end ({end})",
+        partition=log.partition, offset=offset, end=end,
+    )  # fmt: skip
 
 
 def nothing_at(topic: str, log: Log, offset: int) -> OffsetTrimmed:
@@ -59,7 +63,8 @@ def nothing_at(topic: str, log: Log, offset: int) -> OffsetTrimmed:
     bounds = log.bounds()
     if bounds.dropped:
         raise TopicReplaced(f"topic {topic!r} was dropped", hint="open it anew by its name")
-    refuse_ahead(topic, log, offset + 1)
+    if offset >= bounds.end:
+        raise _ahead(topic, log, offset, bounds.end)
     rows = log.cursor(max(offset, bounds.start)).read(1, 1)
     return OffsetTrimmed(
         f"offset {offset} of {topic!r} partition {log.partition} holds no message",
@@ -69,24 +74,6 @@ def nothing_at(topic: str, log: Log, offset: int) -> OffsetTrimmed:
 
 #: The folder of a store in which its topics' bodies lie, those that lie in files.
 PAYLOADS = "payloads"
-
-
-class Landed(NamedTuple):
-    """Messages of one call that went to one partition: which of the call, and where."""
-
-    partition: int
-    places: Sequence[int]
-    #: Where, and what to wait for; None when there is nothing to wait for.
-    appended: Appended | None
-    #: How many bytes they take in the log.
-    size: int
-    #: They were there before, and were not stored again.
-    duplicate: bool = False
-
-    def stored(self) -> StoredRun:
-        if self.duplicate or self.appended is None:
-            return StoredRun(self.partition, -1, len(self.places), duplicate=True)
-        return StoredRun(self.partition, self.appended.first, len(self.places))
 
 
 class Closable(Protocol):
@@ -118,13 +105,16 @@ class OpenTopic:
         self.read_only = read_only
         self._logs: dict[int, Log] = {}
         self._mutex = threading.Lock()
-        self._turn = itertools.count()
-        self.bindings = topics.bindings(record.id)
-        self.gates = PartitionTable(self)
         #: Where values lie that are too large for the log.
         self.bodies = TopicBodies(
             os.path.join(os.path.dirname(os.path.dirname(folder)), PAYLOADS), topics.store_id, record.id,
             lambda: self.record.options, self.refresh, files, clock,
+        )  # fmt: skip
+        #: The one way in.
+        self.appender = TopicAppender(
+            lambda: self.record, self.log, clock, self.bodies, topics.bindings(record.id),
+            PartitionTable(lambda: self.record, topics.gates, lambda number: self.log(number).folder),
+            catch_up=self.catch_up, refresh=self.refresh, on_appended=self.on_appended,
         )  # fmt: skip
         self._closed = ""
         self._dropped = False
@@ -203,128 +193,142 @@ class OpenTopic:
                 log.options = record.options
             self.on_options()
 
-    # Writing.
+    # Writing: the one way in.
 
-    def append(self, batch: WriteBatch, sender: Producer = NOBODY) -> Iterator[Landed]:
+    def append(
+        self, batch: WriteBatch, producer: Producer = NOBODY, *, stored: list[StoredRun] | None = None
+    ) -> list[StoredRun]:
         """Append each message to its partition; visible to writers, not yet durable.
 
-        Yields as it goes, so that the caller knows what is stored when a later partition fails.
+        Runs enter `stored` as they are stored: a caller that must know what is safe when a later partition
+        fails passes its own list.
         """
-        tree = self.record.tree  # before routing: if another thread learns of a new tree, we route again
-        left = self.route(batch, range(len(batch.values)), sender)
-        while left:
-            try:
-                landed = self._append_share(batch, left[0], sender, tree)
-            except Rerouted:
-                if self.record.tree != tree:  # else it was the partition that had not heard of the tree
-                    tree = self.record.tree
-                    places = sorted(place for share in left for place in share.places)
-                    left = self.route(batch, places, sender)
-                continue
-            yield from landed
-            left = left[1:]
+        runs = [] if stored is None else stored
+        if producer is NOBODY and batch.partitions is None and batch.groups is None:
+            run = self._append_whole(batch.columns)
+            if run is not None:
+                runs.append(run)
+                return runs
+        self.appender.deliver(Delivery(batch, producer, runs))
+        return runs
 
-    def _append_share(self, batch: WriteBatch, share: Route, sender: Producer, tree: int) -> list[Landed]:
-        if self.record.options.payloads is None:
-            return self._append_inline(batch, share, sender, tree)
-        lifted = self.bodies.lift(batch, share.places)
+    def _append_whole(self, columns: MessageColumns) -> StoredRun | None:
+        """Append what goes to the only partition, as it is, without a stop; None where more is to be done."""
+        record = self.record
+        options, log = record.options, self._logs.get(0)
+        if options.partitions != 1 or options.payloads is not None or log is None:
+            return None
+        compress, created = options.compress is not None, self.clock.now_ns()
+        if len(columns.values) == 1:
+            made = [encode(columns, created=created, compress=compress)]
+        else:
+            made = frames(columns, created=created, compress=compress)
         try:
-            landed = self._append_inline(lifted.batch, share, sender, tree)
-        except (Rerouted, PenstockError) as error:
-            # Of a single message it is certain that nothing stays; of several, a body may have its message.
-            is_single = len(share.places) == 1 and not isinstance(error, DataError)
-            if is_single or isinstance(error, (Rerouted, TopicReplaced)):
-                self.bodies.discard(lifted.made)
-            raise
-        stored = (place for each in landed if not each.duplicate for place in each.places)
-        self.bodies.discard(lifted.unused(stored))
-        return landed
-
-    def _append_inline(self, batch: WriteBatch, share: Route, sender: Producer, tree: int) -> list[Landed]:
-        if sender.producer_id:
-            return [
-                Landed(share.partition, places, appended, size, duplicate=not size)
-                for places, appended, size in sender.append(self, batch, share, tree)
-            ]
-        drafts = self.drafts(batch, share)
-        appended = self.append_drafts(share.partition, drafts, tree)
-        return [Landed(share.partition, share.places, appended, sum(draft.size for draft in drafts))]
-
-    def drafts(self, batch: WriteBatch, share: Route) -> list[EncodedFrame]:
-        """What one partition gets of a batch that no producer numbered, as frames."""
-        places = share.places
-        picked = batch if len(places) == len(batch.values) else batch.pick(places)
-        if share.group:
-            picked = picked._replace(producer=ProducerStamp("", share.group), seqnos=range(len(places)))
-        return self.encode(picked)
-
-    def encode(self, batch: WriteBatch) -> list[EncodedFrame]:
-        return encode_all(batch, self.clock.now_ns(), compress=self.options.compress is not None)
-
-    def append_drafts(
-        self, partition: int, drafts: Sequence[EncodedFrame], tree: int, claim: Claim | None = None
-    ) -> Appended:
-        """Append frames to one partition; `Rerouted` when the partitions changed since `tree`."""
-        log = self.log(partition)
-        try:
-            appended = log.append(drafts, tree=tree, claim=claim)
+            appended = log.appender.append(made, tree=record.tree)
         except Rerouted:
-            self.catch_up(log)
+            return None
+        if log.appender.sealed:
+            self.on_roll(0)
+        size = made[0].size if len(made) == 1 else sum(frame.size for frame in made)
+        return StoredRun(
+            0, appended.first, len(columns.values), False, None, size, appended.next, appended.cuts
+        )
+
+    def write(self, batch: WriteBatch, producer: Producer = NOBODY) -> list[StoredRun]:
+        """Append a batch; return when it is as safe as the topic promises."""
+        runs = self.append(batch, producer)
+        if self.record.options.sync == "disk":
+            self.sync(runs)
+        return runs
+
+    def write_body(
+        self, batch: WriteBatch, producer: Producer, body: Any, name: str | None
+    ) -> list[StoredRun]:
+        """Store a body outside the log, then its message; a body whose message was not stored goes again."""
+        stored = self.bodies.outside(body, name)
+        try:
+            return self.write(batch._replace(columns=batch.columns._replace(values=(stored,))), producer)
+        except PenstockError as error:
+            if isinstance(stored, Referenced) and not isinstance(error, DataError):
+                self.bodies.discard([unpack(stored).name])
             raise
-        self.on_appended(partition)
-        return appended
+
+    def write_each(self, batch: WriteBatch) -> list[Receipt | Exception]:
+        """Write a batch whose messages succeed or fail each for itself: a receipt or an error of each."""
+        runs: list[StoredRun] = []
+        failure: Exception = AssertionError("a message went to no partition")
+        try:
+            self.append(batch, stored=runs)
+        except (PenstockError, OSError) as error:
+            failure = error
+        outcomes: list[Receipt | Exception] = [failure] * len(batch.columns.values)
+        sync = self.options.sync
+        for run in runs:
+            places = range(len(outcomes)) if run.places is None else run.places
+            try:
+                if sync == "disk":
+                    self.sync((run,))
+            except (PenstockError, OSError) as error:
+                for place in places:
+                    outcomes[place] = error
+            else:
+                for index, place in enumerate(places):
+                    outcomes[place] = run.receipt(index, sync)
+        return outcomes
+
+    def write_without_waiting(self, batch: WriteBatch) -> StoredRun | None:
+        """Write what fits into one frame if nothing but the disk has to be waited for; else None.
+
+        Only for a topic of one partition that keeps its values in the log and syncs. None: nothing was
+        written.
+        """
+        options, tree = self.record.options, self.record.tree
+        if (
+            options.sync != "disk"
+            or options.payloads is not None
+            or options.partitions != 1
+            or self.read_only
+        ):
+            return None
+        made = batch.frames(self.clock.now_ns(), compress=options.compress is not None)
+        if len(made) != 1:
+            return None
+        try:
+            appended = self.log(0).write_at_once(made, tree=tree)
+        except FileNotFoundError:
+            return None  # the topic was dropped at this moment, and what was stored is gone with it
+        if appended is None:
+            return None
+        return StoredRun(0, appended.first, made[0].count, size=made[0].size, stop=appended.next)
+
+    def encode(self, batch: WriteBatch) -> Iterator[EncodedRoute]:
+        """A batch by partition, as frames, its large values stored outside; nothing is appended."""
+        return map(self.appender.encode, self.appender.route(batch, NOBODY))
+
+    def sync(self, runs: Sequence[StoredRun]) -> None:
+        """Return when all of it would survive a power cut."""
+        for run in runs:
+            if run.stop:
+                self._logs[run.partition].sync(Appended(run.first, run.stop, run.cuts))
+
+    def take_over(self, producer: Producer, group: str) -> int:
+        """Fence older writers of a producer's group in all partitions, durably; the highest seqno, or -1."""
+        self.refresh()
+        return max(self.appender.take_over(log, producer, group) for log in self.logs())
 
     def on_appended(self, partition: int) -> None:
         """Have what was sealed tidied."""
         if self.log(partition).appender.sealed:
             self.on_roll(partition)
 
-    def sync(self, landed: Sequence[Landed]) -> None:
-        """Return when all of it would survive a power cut."""
-        for each in landed:
-            if each.appended is not None:
-                self._logs[each.partition].sync(each.appended)
-
-    def route(self, batch: WriteBatch, places: Sequence[int], sender: Producer = NOBODY) -> list[Route]:
-        """What each partition gets: those chosen, then by group, by key, by producer, and in turn."""
-        count = len(self)
-        if batch.partitions is None and batch.groups is None:
-            if count == 1:
-                return [Route(0, sender.group, places)]
-            if sender.group or batch.keys is None:
-                return [Route(self._without_key(sender, sender.group), sender.group, places)]
-        choose = sender.choose or PARTITIONERS[self.options.partitioner]
-        chosen: dict[tuple[int, str], list[int]] = {}
-        for place in places:
-            group = (batch.groups[place] if batch.groups is not None else None) or sender.group
-            number = batch.partitions[place] if batch.partitions is not None else None
-            if number is None:
-                key = batch.keys[place] if batch.keys is not None and not group else None
-                number = choose(key, count) if key is not None else self._without_key(sender, group)
-            chosen.setdefault((number, group), []).append(place)
-        keyed = batch.keys is not None
-        return [Route(*key, places, keyed and not key[1]) for key, places in sorted(chosen.items())]
-
-    def _without_key(self, sender: Producer, group: str) -> int:
-        """The partition that a group, or a producer, is bound to; for others the next one in turn."""
-        count = len(self)
-        if count == 1:
-            return 0
-        if not group and not sender.producer_id:
-            return next(self._turn) % count
-        pair = Pair(sender.producer_id, group)
-        number = self.bindings.partition(
-            *pair, count, self.clock.now_ns(), lambda: self.gates.only_partition(pair)
-        )
-        if number >= count:  # bound by a process that knows of more partitions than we do
-            self.refresh()
-        return number
-
     def catch_up(self, log: Log) -> None:
         """Learn of new partitions, and finish telling writers if whoever added them died before it did."""
-        with log.folder.append:
+
+        def tell() -> None:
             self.refresh()
             log.appender.publish_tree(self.record.tree)
+
+        hold((log.folder.append,), tell)
 
     # The topic as a whole.
 
@@ -335,38 +339,40 @@ class OpenTopic:
         if options.partitions > len(self):
             for log in self.logs():
                 log.producers.load()  # most of it, before anyone has to wait for us
-        with ExitStack() as locks:
-            logs = self.logs()
-            for log in logs:
-                locks.enter_context(log.folder.append)
-            ends = [(log.partition, log.appender.ready().next) for log in logs]
-            if options.partitions > len(self):
-                for log in logs:
-                    log.sync_all()  # a gate behind messages that go with the power would stay shut
-                    log.appender.save_gate()
-            gates = [
-                (partition, parent, end)
-                for partition in range(len(self), options.partitions)
-                for parent, end in ends
-            ]
-            self.record = self.topics.alter(self.record, options, gates)
-            for log in logs:
-                log.appender.publish_tree(self.record.tree)
-                log.options = options
-            keep_identity(self.files, self.folder, self.record, self.topics)
+        logs = self.logs()
+        hold([log.folder.append for log in logs], lambda: self._alter(logs, options))
         self.bodies.make_known()
         self.on_options()
 
+    def _alter(self, logs: Sequence[Log], options: TopicOptions) -> None:
+        """Change options; the append locks of all partitions are held."""
+        ends = [(log.partition, log.appender.ready().append.next) for log in logs]
+        if options.partitions > len(self):
+            for log in logs:
+                log.sync_all()  # a gate behind messages that go with the power would stay shut
+                log.appender.save_gate()
+        gates = [
+            (partition, parent, end)
+            for partition in range(len(self), options.partitions)
+            for parent, end in ends
+        ]
+        self.record = self.topics.alter(self.record, options, gates)
+        for log in logs:
+            log.appender.publish_tree(self.record.tree)
+            log.options = options
+        keep_identity(self.files, self.folder, self.record, self.topics)
+
     def publish_dropped(self, forget: Callable[[], None]) -> None:
         """Tell every reader and writer that the topic is gone, and call `forget`, all locks held."""
-        with ExitStack() as locks:
-            logs = self.logs()
-            for log in logs:
-                locks.enter_context(log.folder.append)
+        logs = self.logs()
+
+        def drop() -> None:
             for log in logs:
                 log.appender.publish_dropped()
             mark_dropped(self.files, self.folder, self.record.id)
             forget()
+
+        hold([log.folder.append for log in logs], drop)
         self._dropped = True
 
     def close(self, reason: str = "the store is closed") -> None:
@@ -387,10 +393,7 @@ class OpenTopic:
             options=record.options,
             files=self.files,
             clock=self.clock,
-            committed=lambda: self.consumers.highest(record.id, partition),
-            require_topic=lambda: self.topics.by_id(record.id),
-            ledger=self.transactions.ledger(record.id, partition),
-            current_options=lambda: self.topics.by_id(record.id).options,
+            state=StoredPartition(self.topics, self.consumers, self.transactions, record.id, partition),
             read_only=self.read_only,
         )
 
@@ -418,47 +421,3 @@ class OpenTopic:
 
 def _no_neighbour(name: str, options: dict[str, Any]) -> OpenTopic:
     raise AssertionError(f"a topic outside a store knows no {name}")
-
-
-def append_one(partitions: OpenTopic, message: WriteBatch, sender: Producer) -> Receipt:
-    """Append a single message; return once it is stored as safely as the topic's `sync` says."""
-    landed = next(partitions.append(message, sender))
-    sync = partitions.options.sync
-    if sync == "disk":
-        partitions.sync((landed,))
-    return landed.stored().receipt(0, sync)
-
-
-def append_with_body(
-    partitions: OpenTopic, message: WriteBatch, sender: Producer, body: Any, name: str | None
-) -> Receipt:
-    """Store a body outside the log, then its message; a body whose message was not stored goes again."""
-    stored = partitions.bodies.outside(body, name)
-    try:
-        return append_one(partitions, message._replace(values=(stored,)), sender)
-    except PenstockError as error:
-        if isinstance(stored, Referenced) and not isinstance(error, DataError):
-            partitions.bodies.discard([unpack(stored).name])
-        raise
-
-
-def append_many(partitions: OpenTopic, batch: WriteBatch) -> Receipts:
-    """The same for many; the receipts are in the order of the batch."""
-    sync = partitions.options.sync
-    if not batch.values:
-        return Receipts((), sync=sync)
-    landed = list(partitions.append(batch))
-    if sync == "disk":
-        partitions.sync(landed)
-    return Receipts([each.stored() for each in landed], sync=sync, order=_order(batch, landed))
-
-
-def _order(batch: WriteBatch, landed: Sequence[Landed]) -> list[tuple[int, int]] | None:
-    """For each message of the batch: which run it is in, and its place there."""
-    if len(landed) == 1:
-        return None
-    order = [(0, 0)] * len(batch.values)
-    for run, each in enumerate(landed):
-        for place, index in enumerate(each.places):
-            order[index] = (run, place)
-    return order

@@ -7,22 +7,25 @@ partition held *at that moment*. What that partition got later, of other keys, d
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
+from penstock.log.folder import Folder
 from penstock.log.producer_table import NOTHING, ProducerTable
 from penstock.log.producers import Pair, gate_facts
-from penstock.topic.routing import PARTITIONERS, Partitioner
-
-if TYPE_CHECKING:
-    from penstock.topic.open_topic import OpenTopic
-    from penstock.topic.write_batch import WriteBatch
+from penstock.state.topics import TopicRecord
+from penstock.topic.routing import PARTITIONERS, Partitioner, Route
 
 
 class PartitionTable:
     """The times partitions were added to a topic, oldest first, and what was known of producers then."""
 
-    def __init__(self, partitions: OpenTopic) -> None:
-        self._partitions = partitions
+    def __init__(
+        self, record: Callable[[], TopicRecord], gates: Callable[[int], Mapping[int, dict[int, int]]],
+        folder: Callable[[int], Folder],
+    ) -> None:  # fmt: skip
+        self._record = record
+        self._gates = gates
+        self._folder = folder
         self._tree = 0
         #: (number of partitions before, where each of them ended)
         self._times: list[tuple[int, dict[int, int]]] = []
@@ -35,23 +38,24 @@ class PartitionTable:
                 return 0
         return None
 
-    def stored_elsewhere(
-        self, batch: WriteBatch, partition: int, pair: Pair, choose: Partitioner | None
-    ) -> list[int]:
-        """Which messages of a batch, routed to `partition` by their keys, an earlier partition holds."""
-        assert batch.keys is not None
-        assert batch.seqnos is not None
-        choose = choose or PARTITIONERS[self._partitions.options.partitioner]
+    def stored_elsewhere(self, route: Route, pair: Pair, choose: Partitioner | None) -> list[int]:
+        """Which messages of a share, routed by their keys, an earlier partition of theirs holds."""
+        keys, seqnos = route.columns.keys, route.columns.seqnos
+        assert keys is not None
+        assert seqnos is not None
+        choose = choose or PARTITIONERS[self._record().options.partitioner]
         found: set[int] = set()
         for count, ends in self._looked_up():
             highest = {
-                number: self._known(number, end, pair) for number, end in ends.items() if number != partition
+                number: self._known(number, end, pair)
+                for number, end in ends.items()
+                if number != route.partition
             }
             most = max(highest.values(), default=-1)
-            for place, (key, seqno) in enumerate(zip(batch.keys, batch.seqnos, strict=True)):
-                if seqno > most:
+            for place, (key, seqno) in enumerate(zip(keys, seqnos, strict=True)):
+                if seqno is None or seqno > most:
                     break
-                by_key = key is not None and not (batch.partitions and batch.partitions[place] is not None)
+                by_key = key is not None and not (route.chosen and route.chosen[place] is not None)
                 if by_key and seqno <= highest.get(choose(key or b"", count), -1):
                     found.add(place)
         return sorted(found)
@@ -60,14 +64,14 @@ class PartitionTable:
         """The highest seqno of the pair in a partition at that moment, or -1."""
         key = partition, end
         if key not in self._facts:
-            self._facts[key] = gate_facts(self._partitions.log(partition).folder, end)
+            self._facts[key] = gate_facts(self._folder(partition), end)
         facts = self._facts[key]
         return (NOTHING if facts is None else facts.get(pair)).seqno
 
     def _looked_up(self) -> list[tuple[int, dict[int, int]]]:
-        record = self._partitions.record
+        record = self._record()
         if record.tree != self._tree:
-            parents = self._partitions.topics.gates(record.id).values()
+            parents = self._gates(record.id).values()
             times = {len(ends): ends for ends in parents}
             self._times, self._tree = sorted(times.items()), record.tree
         return self._times

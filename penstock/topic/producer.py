@@ -1,114 +1,66 @@
-"""Who writes: a producer's id, group and partitioner, and how its messages are appended exactly once."""
+"""Who writes: a producer's id, group and partitioner, what it sent where, and how it numbers its messages.
+
+State only: it knows no topic. `TopicAppender` appends for it; a writer with an id holds a `Numbering`.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from itertools import islice
+from operator import lt
+from typing import NamedTuple, cast
 
-from penstock.errors import ProducerFenced
-from penstock.log.append import Appended
-from penstock.log.producers import NOTHING, Claim, Pair, StaleClaim, signed
+from penstock.errors import InvalidOption, ProducerFenced
+from penstock.log.producers import Claim, LastSeqno, Pair
 from penstock.parse import SEQNO_MAX, identifier
-from penstock.topic.routing import Partitioner, Route, checked
+from penstock.topic.input import consecutive
+from penstock.topic.routing import Partitioner, checked
 
-if TYPE_CHECKING:
-    from penstock.topic.open_topic import OpenTopic
-    from penstock.topic.write_batch import WriteBatch
+
+class Offer(NamedTuple):
+    """What a producer claims for a share of a batch: how many at its beginning are duplicates."""
+
+    dropped: int
+    claim: Claim
 
 
 class Producer:
     """How one writer signs and addresses its messages; an empty id or group is none."""
 
     def __init__(self, producer_id: str = "", group: str = "", choose: Partitioner | None = None) -> None:
-        self.producer_id = producer_id
+        self.id = producer_id
         self.group = group
         self.choose = choose
         #: It numbers its messages itself, and has fenced whoever did so before.
         self.automatic = False
         #: (partition, group) → the epoch it writes with there.
-        self._epochs: dict[tuple[int, str], int] = {}
+        self.epochs: dict[tuple[int, str], int] = {}
         #: (partition, group) → the last seqno it tried to append there.
-        self._tried: dict[tuple[int, str], int] = {}
+        self.tried: dict[tuple[int, str], int] = {}
 
-    def take_over(self, partitions: OpenTopic, group: str) -> int:
-        """Fence older writers of the pair in all partitions, durably; the highest seqno stored, or -1."""
-        partitions.refresh()
-        pair = Pair(self.producer_id, group)
-        fenced = [(log, log.fence(pair)) for log in partitions.logs()]
-        for log, each in fenced:
-            log.sync_fence(each)
-            self._epochs[log.partition, group] = each.epoch
-        return max(each.seqno for _, each in fenced)
+    def offer(self, lane: tuple[int, str], seqnos: Sequence[int], known: LastSeqno, tried: int) -> Offer:
+        """The claim for seqnos that ascend, by what is known to be stored; those stored before are left out.
 
-    def append(
-        self, partitions: OpenTopic, batch: WriteBatch, share: Route, tree: int
-    ) -> list[tuple[Sequence[int], Appended | None, int]]:
-        """Append a share of a batch, without what is stored already.
-
-        For duplicates and for the rest: which places of the batch, what to wait for, and how many bytes
-        were written (0 for duplicates). The seqnos ascend, so those stored before come first.
+        `tried` is the last one that was sent there before: up to it, the log may have what an interrupt kept
+        us from hearing of. Raises `ProducerFenced` when somebody else used numbers that this one gives.
         """
-        key = share.partition, share.group
-        if self.automatic and key not in self._epochs:  # a partition that was added meanwhile
-            self._join(partitions, key)
-        pair = Pair(self.producer_id, share.group)
-        places = share.places
-        done: list[tuple[Sequence[int], Appended | None, int]] = []
-        picked = batch if len(places) == len(batch.values) else batch.pick(places)
-        if not self.automatic and share.keyed:
-            older = partitions.gates.stored_elsewhere(picked, share.partition, pair, self.choose)
-            if older:
-                done.append(([places[i] for i in older], None, 0))
-                left = sorted(set(range(len(places))) - set(older))
-                places, picked = [places[i] for i in left], picked.pick(left)
-        if places:
-            dropped, appended, size = self._append_new(partitions, picked, key, pair, tree)
-            if dropped:
-                done.append((places[:dropped], appended, 0))
-            if dropped < len(places):
-                done.append((places[dropped:], appended, size))
-        return done
-
-    def _append_new(
-        self, partitions: OpenTopic, picked: WriteBatch, key: tuple[int, str], pair: Pair, tree: int
-    ) -> tuple[int, Appended, int]:
-        """Append all but the duplicates at the beginning; how many these are, where, and how many bytes."""
-        seqnos = picked.seqnos
-        assert seqnos is not None
-        count = len(seqnos)
-        known = NOTHING if self.automatic else partitions.log(key[0]).producers.peek(pair)
-        tried, self._tried[key] = self._tried.get(key), seqnos[-1]
-        while True:
-            joined = self._epochs.get(key)
-            epoch = known.epoch if joined is None else joined
-            dropped = bisect_right(seqnos, known.seqno)
-            if dropped and self.automatic and known.seqno != tried:  # else Ctrl-C came between write and ack
-                raise ProducerFenced(
-                    f"another writer numbered messages of producer {pair.id[:60]!r} meanwhile",
-                    hint="give each writer a producer_id of its own, or give all seqnos yourself",
-                )
-            claim = Claim(
-                pair, epoch, joined is not None, seqnos[dropped - 1] if dropped else -1,
-                seqnos[dropped] if dropped < count else SEQNO_MAX + 1, seqnos[-1],
-            )  # fmt: skip
-            drafts = []
-            if dropped < count:
-                rest = picked.part(dropped, count) if dropped else picked
-                drafts = partitions.encode(rest._replace(producer=signed(pair, epoch)))
-            try:
-                appended = partitions.append_drafts(key[0], drafts, tree, claim)
-            except StaleClaim as outdated:
-                known = outdated.known
-                continue
-            self._epochs[key] = epoch
-            return dropped, appended, sum(draft.size for draft in drafts)
-
-    def _join(self, partitions: OpenTopic, key: tuple[int, str]) -> None:
-        log = partitions.log(key[0])
-        fenced = log.fence(Pair(self.producer_id, key[1]))
-        log.sync_fence(fenced)
-        self._epochs[key] = fenced.epoch
+        joined = self.epochs.get(lane)
+        dropped = bisect_right(seqnos, known.seqno)
+        if dropped and self.automatic and known.seqno > tried:
+            raise ProducerFenced(
+                f"another writer numbered messages of producer {self.id[:60]!r} meanwhile",
+                hint="give each writer a producer_id of its own, or give all seqnos yourself",
+            )
+        claim = Claim(
+            Pair(self.id, lane[1]),
+            known.epoch if joined is None else joined,
+            joined is not None,
+            seqnos[dropped - 1] if dropped else -1,
+            seqnos[dropped] if dropped < len(seqnos) else SEQNO_MAX + 1,
+            seqnos[-1],
+        )
+        return Offer(dropped, claim)
 
 
 #: Writes under no name.
@@ -121,9 +73,82 @@ def group_sender(group: str | None) -> Producer:
 
 
 def sender_of(producer_id: str | None, group: str | None, partitioner: Partitioner | None) -> Producer:
-    """A sender as a user names it, each part checked."""
+    """A producer as a user names it, each part checked."""
     return Producer(
         "" if producer_id is None else identifier("producer_id", producer_id),
         "" if group is None else identifier("group", group),
         None if partitioner is None else checked(partitioner),
     )
+
+
+MIXED = "seqnos are given for all messages of a writer, or for none"
+#: The first one that a writer gives to a producer that has stored nothing (B001-09).
+_FIRST = 1
+
+
+class Numbering:
+    """The seqnos of one writer's messages: all given by the caller, or all counted when they are appended."""
+
+    def __init__(self) -> None:
+        #: Whether the caller gives them; None before the first message.
+        self.given: bool | None = None
+        #: The last one of a message that left.
+        self.last = -1
+        #: Groups whose older writers are fenced.
+        self.taken_over: set[str] = set()
+
+    def refuse_mixed(self, *, given: bool) -> None:
+        """Raise when messages before this one had their numbers from the other side."""
+        if self.given not in (None, given):
+            raise InvalidOption(MIXED)
+
+    def begin_counting(self, group: str, highest: int) -> None:
+        """Only this writer numbers messages of the group from here on, behind what it has stored."""
+        self.last = max(self.last, highest, _FIRST - 1)
+        self.taken_over.add(group)
+        self.given = False
+
+    def count(self, messages: int) -> range:
+        """Numbers for messages that are about to leave. They are used up when `last` moves."""
+        return range(self.last + 1, self.last + 1 + messages)
+
+    def of(self, given: Sequence[int | None] | None, messages: int) -> Sequence[int]:
+        """Numbers of messages that are about to leave: counted, or given by callers.
+
+        Threads may overtake each other between the check of a seqno and its message's turn. Stored in that
+        order, the smaller one would be taken for a duplicate.
+        """
+        if given is None:
+            return self.count(messages)
+        if None in given:
+            raise InvalidOption(MIXED)
+        numbers = cast(Sequence[int], given)
+        seqnos = consecutive(numbers)
+        ascend = isinstance(seqnos, range) or all(map(lt, numbers, islice(numbers, 1, None)))
+        if numbers[0] <= self.last or not ascend:
+            raise InvalidOption(
+                "threads gave a writer seqnos out of order: not all of them are stored",
+                hint="number and write under one lock, or open a writer for each thread",
+            )
+        return seqnos
+
+
+def refuse_back(seqno: int, last: int) -> None:
+    """Raise when a seqno is below the one that was accepted before it."""
+    if seqno < last:
+        raise InvalidOption(
+            f"seqno {seqno} after {last}: it must grow within a writer",
+            hint="to send messages again, open a new writer: what is stored is skipped",
+        )
+
+
+def growing(seqnos: Sequence[int], last: int) -> Sequence[int]:
+    """The places of those that are above the one before them."""
+    if isinstance(seqnos, range):
+        return range(1 if seqnos[0] == last else 0, len(seqnos))
+    places = []
+    for place, seqno in enumerate(seqnos):
+        if seqno > last:
+            places.append(place)
+        last = seqno
+    return places

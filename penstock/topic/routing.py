@@ -7,24 +7,160 @@ with them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
-from zlib import crc32
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate, chain, compress, pairwise
+from typing import Any, NamedTuple, overload
 
+from penstock.checksum import crc32
 from penstock.errors import InvalidOption, WrongType
+from penstock.log.frame_encode import MessageColumns
+from penstock.topic.write_batch import WriteBatch
 
 #: From a key and the number of partitions to one of them; the same answer whenever it is asked.
 Partitioner = Callable[[bytes, int], int]
 
 
+class Lane(Sequence[int]):
+    """The places of a batch's messages that go one way, ascending; found when they are asked for."""
+
+    __slots__ = ("_count", "_lanes", "_number")
+
+    def __init__(self, lanes: Sequence[int], number: int, count: int) -> None:
+        self._lanes = lanes
+        self._number = number
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[int]:
+        return compress(range(len(self._lanes)), map(self._number.__eq__, self._lanes))
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        return list(self)[index]
+
+
 class Route(NamedTuple):
-    """Messages of one batch that go to one partition: their group ("" is none) and places in the batch."""
+    """Messages of one batch that go to one partition, and their group ("" is none)."""
 
     partition: int
     group: str
-    places: Sequence[int]
+    columns: MessageColumns
+    #: Which of the batch they are; None: all of it.
+    places: Sequence[int] | None = None
     #: Keys have chosen the partition of some of them.
     keyed: bool = False
+    #: Partitions that the caller chose, where it did so for some.
+    chosen: Sequence[int | None] | None = None
+
+    def among(self, places: Sequence[int]) -> Route:
+        """This route of a part of a batch, with the places that its messages have in all of it."""
+        own = places if self.places is None else [places[place] for place in self.places]
+        return self._replace(places=own)
+
+
+def route(
+    batch: WriteBatch, partitions: int, choose: Partitioner, group: str, without_key: Callable[[str], int]
+) -> list[Route]:
+    """What each partition gets: those chosen, then by group, by key, and what `without_key` says of a group.
+
+    `group` is that of messages without one of their own.
+    """
+    columns = batch.columns
+    keys = columns.keys
+    if batch.partitions is None and batch.groups is None:
+        if partitions == 1:
+            return [Route(0, group, columns)]
+        if group or keys is None:
+            return [Route(without_key(group), group, columns)]
+        if choose is by_range and None not in keys:
+            numbers = by_range_all(keys, partitions)  # type: ignore[arg-type]  # none is None
+            parts = split(columns, numbers, partitions)
+            return [
+                Route(number, "", part, Lane(numbers, number, len(part.values)), True)
+                for number, part in enumerate(parts)
+                if part is not None
+            ]
+    asked = batch.partitions
+    if asked and batch.groups is None and asked[0] is not None and asked.count(asked[0]) == len(asked):
+        return [Route(asked[0], group, columns, None, keys is not None and not group, asked)]
+    return _one_by_one(batch, partitions, choose, group, without_key)
+
+
+def _one_by_one(
+    batch: WriteBatch, partitions: int, choose: Partitioner, group: str, without_key: Callable[[str], int]
+) -> list[Route]:
+    columns, count = batch.columns, len(batch.columns.values)
+    keys, asked, groups = columns.keys, batch.partitions, batch.groups
+    ways: dict[tuple[int, str], int] = {}
+    lanes: list[int] = []
+    nothing: Sequence[Any] = [None] * count
+    for number, own, key in zip(asked or nothing, groups or nothing, keys or nothing, strict=True):
+        named = own or group
+        if number is None:
+            number = without_key(named) if key is None or named else choose(key, partitions)
+        lanes.append(ways.setdefault((number, named), len(ways)))
+    parts = split(columns, lanes, len(ways)) if len(ways) > 1 else [columns]
+    routes = []
+    for (number, named), lane in ways.items():
+        part = parts[lane]
+        assert part is not None
+        places = None if len(ways) == 1 else Lane(lanes, lane, len(part.values))
+        chosen = asked if asked is None or places is None else [asked[place] for place in places]
+        routes.append(Route(number, named, part, places, keys is not None and not named, chosen))
+    return sorted(routes, key=lambda each: each[:2])
+
+
+def split(columns: MessageColumns, lanes: Sequence[int], count: int) -> list[MessageColumns | None]:
+    """Columns of each of `count` lanes; None for one that gets nothing. `lanes` has that of each message."""
+    if not isinstance(columns.values, (list, tuple)):
+        return _split_by_places(columns, lanes, count)
+    values = _gathered(columns.values, lanes, count)
+    others = [
+        [None] * count if column is None or isinstance(column, int) else _gathered(column, lanes, count)
+        for column in (columns.keys, columns.headers, columns.timestamps, columns.seqnos, columns.codecs)
+    ]
+    uniform = (_if_uniform(columns.lengths[0]), _if_uniform(columns.lengths[1]))
+    return [
+        MessageColumns(
+            value, key, _if_any(headers), times, None, seqnos,
+            columns.codecs if codecs is None else codecs, lengths=uniform,
+        )
+        if value
+        else None
+        for value, key, headers, times, seqnos, codecs in zip(values, *others, strict=True)
+    ]  # fmt: skip
+
+
+def _gathered(column: Sequence[Any], lanes: Sequence[int], count: int) -> list[list[Any]]:
+    """What each lane gets of a column. No step is taken in Python for a message."""
+    lists: list[list[Any]] = [[] for _ in range(count)]
+    deque(map(list.append, map(lists.__getitem__, lanes), column), 0)
+    return lists
+
+
+def _split_by_places(
+    columns: MessageColumns, lanes: Sequence[int], count: int
+) -> list[MessageColumns | None]:
+    places = _gathered(range(len(lanes)), lanes, count)
+    together = columns.take(array("q", chain.from_iterable(places)))
+    bounds = pairwise(accumulate(map(len, places), initial=0))
+    return [together.part(first, stop) if stop > first else None for first, stop in bounds]
+
+
+def _if_uniform(lengths: Any) -> int | None:
+    return lengths if isinstance(lengths, int) else None
+
+
+def _if_any(headers: list[Any] | None) -> list[Any] | None:
+    return headers if headers and any(headers) else None
 
 
 MIX = 0x9E3779B1  # spreads neighbouring sums over the whole range
@@ -34,6 +170,15 @@ _U32 = 0xFFFFFFFF
 def by_range(key: bytes, partitions: int) -> int:
     """CRC-32 of the key, mixed, over equal contiguous ranges."""
     return (crc32(key) * MIX & _U32) * partitions >> 32
+
+
+def by_range_all(keys: Sequence[bytes], partitions: int) -> Sequence[int]:
+    """`by_range` of each key: the sums of all are multiplied as one number, 64 bits for each."""
+    count = len(keys)
+    sums = int.from_bytes(array("Q", map(crc32, keys)).tobytes(), "little")
+    lower_halves = int.from_bytes(b"\xff\xff\xff\xff\0\0\0\0" * count, "little")
+    placed = ((sums * MIX & lower_halves) * partitions).to_bytes(8 * count, "little")
+    return placed[4::8] if partitions <= 256 else memoryview(placed).cast("I")[1::2].tolist()
 
 
 def by_diskq(key: bytes, partitions: int) -> int:
@@ -82,4 +227,10 @@ def checked(choose: object) -> Partitioner:
     return chosen
 
 
-PARTITIONERS: dict[str, Partitioner] = {"range": by_range, "diskq": by_diskq, "kafka": by_kafka}
+#: The hashes of diskq and Kafka are computed in Python: keys that come again are looked up.
+_remembered = lru_cache(maxsize=65_536)
+PARTITIONERS: dict[str, Partitioner] = {
+    "range": by_range,
+    "diskq": _remembered(by_diskq),
+    "kafka": _remembered(by_kafka),
+}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,9 +15,8 @@ import msgspec
 from penstock import codecs
 from penstock.codecs.limits import DECODED_BYTES_MAX
 from penstock.errors import InvalidOption, MessageTooLarge, WrongType
-from penstock.message import Headers
 from penstock.options import TopicOptions
-from penstock.parse import HEADERS_BYTES_MAX, SEQNO_MAX, TIME_MAX_NS, TIME_MIN_NS, whole
+from penstock.parse import SEQNO_MAX, TIME_MAX_NS, TIME_MIN_NS, whole
 from penstock.references import Referenced
 
 
@@ -45,27 +44,6 @@ def checked_value(value: object, limit: int) -> bytes | None:
     return stored
 
 
-def checked_headers(headers: Mapping[Any, Any] | None) -> Headers | None:
-    """Headers as they are stored: names are text, values text or bytes; None when there are none."""
-    if not headers:
-        return None
-    if not isinstance(headers, Mapping):
-        raise WrongType(f"headers are a mapping of names to values, not {type(headers).__name__}")
-    total = 0
-    for name, value in headers.items():
-        if not isinstance(name, str):
-            raise WrongType(f"a header's name is a str, not {type(name).__name__}")
-        if not isinstance(value, (str, bytes)):
-            raise WrongType(f"header {name!r} is str or bytes, not {type(value).__name__}")
-        try:
-            total += len(name.encode()) + len(value.encode() if isinstance(value, str) else value)
-        except UnicodeEncodeError:
-            raise InvalidOption(f"header {name!r} holds a lone surrogate and cannot be stored") from None
-    if total > HEADERS_BYTES_MAX:
-        raise MessageTooLarge(f"headers of {total} bytes are over the limit of {HEADERS_BYTES_MAX}")
-    return headers
-
-
 def checked_seqno(seqno: object) -> int:
     """A producer's number for a message."""
     return whole("seqno", seqno, 0, SEQNO_MAX)
@@ -83,12 +61,13 @@ class Coder:
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind
-        self._classes = _classes(kind)
-        self._encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+        #: The classes that its values have; empty when that cannot be told.
+        self.classes = _classes(kind)
+        self.encode_exact: Callable[[Any], bytes] = msgspec.json.Encoder().encode
         #: Bytes to a value; raises whatever it likes.
         self.decode: Callable[[bytes], Any]
         if kind is str:
-            self._encode, self.decode = str.encode, _text
+            self.encode_exact, self.decode = str.encode, _text
             return
         try:
             if isinstance(msgspec.inspect.type_info(kind), msgspec.inspect.CustomType):
@@ -104,18 +83,18 @@ class Coder:
         """A value as it is stored; None stays None. Raises `WrongType` for what is not of the type."""
         if value is None:
             return None
-        if self._classes and not self._is_of_the_type(value):
+        if self.classes and not self._is_of_the_type(value):
             raise WrongType(f"this topic takes values of {_name(self.kind)}, not {type(value).__name__}")
         try:
-            return self._encode(value)
+            return self.encode_exact(value)
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.EncodeError) as error:
             raise WrongType(f"a value of {_name(self.kind)} cannot be encoded: {error}") from error
 
     def _is_of_the_type(self, value: Any) -> bool:
         """Roughly: what lies inside is not looked at, as everywhere in Python."""
         if isinstance(value, bool):
-            return bool in self._classes
-        return isinstance(value, self._classes)
+            return bool in self.classes
+        return isinstance(value, self.classes)
 
 
 def coder_of(kind: Any) -> Coder | None:
@@ -159,6 +138,10 @@ class Packing:
         self.codec = codec
         self._coder = coder
         self._limit = limit
+        is_exact = coder is not None and codec == codecs.RAW and len(coder.classes) == 1
+        #: Values of exactly this class are encoded by one call of `encode_exact`; None: of none.
+        self.exact: type | None = coder.classes[0] if coder is not None and is_exact else None
+        self.encode_exact: Callable[[Any], bytes] = str.encode if coder is None else coder.encode_exact
 
     def one(self, value: Any) -> bytes | None:
         """A value as it is stored. The topic's limit holds for what is stored, not for what was given."""

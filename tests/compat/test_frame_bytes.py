@@ -6,8 +6,8 @@ from zlib import crc32
 import pytest
 
 from penstock.errors import DataError, UnknownFormat
+from tests.kit import frames as encode
 from tests.kit.frames import FENCE, ProducerStamp
-from tests.kit.frames import frame_encode_module as encode
 from tests.kit.frames import frame_module as frame
 from tests.kit.logs import AppendRecord, DurableRecord, SegmentHead, ShownRecord
 from tests.kit.values import codecs_module as codecs

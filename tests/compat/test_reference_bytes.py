@@ -6,9 +6,9 @@ import pytest
 
 from penstock import Reference
 from penstock.errors import UnknownFormat
+from tests.kit import frames as encode
 from tests.kit.bodies import name_of, note_of, path_of
 from tests.kit.bodies import references_module as references
-from tests.kit.frames import frame_encode_module as encode
 from tests.kit.frames import frame_module as frame
 from tests.kit.values import codecs_module as codecs
 

@@ -155,7 +155,7 @@ def test_memory_stays_the_same_however_large(store):
     (staged,) = blocking._staging.values()
     (shelf,) = staged._shelves.values()
     kept = sum(map(len, shelf._growing._frames)) + sum(map(len, shelf._growing._heads))
-    assert kept + staged._weight < 100_000
+    assert kept + staged.buffer.weight < 100_000
     tx.commit()
     assert big.stats().messages == 4000
 

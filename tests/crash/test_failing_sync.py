@@ -18,7 +18,7 @@ from tests.crash.hostile import HostileFiles, nth
 from tests.crash.scenario import STORE, HandClock
 from tests.crash.tracing import FIRST_BOOT, BootFiles, Trace, TracingFiles, traced_commits
 from tests.kit.frames import encode
-from tests.kit.logs import Appender
+from tests.kit.logs import Repair
 from tests.kit.topics import inside
 
 
@@ -259,7 +259,7 @@ def test_what_was_cut_off_does_not_return_with_the_next_boot(scratch):
 
 
 def test_canary_a_cut_that_is_not_made_durable_is_noticed(scratch, monkeypatch):
-    monkeypatch.setattr(Appender, "_sync_cut", lambda self, active: None)
+    monkeypatch.setattr(Repair, "_sync_cut", lambda self: None)
     assert any("Corrupt" in found for seed in range(20) for found in cut_back_then_power_loss(scratch, seed))
 
 

@@ -133,7 +133,7 @@ def test_a_full_disk_in_the_background_is_raised_by_the_next_call(scratch):
         writer = topic.writer(linger=0)
         files.decide = no_room_for_messages
         writer.write(b"one")
-        while writer._failure is None:
+        while not writer.flusher.broken:
             time.sleep(0.001)
         with pytest.raises(DiskFull):
             writer.write(b"not accepted")

@@ -7,7 +7,7 @@ import sys
 import penstock
 from tests.kit.bodies import BodyTrim, FileBodies
 from tests.kit.logs import Log
-from tests.kit.topics import OpenTopic, inside
+from tests.kit.topics import TopicAppender, inside
 
 
 def die(*_, **__):
@@ -30,7 +30,7 @@ def after(function, count=1):
 
 
 def body_before_message(topic):
-    OpenTopic._append_inline = die
+    TopicAppender._append = die
     topic.write(os.urandom(100_000))
 
 

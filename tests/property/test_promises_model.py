@@ -19,7 +19,7 @@ import penstock
 from tests.crash.scenario import HandClock
 from tests.crash.tracing import FIRST_BOOT, BootFiles
 from tests.kit.consumers import TransactionPart
-from tests.kit.logs import Appender, Producers, do_housekeeping, seal_segment
+from tests.kit.logs import Appender, Producers, Repair, do_housekeeping, seal_segment
 from tests.kit.logs import append_module as append
 from tests.kit.logs import staging_module as shelf
 from tests.kit.logs import staging_module as staged
@@ -34,7 +34,7 @@ topics = st.sampled_from([ORDERS, INVOICES])
 pairs = st.sampled_from([("a", None), ("b", None), ("a", "g")])
 #: What is called in a commit, and whether the transaction is true by then.
 STEPS = {
-    (Appender, "mark"): False,
+    (Appender, "announce"): False,
     (Transactions, "commit"): False,
     (Appender, "bring_in"): True,
     (Transactions, "finish"): True,
@@ -212,7 +212,7 @@ class PromisesMachine(RuleBasedStateMachine):
         """The message is there when the positions moved."""
         (text,) = self._texts("done", 1)
         self.forbidden.add(text)
-        store = next(each for each in self.stores if reader in inside(each.topic(ORDERS)).readers)
+        store = next(each for each in self.stores if reader.engine in inside(each.topic(ORDERS)).readers)
         with suppress(penstock.PartitionLost, penstock.UsageError), store.transaction() as tx:
             tx.write(INVOICES, text)
             for message in messages:
@@ -331,7 +331,7 @@ class PromisesMachine(RuleBasedStateMachine):
     @staticmethod
     def _age(writer):
         """The newest writer that counts has the highest epoch."""
-        return writer._sender._epochs[0, ""]
+        return writer.producer.epochs[0, ""]
 
     def _write_in(self, tx, texts):
         for place, text in enumerate(texts):
@@ -411,7 +411,7 @@ TestPromises.settings = everyday(60, 30)
     ("owner", "name", "broken"),
     [
         (Producers, "admit", lambda self, claim, a, durable: None),
-        (Appender, "_finish_transactions", lambda self, a: a),
+        (Repair, "finish_transactions", lambda self, ends: ends),
         (TransactionPart, "moves", lambda self, consumer: ()),
     ],
 )

@@ -78,7 +78,7 @@ def replay_table(
     Raises `NotATable` or `NotAnArchive` for a table that is something else.
     """
     target = store.topic(sink)
-    target._require_raw()
+    target.require_raw()
     archive = _archive(table, storage_options)
     _wanted(archive, start, stop, store.clock.now_ns())  # a wrong place is said before the pipeline is made
     called = name or f"replay-{archive.origin.topic}-table"

@@ -12,7 +12,7 @@ import secrets
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,16 +21,15 @@ from penstock.clock import Clock
 from penstock.errors import NotAStore, TopicReplaced
 from penstock.files import Files
 from penstock.log.folder import Folder
-from penstock.log.frame_encode import EncodedFrame
+from penstock.log.frame_encode import FRAME_BYTES, FRAME_MESSAGES, EncodedFrame, frames
 from penstock.log.staging import StagedPiece, StagingArea
 from penstock.parse import MIB
-from penstock.spark.sink.frames import FRAME_BYTES, FRAME_MESSAGES, by_topic, chosen, divided, drafts
+from penstock.spark.sink.frames import by_topic, chosen, columns_of, divided
 from penstock.spark.sink.rows import Shape, WriteRows, check_values, rows
 from penstock.topic.write_plan import TopicPlan
 
 if TYPE_CHECKING:
     from penstock.topic.bodies import TopicBodies
-    from penstock.topic.write_batch import WriteBatch
 
 
 class TaskBodies:
@@ -54,35 +53,16 @@ class TaskBodies:
         """Messages of one partition, that follow each other in it, as frames."""
         longest = pc.max(pc.binary_length(messages.column("value"))).as_py() or 0
         if self._bodies is None or longest <= self._inline_bytes:
-            return drafts(messages, created, compress=self._compress)
-        from penstock.topic.write_batch import encode_all  # most tasks have no need of it
-
-        lifted = self._bodies.lift(_outgoing(messages, created), range(messages.num_rows))
+            return frames(columns_of(messages, created), created=created, compress=self._compress)
+        lifted = self._bodies.lift(columns_of(messages, created))
         self._made += lifted.made
-        return encode_all(lifted.batch, created, compress=self._compress)
+        return frames(lifted.columns, created=created, compress=self._compress)
 
     def discard(self) -> None:
         """Remove the bodies: their messages will not be."""
         if self._bodies is not None:
             self._bodies.discard(self._made)
             self._made = []
-
-
-def _outgoing(messages: pa.RecordBatch, created: int) -> WriteBatch:
-    from penstock.topic.write_batch import WriteBatch
-
-    there = dict(zip(messages.schema.names, messages.columns, strict=True))
-    keys = there["key"].to_pylist() if "key" in there else None
-    headers: list[Any] | None = None
-    if "headers" in there:
-        headers = [dict(each) if each else None for each in there["headers"].to_pylist()]
-    times = pc.fill_null(there["time"], created).to_pylist() if "time" in there else None
-    return WriteBatch(
-        there["value"].to_pylist(),
-        keys if keys and any(key is not None for key in keys) else None,
-        headers if headers and any(headers) else None,
-        times,
-    )
 
 
 class WriteTarget(NamedTuple):

@@ -6,8 +6,8 @@ import penstock
 from penstock.log import frame
 from penstock.log.copy import FrameRun, SingleRun
 from penstock.log.frame import RAW, Frame, ProducerStamp
-from penstock.log.frame_encode import EncodedFrame, encode
 from penstock.log.frame_header import COMPRESSED, PRODUCER, PRODUCERS, SEQNOS, WRITTEN, read_head
+from tests.kit.frames import EncodedFrame, encode
 from tests.require import require
 
 N = 40

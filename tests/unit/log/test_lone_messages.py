@@ -4,10 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.log import frame
-from penstock.log import frame_encode as encode
 from penstock.log import single_frame as lone
-from penstock.log.frame_columns import padded
+from penstock.log.frame_columns import pack_headers, pack_strings, padded
 from penstock.log.frame_header import read_head
+from tests.kit import frames as encode
 
 NAMES = st.text(max_size=12).filter(lambda name: name.isprintable() or not name)
 VALUES = st.text(max_size=30) | st.binary(max_size=30)
@@ -22,13 +22,9 @@ VALUES = st.text(max_size=30) | st.binary(max_size=30)
 def test_the_shorter_way_makes_the_same_bytes_and_reads_them(value, key, headers):
     draft = encode.encode((value,), (key,), created=5, headers=(headers,))
     # Two messages never take the shorter way; what they have in common with one is compared column by column.
-    general, strings = encode._pack_headers((headers,))
-    offsets = [
-        encode._pack_strings((key,), None)[0],
-        encode._pack_strings((value,), None)[0],
-        *general,
-    ]
-    wanted = b"".join([*offsets, key, value, *(part for column in strings for part in column)])
+    general = pack_headers((headers,))
+    offsets = [pack_strings((key,)).offsets, pack_strings((value,)).offsets, *general.columns]
+    wanted = b"".join([*offsets, key, value, *general.names, *general.values])
     assert bytes(draft.body) == padded(wanted)
     stored = draft.header(base=7, written_at=9, synced=0, salt=1) + bytes(draft.body)
     del draft
@@ -41,10 +37,13 @@ def test_the_shorter_way_makes_the_same_bytes_and_reads_them(value, key, headers
 
 
 def test_canary_the_shorter_way_is_taken():
-    assert lone.parts(b"value", b"key", {"name": "text"}) is not None
-    assert lone.parts(b"value", b"key", {}) is None
-    assert lone.parts(None, b"key", {"name": "text"}) is None
-    assert lone.parts(b"value", None, {"name": "text"}) is None
+    assert lone.encode(b"value", b"key", {"name": "text"}, has_key=True) is not None
+    assert lone.encode(b"value", b"key", None, has_key=True) is not None
+    assert lone.encode(b"value", None, None, has_key=False) is not None
+    assert lone.encode(b"value", b"key", {}, has_key=True) is None
+    assert lone.encode(None, b"key", {"name": "text"}, has_key=True) is None
+    assert lone.encode(b"value", None, {"name": "text"}, has_key=False) is None
+    assert lone.encode(b"value", None, None, has_key=True) is None
 
 
 def test_one_message_whose_headers_are_empty_is_read_by_the_general_way():

@@ -1,0 +1,189 @@
+"""Arrow columns on their way into a frame: their buffers are copied whole, no string becomes an object.
+
+A frame's columns have Arrow's own layout, so what is left to do is to let offsets begin at 0 and to leave out
+what other slices of the same buffers hold.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.log.frame_columns import PackedHeaders, PackedStrings, pack_bits, padded
+
+#: Offsets of a column have 32 bits.
+_BYTES_MOST = 2**31 - 1
+
+
+class ArrowStrings(Sequence[bytes | None]):
+    """A column of strings in Arrow's buffers; a list of bytes objects only for those who ask for one."""
+
+    __slots__ = ("_array",)
+
+    def __init__(self, column: pa.Array) -> None:
+        self._array = column
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        return iter(self._array.to_pylist())
+
+    @overload
+    def __getitem__(self, index: int) -> bytes | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> ArrowStrings: ...
+    def __getitem__(self, index: int | slice) -> bytes | ArrowStrings | None:
+        found = self._array[index]
+        return ArrowStrings(found) if isinstance(index, slice) else found.as_py()
+
+    def __contains__(self, string: object) -> bool:
+        return self._array.null_count > 0 if string is None else string in list(self)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its strings."""
+        first, stop, _ = _bounds(self._array.buffers()[1], self._array.offset, len(self._array))
+        return stop - first
+
+    def fits(self, limit: int) -> bool:
+        """Whether no string has more bytes than `limit`."""
+        return self.size <= limit or (pc.max(pc.binary_length(self._array)).as_py() or 0) <= limit
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no string, only nulls."""
+        return bool(self._array.null_count == len(self._array))
+
+    def take(self, places: Sequence[int]) -> ArrowStrings:
+        """Those at `places`, in that order."""
+        return ArrowStrings(self._array.take(_indices(places)))
+
+    def packed(self) -> PackedStrings:
+        """As a frame holds it."""
+        column, nulls = self._array, b""
+        if column.null_count:
+            nulls = padded(_bits(pc.is_valid(column)))
+            column = pc.fill_null(column, b"" if pa.types.is_binary(column.type) else "")
+        _, offsets, data = column.buffers()
+        first, stop, rebased = _rebased(offsets, column.offset, len(column))
+        return PackedStrings(
+            rebased, (data.slice(first, stop - first),) if stop > first else (), nulls, stop - first
+        )
+
+
+class ArrowHeaders(Sequence[Any]):
+    """A column of headers in Arrow's buffers: a map without nulls among names and values."""
+
+    __slots__ = ("_array",)
+
+    def __init__(self, column: pa.Array) -> None:
+        self._array = column
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self._array[index]
+        return ArrowHeaders(found) if isinstance(index, slice) else dict(found.as_py() or ())
+
+    def take(self, places: Sequence[int]) -> ArrowHeaders:
+        """Those at `places`, in that order."""
+        return ArrowHeaders(self._array.take(_indices(places)))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no message has any."""
+        first, stop, _ = _rebased(self._array.buffers()[1], self._array.offset, len(self._array))
+        return first == stop
+
+    def packed(self) -> PackedHeaders:
+        """As a frame holds it."""
+        column = self._array
+        first, stop, bounds = _rebased(column.buffers()[1], column.offset, len(column))
+        names, values = column.keys.slice(first, stop - first), column.items.slice(first, stop - first)
+        packed_names, packed_values = ArrowStrings(names).packed(), ArrowStrings(values).packed()
+        is_text = pack_bits([pa.types.is_string(values.type)] * len(values))
+        columns = bounds, packed_names.offsets, packed_values.offsets, is_text
+        return PackedHeaders(columns, packed_names.parts, packed_values.parts)
+
+
+def _indices(places: Sequence[int]) -> pa.Array:
+    numbers = places if isinstance(places, array) else array("q", places)
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def strings(column: pa.Array | pa.ChunkedArray) -> ArrowStrings | None:
+    """A column of text or binary of any kind; None for any other, and for one beyond 2 GiB."""
+    kind = column.type
+    if pa.types.is_binary(kind) or pa.types.is_string(kind):
+        is_large = isinstance(column, pa.ChunkedArray) and column.num_chunks > 1
+    else:
+        is_large = True
+        if not any(is_kind(kind) for is_kind in _TEXTS):
+            return None
+    if is_large and column.nbytes > _BYTES_MOST:
+        return None
+    whole = _one_chunk(column)
+    if pa.types.is_string(kind):
+        whole = whole.view(pa.binary())
+    elif not pa.types.is_binary(kind):
+        whole = whole.cast(pa.binary())
+    return ArrowStrings(whole)
+
+
+_TEXTS = tuple(
+    test
+    for name in ("large_binary", "large_string", "binary_view", "string_view", "fixed_size_binary")
+    if (test := getattr(pa.types, f"is_{name}", None)) is not None
+)
+
+
+def numbers(column: pa.Array | pa.ChunkedArray) -> array[int] | None:
+    """A column of 64-bit numbers; None when some are null."""
+    if column.null_count:
+        return None
+    whole = _one_chunk(column)
+    made = array("q")
+    if len(whole):
+        made.frombytes(whole.buffers()[1].slice(8 * whole.offset, 8 * len(whole)))
+    return made
+
+
+def _one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.Array):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _bounds(offsets: pa.Buffer | None, at: int, count: int) -> tuple[int, int, memoryview]:
+    """The first and the last of `count + 1` offsets from the one at `at` on, and all of them."""
+    if offsets is None or not offsets.size:
+        return 0, 0, memoryview(bytes(4 * (count + 1))).cast("i")
+    cut = memoryview(offsets).cast("i")[at : at + count + 1]
+    return cut[0], cut[count], cut
+
+
+def _rebased(offsets: pa.Buffer | None, at: int, count: int) -> tuple[int, int, bytes]:
+    """The first and last of `count + 1` offsets from the one at `at` on; and all of them less the first."""
+    first, stop, cut = _bounds(offsets, at, count)
+    if first:
+        numbers = pa.Array.from_buffers(pa.int32(), count + 1, [None, offsets], offset=at)
+        cut = memoryview(pc.subtract(numbers, pa.scalar(first, pa.int32())).buffers()[1]).cast("i")[
+            : count + 1
+        ]
+    return first, stop, padded(cut.tobytes())
+
+
+def _bits(flags: pa.Array) -> bytes:
+    if flags.offset:
+        return pack_bits(flags.to_pylist())
+    stored: bytes = flags.buffers()[1].slice(0, (len(flags) + 7) // 8).to_pybytes()
+    spare = -len(flags) % 8
+    return stored[:-1] + bytes([stored[-1] & 0xFF >> spare])

@@ -1,0 +1,240 @@
+"""The one way into a topic's partitions: a batch is routed, becomes frames, and is appended once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple, cast
+
+from penstock.clock import Clock
+from penstock.errors import DataError, PenstockError, TopicReplaced
+from penstock.log.append import Appended, Rerouted
+from penstock.log.frame import ProducerStamp
+from penstock.log.frame_encode import EncodedFrame, MessageColumns, frames
+from penstock.log.in_flight import appended_since, end_of
+from penstock.log.log import Log
+from penstock.log.producers import NOTHING, Pair, StaleClaim, signed
+from penstock.message import StoredRun
+from penstock.state.topics import Bindings, TopicRecord
+from penstock.topic.bodies import TopicBodies
+from penstock.topic.delivery import Delivery, Share
+from penstock.topic.partition_table import PartitionTable
+from penstock.topic.producer import Producer
+from penstock.topic.routing import PARTITIONERS, Route, route
+from penstock.topic.write_batch import WriteBatch
+
+
+class EncodedRoute(NamedTuple):
+    """What one partition gets of a batch, as frames, and the objects that hold bodies of it."""
+
+    partition: int
+    frames: list[EncodedFrame]
+    bodies: list[str]
+
+
+class TopicAppender:
+    """Appends batches to the partitions of one topic."""
+
+    def __init__(
+        self, record: Callable[[], TopicRecord], log: Callable[[int], Log], clock: Clock, bodies: TopicBodies,
+        bindings: Bindings, partitions: PartitionTable, *, catch_up: Callable[[Log], None],
+        refresh: Callable[[], None], on_appended: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        self._record = record
+        self._log = log
+        self._clock = clock
+        self._bodies = bodies
+        self._bindings = bindings
+        self._partitions = partitions
+        #: Learns of new partitions, by way of the log that has heard of them.
+        self._catch_up = catch_up
+        self._refresh = refresh
+        self._on_appended = on_appended
+        self._turn = itertools.count()
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Append what is left of a batch. After an error or an interrupt it can be called again.
+
+        `stored` and `left` change by two statements without a call between them: Ctrl-C cannot come there.
+        """
+        if delivery.left is None:
+            tree = (
+                self._record().tree
+            )  # before routing: if another thread learns of a new one, we route again
+            delivery.begin(self.route(delivery.batch, delivery.producer), tree)
+        while left := delivery.left:
+            share = left[0]
+            try:
+                if delivery.producer.id or self._record().options.payloads is not None:
+                    runs = self._append_carefully(share, delivery)
+                else:
+                    runs = [self._append(share, delivery)]
+            except Rerouted:
+                self._catch_up(self._log(share.route.partition))
+                self._route_again(delivery)
+                continue
+            stored = delivery.stored
+            stored += runs
+            del left[0]
+            self._on_appended(share.route.partition)
+
+    def encode(self, route: Route) -> EncodedRoute:
+        """What one partition gets, as frames; its large values are stored outside, nothing is appended."""
+        if self._record().options.payloads is None:
+            return EncodedRoute(route.partition, self._frames(route.columns, route.group), [])
+        lifted = self._bodies.lift(route.columns)
+        names = [*lifted.made, *lifted.given]
+        return EncodedRoute(route.partition, self._frames(lifted.columns, route.group), names)
+
+    def route(self, batch: WriteBatch, producer: Producer) -> list[Route]:
+        """What each partition gets of a batch."""
+        options = self._record().options
+        choose = producer.choose or PARTITIONERS[options.partitioner]
+        without_key = partial(self._without_key, producer)
+        return route(batch, options.partitions, choose, producer.group, without_key)
+
+    def take_over(self, log: Log, producer: Producer, group: str) -> int:
+        """Fence older writers of a producer's group in one partition, durably; its highest seqno, or -1."""
+        taken = log.fence(Pair(producer.id, group))
+        log.sync_fence(taken)
+        producer.epochs[log.partition, group] = taken.epoch
+        return taken.seqno
+
+    # Inside.
+
+    def _append(self, share: Share, delivery: Delivery) -> StoredRun:
+        """Append what nobody numbered, once."""
+        route, made = share.route, share.frames
+        log, found = self._log(route.partition), None
+        if made is None:
+            if delivery.is_kept:
+                share.since = end_of(log)
+            columns = route.columns if share.bodies is None else share.bodies.columns
+            made = share.frames = self._frames(columns, route.group)
+        elif share.since is not None:
+            found = appended_since(log, share.since, made)
+        if found is None:
+            appended = log.appender.append(made, tree=delivery.tree)
+        else:
+            appended, there = found
+            if there < len(made):
+                rest = log.appender.append(made[there:], tree=delivery.tree)
+                appended = Appended(appended.first, rest.next, rest.cuts)
+        size = made[0].size if len(made) == 1 else sum(frame.size for frame in made)
+        return StoredRun(
+            route.partition, appended.first, len(route.columns.values), False, route.places, size,
+            appended.next, appended.cuts,
+        )  # fmt: skip
+
+    def _append_carefully(self, share: Share, delivery: Delivery) -> list[StoredRun]:
+        """Append what a producer numbered, or what may have values that go outside the log."""
+        if share.bodies is None and self._record().options.payloads is not None:
+            share.bodies = self._bodies.lift(share.route.columns)
+        try:
+            if delivery.producer.id:
+                runs = self._append_numbered(share, delivery)
+            else:
+                runs = [self._append(share, delivery)]
+        except (Rerouted, PenstockError) as error:
+            # Of a single message it is certain that nothing stays; of several, a body may have its message.
+            is_single = share.count == 1 and not isinstance(error, DataError)
+            if share.bodies is not None and (is_single or isinstance(error, (Rerouted, TopicReplaced))):
+                self._bodies.discard(share.bodies.made)
+                share.bodies = share.frames = None
+            raise
+        if share.bodies is not None:
+            self._bodies.discard(share.bodies.unused(_new_places(share, runs)))
+        return runs
+
+    def _append_numbered(self, share: Share, delivery: Delivery) -> list[StoredRun]:
+        """Append a producer's share, without what is stored already; a run for that, one for the rest."""
+        producer, route = delivery.producer, share.route
+        lane, pair = (route.partition, route.group), Pair(producer.id, route.group)
+        if producer.automatic and lane not in producer.epochs:  # a partition that was added meanwhile
+            self.take_over(self._log(route.partition), producer, route.group)
+        columns = route.columns if share.bodies is None else share.bodies.columns
+        places, runs = route.places, list[StoredRun]()
+        if not producer.automatic and route.keyed:
+            older = self._partitions.stored_elsewhere(route, pair, producer.choose)
+            if older:
+                elsewhere = share.some_places(older)
+                runs.append(StoredRun(route.partition, -1, len(older), duplicate=True, places=elsewhere))
+                fresh = sorted(set(range(share.count)) - set(older))
+                places, columns = share.some_places(fresh), columns.take(fresh)
+        if columns.values:
+            runs += self._append_claimed(columns, places, lane, producer, delivery.tree)
+        return runs
+
+    def _append_claimed(
+        self, columns: MessageColumns, places: Sequence[int] | None, lane: tuple[int, str],
+        producer: Producer, tree: int,
+    ) -> Iterator[StoredRun]:  # fmt: skip
+        """Append all but the duplicates, which come first, since seqnos ascend."""
+        log, seqnos, count = self._log(lane[0]), cast(Sequence[int], columns.seqnos), len(columns.values)
+        pair = Pair(producer.id, lane[1])
+        known = NOTHING if producer.automatic else log.appender.producers.peek(pair)
+        tried = producer.tried.get(lane, -1)
+        producer.tried[lane] = max(seqnos[-1], tried)
+        while True:
+            dropped, claim = producer.offer(lane, seqnos, known, tried)
+            made: list[EncodedFrame] = []
+            if dropped < count:
+                rest = columns.part(dropped, count) if dropped else columns
+                made = self._frames(rest._replace(stamp=signed(pair, claim.epoch)))
+            try:
+                appended = log.appender.append(made, tree=tree, claim=claim)
+                break
+            except StaleClaim as stale:
+                known = stale.known
+        producer.epochs[lane] = claim.epoch
+        listed = range(count) if places is None else places
+        stop, cuts = appended.next, appended.cuts
+        if dropped:
+            yield StoredRun(lane[0], -1, dropped, True, listed[:dropped], 0, stop, cuts)
+        if dropped < count:
+            own, size = listed[dropped:] if dropped else places, sum(frame.size for frame in made)
+            yield StoredRun(lane[0], appended.first, count - dropped, False, own, size, stop, cuts)
+
+    def _frames(self, columns: MessageColumns, group: str = "") -> list[EncodedFrame]:
+        if group:
+            stamp, seqnos = ProducerStamp("", group), range(len(columns.values))
+            columns = columns._replace(stamp=stamp, seqnos=seqnos)
+        compress = self._record().options.compress is not None
+        return frames(columns, created=self._clock.now_ns(), compress=compress)
+
+    def _route_again(self, delivery: Delivery) -> None:
+        """Route what is left by the partitions that there are now.
+
+        If there are no others, it was the partition that had not heard of them, and it has by now.
+        """
+        tree = self._record().tree
+        if tree == delivery.tree:
+            return
+        places = delivery.left_places()
+        routes = self.route(delivery.batch.take(places), delivery.producer)
+        delivery.begin([each.among(places) for each in routes], tree)
+
+    def _without_key(self, producer: Producer, group: str) -> int:
+        """The partition that a group, or a producer, is bound to; for others the next one in turn."""
+        count = self._record().options.partitions
+        if count == 1:
+            return 0
+        if not group and not producer.id:
+            return next(self._turn) % count
+        pair = Pair(producer.id, group)
+        number = self._bindings.partition(
+            *pair, count, self._clock.now_ns(), lambda: self._partitions.only_partition(pair)
+        )
+        if number >= count:  # bound by a process that knows of more partitions than we do
+            self._refresh()
+        return number
+
+
+def _new_places(share: Share, runs: Sequence[StoredRun]) -> Sequence[int]:
+    """Which messages of a share were stored, not being duplicates."""
+    duplicates = {place for run in runs if run.duplicate for place in run.places or ()}
+    if not duplicates:
+        return range(share.count)
+    own = range(share.count) if share.route.places is None else share.route.places
+    return [place for place, index in enumerate(own) if index not in duplicates]
