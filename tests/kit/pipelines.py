@@ -25,3 +25,4 @@ from penstock.spark.user.load import load
 from penstock.spark.user.query import build, check_table, read_table
 from penstock.spark.user.run import identity
 from penstock.spark.user_session import refuse_wrong_python
+from penstock.spark.worker_process import without_broken_pipes

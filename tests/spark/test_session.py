@@ -12,6 +12,7 @@ import penstock
 from tests.kit.pipelines import for_launch as _for_launch
 from tests.kit.pipelines import java_module as java
 from tests.kit.pipelines import settings as _settings
+from tests.kit.pipelines import without_broken_pipes
 from tests.require import require
 
 
@@ -85,6 +86,19 @@ def test_spark_is_started_without_the_flag_that_makes_java_warn(tmp_path):
         done = subprocess.run(words, capture_output=True, text=True, check=True)
         assert done.stdout == "-version\n"
         assert _for_launch({"JAVA_HOME": home, "PATH": "", **cache})["JAVA_HOME"] == home
+
+
+def test_pipes_that_spark_closes_are_not_told_and_other_errors_are(capsys):
+    """18.10: no BrokenPipe tracebacks on a good run."""
+    told = without_broken_pipes(lambda: print("told"))
+    for error in (BrokenPipeError(), ValueError()):
+        try:
+            raise error
+        except Exception:
+            told()
+    assert capsys.readouterr().out == "told\n"
+    assert _settings("local[2]", {})["spark.python.daemon.module"] == "penstock.spark.worker_process"
+    assert "spark.python.daemon.module" not in _settings("spark://host:7077", {})
 
 
 def test_wrapper_goes_to_a_temporary_folder_when_the_cache_cannot_be_written(tmp_path):
