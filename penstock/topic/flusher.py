@@ -74,7 +74,7 @@ class Flusher:
         self._is_syncing = False
         self._thread: threading.Thread | None = None
         #: Every message of this writer has to be looked at.
-        self._is_watched = bool(producer.id) or producer.choose is not None
+        self._is_watched = producer.choose is not None
 
     def start(self, buffer: WriteBuffer) -> None:
         """Begin to take messages out of a buffer; from here on the store knows of it, and may close it."""
@@ -123,11 +123,6 @@ class Flusher:
     def is_roomy(self) -> bool:
         """Whether there is nothing to raise and nothing to wait for."""
         return not (self.broken or self._ending or self._unsynced_bytes > self._buffer_bytes)
-
-    def watch_each(self, *, watched: bool) -> None:
-        """Say whether the owner has to be asked before each message is taken."""
-        self._is_watched = watched
-        self.buffer.alert = watched or not self.is_roomy
 
     def flush(self) -> Receipts:
         """Return when everything written before is stored; the receipts tell where and how safely."""
@@ -186,18 +181,16 @@ class Flusher:
         if not count:
             return
         batch = buffer.columns(rows[:count], self.topic.clock.now_ns())
-        last, passed = numbering.last, numbering.passed
+        last = numbering.last
         if self._producer.id:
             seqnos = numbering.of(batch.columns.seqnos, len(batch.columns.values))
-            passed = seqnos[-1]
-            last = max(last, passed)
+            last = seqnos[-1]
             batch = batch._replace(columns=batch.columns._replace(seqnos=seqnos))
         delivery = Delivery(batch, self._producer, [], is_kept=True)
         # No call between these: neither Ctrl-C nor another thread gets in. The list itself stays, since a
         # thread that has it in hand would add to the old one.
         self._leaving = delivery
         numbering.last = last
-        numbering.passed = passed
         del rows[:count]
         self._finish_leaving()
 

@@ -44,13 +44,17 @@ from penstock.topic.write_batch import WriteBatch
 
 
 def refuse_ahead(topic: str, log: Log, offset: int) -> None:
-    """Raise `OffsetAhead` beyond the end: nobody could tell waiting there from waiting for nothing."""
+    """Raise `OffsetAhead` for an offset past the end; a reader there would wait without knowing why."""
     end = log.bounds().end
     if offset > end:
-        raise OffsetAhead(
-            f"offset {offset} of {topic!r} partition {log.partition} is beyond the end ({end})",
-            partition=log.partition, offset=offset, end=end,
-        )  # fmt: skip
+        raise _ahead(topic, log, offset, end)
+
+
+def _ahead(topic: str, log: Log, offset: int, end: int) -> OffsetAhead:
+    return OffsetAhead(
+        f"offset {offset} of {topic!r} partition {log.partition} is beyond the end ({end})",
+        partition=log.partition, offset=offset, end=end,
+    )  # fmt: skip
 
 
 def nothing_at(topic: str, log: Log, offset: int) -> OffsetTrimmed:
@@ -59,7 +63,8 @@ def nothing_at(topic: str, log: Log, offset: int) -> OffsetTrimmed:
     bounds = log.bounds()
     if bounds.dropped:
         raise TopicReplaced(f"topic {topic!r} was dropped", hint="open it anew by its name")
-    refuse_ahead(topic, log, offset + 1)
+    if offset >= bounds.end:
+        raise _ahead(topic, log, offset, bounds.end)
     rows = log.cursor(max(offset, bounds.start)).read(1, 1)
     return OffsetTrimmed(
         f"offset {offset} of {topic!r} partition {log.partition} holds no message",

@@ -14,8 +14,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, TypeGuard
 
 from penstock.errors import InvalidOption, PenstockError
 from penstock.headers import Headers, checked_headers
@@ -51,17 +52,21 @@ _FRAMES_MOST = 4
 _SAMPLED = 8
 
 
-class Besides(NamedTuple):
-    """What few messages have: stands in the place of the timestamp."""
-
-    timestamp: int | None
-    partition: int | None
-    group: str | None
-    seqno: int | None
+#: What few messages have, in the place of the timestamp: timestamp, partition, group, seqno.
+Besides = tuple[int | None, int | None, str | None, int | None]
+#: In the place of the timestamp of a message that is not to be stored again.
+SKIP: Any = object()
 
 
+#: What stands in the place of the timestamp for a seqno, timestamp, partition and group; or `SKIP`.
+Number = Callable[[int | None, int | None, int | None, str | None], Any]
 #: Has a checked message (value, key, the rest) wait; False when it is due already.
 Postpone = Callable[[bytes | None, bytes | None, Extras, Duration | None, int | datetime | None], bool]
+
+
+def _is_short_text(key: Key) -> TypeGuard[str]:
+    """Whether a key is text that encodes to a key as it is: the usual case, quickly seen."""
+    return key.__class__ is str and key.isascii() and 0 < len(key) <= KEY_BYTES_MAX
 
 
 class _Never:
@@ -74,16 +79,21 @@ _MAY_COMPARE = not sys.flags.bytes_warning
 
 
 class WriteBuffer:
-    """Arguments of many `write` calls, checked; `look`, `admit` and `postpone` are what its owner does."""
+    """Arguments of many `write` calls, checked.
+
+    What its owner does: `look` after what has gathered, `admit` a key (and whether its partition was chosen)
+    when it asked to, `number` a message (given its seqno, timestamp, partition and group), `postpone` one.
+    """
 
     __slots__ = (
-        "_admit", "_encode", "_exact", "_frames", "_known", "_limit", "_look", "_own", "_packing", "_plain",
-        "_postpone", "_small", "_topic", "_worth", "alert", "at", "rows", "weight",
+        "_admit", "_encode", "_exact", "_frames", "_known", "_limit", "_look", "_number", "_own", "_packing",
+        "_plain", "_postpone", "_small", "_topic", "_worth", "alert", "at", "last", "numbered", "rows",
+        "weight",
     )  # fmt: skip
 
     def __init__(
         self, topic: OpenTopic, packing: Packing | None, *, headers: Mapping[str, str | bytes] | None = None,
-        look: Callable[[], None], admit: Callable[[bytes | None, Besides | None], bool],
+        look: Callable[[], None], admit: Callable[[bytes | None, bool], None], number: Number,
         postpone: Postpone,
     ) -> None:  # fmt: skip
         self._topic = topic
@@ -95,6 +105,7 @@ class WriteBuffer:
         self._worth: int = self._frames * FRAME_WORTH_BYTES
         self._look = look
         self._admit = admit
+        self._number = number
         self._postpone = postpone
         #: Grows without the lock; only its front is taken, under the lock.
         self.rows: list[Any] = []
@@ -102,6 +113,11 @@ class WriteBuffer:
         self.at: int = 0
         #: The owner wants to be asked before the next message is taken.
         self.alert: bool = False
+        #: The owner has to be asked for the number of each message.
+        self.numbered: bool = False
+        #: The last seqno that came with a message, or -1. It moves with the message, without a call between:
+        #: an interrupt must not leave a number behind whose message was not taken.
+        self.last: int = -1
         #: Bytes of large values, about: threads may overtake each other in counting.
         self.weight: int = 0
         #: The owner's headers, which messages have besides their own.
@@ -124,7 +140,6 @@ class WriteBuffer:
         if (
             partition is not None
             or group is not None
-            or seqno is not None
             or delay is not None
             or deliver_at is not None
             or _ is not _NEVER
@@ -155,10 +170,16 @@ class WriteBuffer:
             self.alert
             or (value is not None and len(value) > self._small)
             or (key is not None and len(key) > KEY_BYTES_MAX)
-        ) and not self._admitted(value, key, None):
-            return
+        ):
+            self._admit_odd(value, key, False)
+        if seqno is not None or self.numbered:
+            timestamp = self._number(seqno, timestamp, None, None)
+            if timestamp is SKIP:
+                return
         rows = self.rows
         rows += value, key, headers, timestamp
+        if seqno is not None:
+            self.last = seqno
         if len(rows) >= self.at:
             self._look()
 
@@ -187,12 +208,11 @@ class WriteBuffer:
     def columns(self, rows: list[Any], now_ns: int) -> WriteBatch:
         """Rows as a batch; messages without a timestamp get the present one if others have their own."""
         values, keys, headers, besides = rows[0::4], rows[1::4], rows[2::4], rows[3::4]
-        count = len(values)
         timestamps, partitions, groups, seqnos = _taken_apart(besides, now_ns)
         columns = MessageColumns(
             values,
-            None if keys.count(None) == count else keys,
-            None if headers.count(None) == count else headers,
+            None if _is_unused(keys) else keys,
+            None if _is_unused(headers) else headers,
             timestamps,
             seqnos=seqnos,
             codecs=RAW if self._packing is None else self._packing.codec,
@@ -260,29 +280,34 @@ class WriteBuffer:
     ) -> None:  # fmt: skip
         """Take a message that has something to say of its place, its number or its time to come."""
         waits = delay is not None or deliver_at is not None
-        if waits:
+        if waits and value.__class__ not in (bytes, str):
             refuse_waiting_file(value)
         if partition is not None:
             self._topic.check(partition)
         moment = None if timestamp is None else nanoseconds("timestamp", timestamp)
         name = None if group is None else identifier("group", group)
         stored: bytes | None = value if value.__class__ is bytes is self._plain else self._odd(value)
-        stored_key = checked_key(key)
+        stored_key = key.encode() if _is_short_text(key) else checked_key(key)
         own = self._own if headers is None else self._new_headers(headers)
         if waits and self._postpone(
             stored, stored_key, Extras(own, moment, partition, name), delay, deliver_at
         ):
             return
-        besides = Besides(moment, partition, name, seqno)
-        if not self._admitted(stored, stored_key, besides):
-            return
+        self._admit_odd(stored, stored_key, partition is not None)
+        besides: Any = moment, partition, name, None
+        if seqno is not None or name is not None or self.numbered:
+            besides = self._number(seqno, moment, partition, name)
+            if besides is SKIP:
+                return
         rows = self.rows
         rows += stored, stored_key, own, besides
+        if seqno is not None:
+            self.last = seqno
         if len(rows) >= self.at:
             self._look()
 
-    def _admitted(self, value: bytes | None, key: bytes | None, besides: Besides | None) -> bool:
-        """Weigh what is large, refuse what is too large, and ask the owner; False when it took it itself."""
+    def _admit_odd(self, value: bytes | None, key: bytes | None, is_placed: bool) -> None:
+        """Weigh what is large, refuse what is too large, and ask the owner if it wants to be asked."""
         if key is not None and len(key) > KEY_BYTES_MAX:
             checked_key(key)
         if value is not None and len(value) > self._small:
@@ -290,10 +315,17 @@ class WriteBuffer:
             self.weight += len(value)
             if self.weight >= self._worth and self.at:
                 self.at = 1
-        is_asked = self.alert or (
-            besides is not None and (besides.seqno is not None or besides.group is not None)
-        )
-        return not is_asked or self._admit(key, besides)
+        if self.alert:
+            self._admit(key, is_placed)
+
+
+def _shown(function: Callable[..., None]) -> Signature:
+    """The signature that callers have to keep to: what follows `_` is given by its name."""
+    own, value, _, *named = signature(function).parameters.values()
+    return Signature([own, value, *(each.replace(kind=Parameter.KEYWORD_ONLY) for each in named)])
+
+
+WriteBuffer.add.__signature__ = _shown(WriteBuffer.add)  # type: ignore[attr-defined]
 
 
 def _copied(headers: Mapping[str, str | bytes] | None) -> Headers | None:
@@ -306,20 +338,24 @@ def _taken_apart(
     besides: list[Any], now_ns: int
 ) -> tuple[list[int] | None, list[int | None] | None, list[str | None] | None, list[int | None] | None]:
     """Timestamps, partitions, groups and seqnos, where anybody has one."""
-    count = len(besides)
-    if besides.count(None) == count:
+    if _is_unused(besides):
         return None, None, None, None
     kinds = set(map(type, besides))
-    if Besides not in kinds:
+    if tuple not in kinds:
         return (besides if len(kinds) == 1 else _filled(besides, now_ns)), None, None, None
-    whole = [each if each.__class__ is Besides else (each, None, None, None) for each in besides]
+    whole = [each if each.__class__ is tuple else (each, None, None, None) for each in besides]
     timestamps, partitions, groups, seqnos = map(list, zip(*whole, strict=True))
     return (
-        None if timestamps.count(None) == count else _filled(timestamps, now_ns),
-        None if partitions.count(None) == count else partitions,
-        None if groups.count(None) == count else groups,
-        None if seqnos.count(None) == count else seqnos,
+        None if _is_unused(timestamps) else _filled(timestamps, now_ns),
+        None if _is_unused(partitions) else partitions,
+        None if _is_unused(groups) else groups,
+        None if _is_unused(seqnos) else seqnos,
     )
+
+
+def _is_unused(column: list[Any]) -> bool:
+    """Whether nobody has it: the first one tells it of most columns."""
+    return column[0] is None and column.count(None) == len(column)
 
 
 def _filled(timestamps: list[int | None], now_ns: int) -> list[int]:

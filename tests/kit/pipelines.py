@@ -11,7 +11,12 @@ from penstock.spark.pipelines import replay_table as replay_table_module
 from penstock.spark.pipelines import sweep as sweep_module
 from penstock.spark.pipelines import upsert as upsert_module
 from penstock.spark.pipelines.archive_tasks import Filling, fill
+from penstock.spark.pipelines.enrich import enrich
+from penstock.spark.pipelines.mirror import mirror
+from penstock.spark.pipelines.quality import quality
 from penstock.spark.pipelines.replay_table import plan_replay_table, wanted_of
+from penstock.spark.pipelines.sessions import sessions
+from penstock.spark.pipelines.upsert import upsert
 from penstock.spark.session import _for_launch as for_launch
 from penstock.spark.session import _settings as settings
 from penstock.spark.session import find_java

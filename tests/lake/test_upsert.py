@@ -6,8 +6,8 @@ import pytest
 from deltalake import DeltaTable
 
 import penstock
-from penstock.spark.pipelines.upsert import upsert
 from tests.kit.archives import CurrentTable
+from tests.kit.pipelines import upsert
 
 
 @pytest.fixture

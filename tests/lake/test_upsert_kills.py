@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from penstock.spark.pipelines.upsert import upsert
+from tests.kit.pipelines import upsert
 
 ROOT = Path(__file__).parents[2]
 KILLS = 40

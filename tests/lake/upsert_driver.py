@@ -3,8 +3,7 @@
 import sys
 
 import penstock
-from penstock.spark.pipelines.upsert import upsert
-from tests.kit.pipelines import upsert_module
+from tests.kit.pipelines import upsert, upsert_module
 
 if __name__ == "__main__":
     upsert_module._ROUND_BYTES = 4096  # many small rounds, so that there is much to be killed in

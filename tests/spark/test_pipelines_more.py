@@ -6,11 +6,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import penstock
-from penstock.spark.pipelines.enrich import enrich
-from penstock.spark.pipelines.mirror import mirror
-from penstock.spark.pipelines.quality import quality
-from penstock.spark.pipelines.sessions import sessions
-from penstock.spark.pipelines.upsert import upsert
+from tests.kit.pipelines import enrich, mirror, quality, sessions, upsert
 from tests.spark.streams import as_bytes, stored
 
 MINUTE = 60 * 10**9
