@@ -158,8 +158,8 @@ class Transaction:
         it was committed.
         """
         self._require_open()
-        commit = Commit(self._transactions, self._id, self.name, self._now_ns)
         try:
+            commit = Commit(self._transactions, self._id, self.name, self._now_ns)
             moves = [move for reader in self._readers for move in reader.moves(self)]
             applied = self._commit(commit, moves)
         except BaseException:

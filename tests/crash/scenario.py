@@ -30,13 +30,13 @@ import penstock
 from penstock import Clock, Store, Topic, Transaction, Writer
 from penstock.errors import NotDurable, ProducerFenced
 from tests.crash.tracing import Trace, TracingFiles, traced_commits
+from tests.kit.frames import frame_encode_module as framing
 from tests.kit.logs import append_module as append
 from tests.kit.logs import do_housekeeping, seal_segment
 from tests.kit.logs import staging_module as shelf
 from tests.kit.logs import staging_module as staged
 from tests.kit.system import NANOSECONDS
 from tests.kit.topics import inside
-from tests.kit.topics import write_batch_module as framing
 
 #: The store's folder, below the scratch folder whose calls are traced.
 STORE = "store"

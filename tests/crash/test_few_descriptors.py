@@ -11,7 +11,7 @@ import pytest
 import penstock
 from penstock.errors import NotDurable, Unavailable
 from tests.crash.tracing import FIRST_BOOT, BootFiles
-from tests.kit.frames import frame_encode_encode as encode
+from tests.kit.frames import encode
 from tests.kit.logs import AWAKE, AwakeLogs
 from tests.kit.topics import inside
 

@@ -13,7 +13,7 @@ import pytest
 
 import penstock
 from tests.crash.lines import Interrupter
-from tests.kit.frames import frame_encode_encode as encode
+from tests.kit.frames import encode
 from tests.kit.logs import Pair
 from tests.kit.system import locks_module as locks
 from tests.kit.topics import inside
