@@ -1,16 +1,15 @@
 # Two commands on a fresh machine with Python 3.11+: `make demo` and `make test`.
-# Everything is installed into .venv. What pip does not have (a browser, Tarantool) the tests take from apt,
-# when they run as root on Debian; elsewhere the tests that need it skip, and say so.
+# Everything is installed into .venv. What pip does not have (a browser, Tarantool, lzop: tests/parts.py) comes
+# from apt when `make test` runs as root on Debian; elsewhere the tests that need it skip, and say so.
 
 PYTHON ?= python3
 EXTRAS := arrow,cli,codecs,s3,server,spark,tarantool,dev
 BIN    := .venv/bin
 READY  := .venv/.ready
 PEERS  := .venv/.peers
-PARTS  := .venv/.parts
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check bench docs clean
+.PHONY: help setup demo parts test test-all check bench docs clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,23 +32,21 @@ $(PEERS): $(READY)
 demo: setup  ## live orders, a roll-up and a lake by Spark, two kill -9, and the ledger
 	$(BIN)/python examples/demo
 
-# What the tests need and pip does not have. Debian's packages start nothing by themselves here.
-$(PARTS):
-	@tests/parts chromium tarantool
-	@touch $@
+parts:  ## install what the tests need and pip does not have (on Debian, as root), or say what it is
+	@$(PYTHON) tests/parts.py
 
 # Two workers: tests wait for disks and processes more than they compute.
-test: setup $(PARTS)  ## every test but the slow ones
+test: setup parts  ## every test but the slow ones
 	$(BIN)/python -m pytest -m 'not slow' --numprocesses 2 --dist loadscope --no-loadscope-reorder
 
-test-all: setup $(PARTS)  ## every test
+test-all: setup parts  ## every test
 	$(BIN)/python -m pytest
 
-check: setup  ## format, lint, types, layers
+check: setup  ## format, lint, types, layers, tidiness
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/unit/test_layers.py
+	$(BIN)/python -m pytest -q tests/unit/test_layers.py tests/unit/test_tidy.py
 
 bench: setup $(PEERS)  ## measure against peers; prints a table and JSON
 	$(BIN)/python -m benchmarks

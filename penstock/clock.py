@@ -21,3 +21,8 @@ class Clock:
 
     #: Sleep for so many seconds.
     sleep = staticmethod(time.sleep)
+
+    @property
+    def is_manual(self) -> bool:
+        """Whether time passes only when a test says so: then nothing happens by itself."""
+        return self.now_ns is not time.time_ns

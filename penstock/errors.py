@@ -20,6 +20,7 @@
     │  ├─ ProducerFenced
     │  ├─ PartitionLost
     │  ├─ TopicReplaced
+    │  ├─ HistoryChanged
     │  ├─ TakenElsewhere
     │  ├─ AlreadyCommitted
     │  ├─ PipelineRunning
@@ -34,6 +35,7 @@
     ├─ DataError             stop and look
     │  ├─ Corrupt
     │  ├─ UnknownFormat
+    │  ├─ ForgottenTopic     its folder is there, its row in state.db is not
     │  ├─ Undecodable        one message's value; the others can be read
     │  │  └─ UnknownCodec
     │  ├─ BodyMissing        one message's body; the others can be read
@@ -159,8 +161,22 @@ class TopicReplaced(ConflictError):
     """The topic was dropped, perhaps created anew: offsets held for the old one mean nothing now."""
 
 
+class HistoryChanged(ConflictError):
+    """A position that was kept is not of this log: the store was put back to an earlier state since.
+
+    `offset` is the position. What was written between the backup and it is gone, or has other offsets.
+    """
+
+    def __init__(self, message: str, *, partition: int, offset: int) -> None:
+        super().__init__(
+            message, hint="what was read before may be missing from the store: look, then begin anew"
+        )
+        self.partition = partition
+        self.offset = offset
+
+
 class TakenElsewhere(ConflictError):
-    """Another process hands out these waiting messages now; what was taken here comes again there."""
+    """Another process delivers these waiting messages now; what was taken here is delivered again there."""
 
 
 class AlreadyCommitted(ConflictError):
@@ -267,6 +283,10 @@ class Corrupt(DataError):
 
 class UnknownFormat(DataError):
     """The store was written by a newer Penstock, or uses a feature this one does not know."""
+
+
+class ForgottenTopic(DataError):
+    """A folder of messages lies where a topic should be, and `state.db` does not know it; it is kept."""
 
 
 class Undecodable(DataError):

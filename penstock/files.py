@@ -11,9 +11,10 @@ import mmap
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 
-from penstock.errors import DiskFull, InvalidOption, NotDurable, PenstockError, ReadOnly
+from penstock.errors import DiskFull, InvalidOption, NotDurable, PenstockError, ReadOnly, Unavailable
 
 #: File systems whose locks or mappings do not keep our promises between processes.
 _REFUSED_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "fuse")
@@ -35,6 +36,7 @@ class Files:
     truncate = staticmethod(os.ftruncate)
     rename = staticmethod(os.rename)
     unlink = staticmethod(os.unlink)
+    remove_dir = staticmethod(os.rmdir)
     listdir = staticmethod(os.listdir)
 
     def open(self, path: str, *, create: bool = False, write: bool = True, exclusive: bool = False) -> int:
@@ -130,6 +132,26 @@ class Files:
         return room.f_bavail / room.f_blocks if room.f_blocks else 1.0
 
 
+class OpenFile:
+    """A descriptor that is closed when nobody has it any more; whoever has it keeps it open."""
+
+    __slots__ = ("_files", "fd")
+
+    def __init__(self, files: Files, fd: int) -> None:
+        self._files = files
+        self.fd = fd
+
+    def close(self) -> None:
+        """Close it now, whoever has it."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            self._files.close(fd)
+
+    def __del__(self) -> None:
+        with suppress(OSError):
+            self.close()
+
+
 _SYNC_FILE_RANGE_WRITE = 2
 
 
@@ -165,8 +187,33 @@ def _boot_from_sysctl() -> int:
     return (value[0] * 1_000_000 + value[1]) or 1
 
 
+def replace(files: Files, path: str, data: bytes) -> None:
+    """Put a file in place by write, sync, rename: readers see the old one or the new one."""
+    draft = path + ".tmp"
+    fd = files.open(draft, create=True)
+    try:
+        files.truncate(fd, 0)
+        files.pwrite(fd, data, 0)
+        files.sync(fd)
+    finally:
+        files.close(fd)
+    files.rename(draft, path)
+
+
+def read_whole(files: Files, path: str) -> bytes:
+    """A small file's bytes; b"" when it is not there."""
+    try:
+        fd = files.open(path, write=False)
+    except FileNotFoundError:
+        return b""
+    try:
+        return files.pread(fd, files.size(fd), 0)
+    finally:
+        files.close(fd)
+
+
 def file_system(path: str, mounts: str = "/proc/self/mountinfo") -> str:
-    """The kind of file system `path` lies on, `""` when it cannot be told."""
+    """Return the kind of file system that `path` lies on, `""` when it cannot be found out."""
     try:
         with open(mounts) as file:
             lines = file.readlines()
@@ -195,7 +242,7 @@ def refuse_network_file_system(path: str, mounts: str = "/proc/self/mountinfo") 
 
 
 def refusal(path: str, error: OSError) -> PenstockError:
-    """What the system's error means for whoever wanted to write below `path`."""
+    """Return what the system's error means for a caller that wanted to write below `path`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return DiskFull(
             f"{path}: {error.strerror or error}; nothing of this write stays",
@@ -203,4 +250,9 @@ def refusal(path: str, error: OSError) -> PenstockError:
         )
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return ReadOnly(f"{path} cannot be written: {error.strerror}")
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        return Unavailable(
+            f"{path}: {error.strerror}; nothing is wrong with the disk",
+            hint="close files, or allow more of them (ulimit -n), then try again",
+        )
     return NotDurable(f"{path}: the write failed and was cut back: {error}")

@@ -1,4 +1,9 @@
-"""A file that one process has for itself as long as it lives; the kernel frees it with the process."""
+"""Locks between processes that the kernel frees when their holder dies, also across a fork.
+
+Ctrl-C may come at any line. A section that must never leave a lock behind is a function given to `hold`:
+whatever interrupts it, and wherever, the locks are free when it is over. A `with` statement alone cannot
+promise that, because an interrupt may come when `__exit__` begins.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +14,13 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
+from typing import TypeVar
 
 from penstock.errors import Closed, LockTimeout
-from penstock.files import Files
+from penstock.files import Files, OpenFile
 
 #: A lock is mostly held for microseconds, the shortest sleep takes 80: give way so often before sleeping
 #: (16 processes on 2 cores: 8 to 9 thousand durable writes a second instead of 4 to 5).
@@ -28,58 +34,78 @@ PATIENCE_S = 30.0
 Order = tuple[int, int, int]
 APPEND_RANK, TAIL_RANK, STATE_RANK, RUNG_RANK, FILE_STATES_RANK, OTHER_RANK = range(6)
 
+T = TypeVar("T")
+_TAKE = fcntl.LOCK_EX | fcntl.LOCK_NB
+
 FORKED = "was opened before fork(): a child process opens the store again"
 
 
 class FileLock:
-    """An exclusive lock on an open file, held by one thread of one process at a time."""
+    """An exclusive lock on an open file, held by one thread of one process at a time.
 
-    def __init__(self, files: Files, path: str, *, order: Order, holder: Callable[[], int | None]) -> None:
+    A lock that nobody has can `rest` without a descriptor, if it was told who opens it again.
+    """
+
+    def __init__(
+        self, files: Files, path: str, *, order: Order, holder: Callable[[], int | None],
+        wake: Callable[[], object] | None = None,
+    ) -> None:  # fmt: skip
         self.path = path
-        self.fd = files.open(path, create=True)
         self._files = files
+        self._wake = wake
+        self._is_closed = False
+        self.file: OpenFile | None = None
+        self.fd = -1
+        self.open()
         self._mutex = threading.RLock()  # knows its owner; nobody takes it twice
+        #: Whether this thread has the lock, or is about to have it.
+        self.is_mine: Callable[[], bool] = self._mutex._is_owned  # type: ignore[attr-defined]
         self._holder = holder
         self.order = order
         _locks.add(self)
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free now."""
-        if self._is_mine() or not self._mutex.acquire(blocking=False):
+        if self.is_mine():
             return False
         try:
+            if not self._mutex.acquire(False):
+                return False
             if self._flock():
                 return True
+            self._mutex.release()
+            return False
         except BaseException:
-            self.release()
+            self.drop()  # an interrupt may have come when it was just taken
             raise
-        self._mutex.release()
-        return False
 
     def acquire(self, timeout: float | None = None) -> None:
         """Wait for the lock; raise `LockTimeout`, naming the holder, when it does not come free."""
         timeout = PATIENCE_S if timeout is None else timeout
-        if self._is_mine():
-            raise LockTimeout(f"this thread holds {self.path}: a signal handler came in", pid=os.getpid())
-        if not self._mutex.acquire(timeout=timeout):
-            raise LockTimeout(f"another thread of this process holds {self.path}", pid=os.getpid())
+        if self.is_mine():
+            raise self.held_here()
         try:
+            if not self._mutex.acquire(timeout=timeout):
+                raise LockTimeout(f"another thread of this process holds {self.path}", pid=os.getpid())
             if not self._flock():
                 self._wait(timeout)
         except BaseException:
-            self.release()  # an interrupt may have come when the lock was just taken
+            self.drop()
             raise
 
     def release(self) -> None:
+        """Let go of the lock, which this thread has."""
         try:
             if self.fd >= 0:
                 fcntl.flock(self.fd, fcntl.LOCK_UN)
-        finally:
+        except OSError:
             self._mutex.release()
+            raise
+        self._mutex.release()  # only now: who is interrupted before it still has the lock, and drops it
 
     def drop(self) -> None:
-        """Release the lock if this thread has it: Ctrl-C may come just before `release` does its work."""
-        if self._is_mine():
+        """Let go of the lock if this thread has it; nothing otherwise."""
+        if self.is_mine():
             self.release()
 
     @contextmanager
@@ -100,27 +126,46 @@ class FileLock:
     ) -> None:
         self.release()
 
+    def held_here(self) -> LockTimeout:
+        """The error for wanting the lock again in the thread that has it."""
+        return LockTimeout(f"this thread holds {self.path}: a signal handler came in", pid=os.getpid())
+
     def timed_out(self, timeout: float) -> LockTimeout:
         """The error for having waited in vain; names who holds the lock."""
         pid = flock_holder(self.fd) or self._holder()
         who = f"process {pid}" if pid else "another process"
         return LockTimeout(f"{who} holds {self.path} for more than {timeout:.0f} s", pid=pid)
 
+    def open(self) -> OpenFile | None:
+        """Open the file unless it is open; None when the lock is closed."""
+        if self.file is None and not self._is_closed:
+            self.file = OpenFile(self._files, self._files.open(self.path, create=True))
+            self.fd = self.file.fd
+        return self.file
+
+    def try_pause(self) -> bool:
+        """Keep the threads of this process from taking the lock, until it is dropped, if none has it."""
+        return not self.is_mine() and self._mutex.acquire(False)
+
+    def rest(self) -> None:
+        """Give the descriptor back until the lock is wanted again. It is paused."""
+        self.fd = -1
+        self.file = None
+
     def close(self) -> None:
         """Close the file; the kernel drops the lock with it."""
         with self._mutex:
-            fd, self.fd = self.fd, -1
-        if fd >= 0:
-            self._files.close(fd)
-
-    def _is_mine(self) -> bool:
-        return self._mutex._is_owned()  # type: ignore[attr-defined, no-any-return]
+            self._is_closed = True
+            self.fd = -1
+            self.file = None
 
     def _flock(self) -> bool:
         if self.fd < 0:
-            raise Closed(f"{self.path} is closed")
+            if self._is_closed or self._wake is None:
+                raise Closed(f"{self.path} is closed")
+            self._wake()
         try:
-            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self.fd, _TAKE)
         except BlockingIOError:
             return False
         return True
@@ -147,10 +192,48 @@ class FileLock:
         self._mutex.release()
 
     def _after_fork_in_child(self) -> None:
-        fd, self.fd = self.fd, -1
+        file, self.file, self.fd = self.file, None, -1
+        self._is_closed = True
         self._mutex = threading.RLock()
-        if fd >= 0:
-            os.close(fd)
+        self.is_mine = self._mutex._is_owned  # type: ignore[attr-defined]
+        if file is not None:
+            file.close()  # whoever else has it: the lock is the parent's
+
+
+def hold(locks: Sequence[FileLock], section: Callable[[], T]) -> T:
+    """Take the locks in this order, call `section`, and release them, wherever an interrupt comes in.
+
+    An interrupt while they are let go of is met by the handler, and the handler has nothing else to do.
+    """
+    for lock in locks:
+        if lock.is_mine():
+            raise lock.held_here()  # by whoever the signal handler that we are in has interrupted
+    try:
+        for lock in locks:
+            lock.acquire()
+        result = section()
+        for lock in locks:
+            lock.release()
+        return result
+    except BaseException:
+        for lock in locks:
+            lock.drop()
+        raise
+
+
+def try_hold(lock: FileLock, section: Callable[[], T]) -> T | None:
+    """Take the lock if it is free now, call `section`, and let go of it; None when it is not free."""
+    if lock.is_mine():
+        return None
+    try:
+        if not lock.try_acquire():
+            return None
+        result = section()
+        lock.release()
+        return result
+    except BaseException:
+        lock.drop()
+        raise
 
 
 class ByteLock:
@@ -300,23 +383,26 @@ class Claimed(Exception):
 
 
 def claim(path: str, wait_s: float = 0.0) -> int:
-    """Have a file for this process, made if need be; closing what is returned lets go of it.
+    """Have a file for this process, made if need be; closing what is returned releases it.
 
     Raises `Claimed` when another process has it for longer than `wait_s`.
     """
     os.makedirs(os.path.dirname(path), exist_ok=True)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    deadline = time.monotonic() + wait_s
+    try:
+        _claim(fd, time.monotonic() + wait_s)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _claim(fd: int, deadline: float) -> None:
     while True:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return fd
+            fcntl.flock(fd, _TAKE)
+            return
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                pid = flock_holder(fd)
-                os.close(fd)
-                raise Claimed(pid) from None
-        except BaseException:
-            os.close(fd)
-            raise
+                raise Claimed(flock_holder(fd)) from None
         time.sleep(_PAUSE_S)

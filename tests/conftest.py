@@ -1,11 +1,14 @@
-"""What every test gets: markers by folder, and one profile for hypothesis."""
+"""What every test gets: markers by folder, one profile for hypothesis, and no process of another test."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+
+from tests.kit import processes
 
 SPARK_TESTS = Path(__file__).parent / "spark"
 
@@ -13,6 +16,16 @@ SPARK_TESTS = Path(__file__).parent / "spark"
 # The blob lets a failure from CI be replayed with @reproduce_failure.
 hypothesis.settings.register_profile("penstock", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("penstock")
+
+
+def pytest_configure() -> None:
+    processes.heed_ctrl_c()
+
+
+@pytest.fixture(autouse=True)
+def _no_process_outlives_its_test() -> Iterator[None]:
+    yield
+    processes.end_all()
 
 
 def pytest_report_header() -> str:

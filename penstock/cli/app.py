@@ -1,4 +1,4 @@
-"""The command as a whole: its verbs, and how it ends."""
+"""The command as a whole: its verbs in order, and its exit code."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from typer.core import TyperGroup
 from penstock import __version__
 from penstock.cli import consumer, dead, events, failures, output, pipeline, stream, topic
 from penstock.cli.arguments import StoreOption, flag
+from penstock.cli.backup import backup, restore
+from penstock.cli.exchange import exports, imports
+from penstock.cli.exchange.copies import copy
 from penstock.cli.failures import Exit
 from penstock.cli.read import read
+from penstock.cli.repair import repair
 from penstock.cli.run import run as run_pipeline
 from penstock.cli.serve import serve
 from penstock.cli.status import status
@@ -31,8 +35,8 @@ The store is a folder, ./penstock-data unless you say otherwise; any number of p
 """
 
 _ORDER = (
-    "write", "read", "topic", "consumer", "dead", "pipeline", "run", "events", "serve", "stream", "status",
-    "vacuum", "verify",
+    "write", "read", "import", "export", "topic", "consumer", "dead", "pipeline", "run", "events", "serve",
+    "stream", "status", "vacuum", "verify", "repair", "backup", "restore",
 )  # fmt: skip
 
 
@@ -56,6 +60,9 @@ app = typer.Typer(
 )
 app.command(rich_help_panel="Messages")(write)
 app.command(rich_help_panel="Messages")(read)
+app.add_typer(imports.app, name="import", rich_help_panel="Messages")
+app.add_typer(exports.app, name="export", rich_help_panel="Messages")
+topic.app.command()(copy)
 app.add_typer(topic.app, name="topic", rich_help_panel="Topics and consumers")
 app.add_typer(consumer.app, name="consumer", rich_help_panel="Topics and consumers")
 app.add_typer(dead.app, name="dead", rich_help_panel="Topics and consumers")
@@ -67,6 +74,9 @@ app.add_typer(stream.app, name="stream", rich_help_panel="Streams of subjects")
 app.command(rich_help_panel="Health")(status)
 app.command(rich_help_panel="Health")(vacuum)
 app.command(rich_help_panel="Health")(verify)
+app.command(rich_help_panel="Health")(repair)
+app.command(rich_help_panel="Health")(backup)
+app.command(rich_help_panel="Health")(restore)
 
 
 def _print_version(wanted: bool) -> None:

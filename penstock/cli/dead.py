@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from textwrap import indent
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +22,7 @@ from penstock.cli.arguments import (
 )
 from penstock.clock import Clock
 from penstock.errors import InvalidOption
+from penstock.exchange.message_json import json_record
 from penstock.store.replay import parse_rate
 
 app = typer.Typer(no_args_is_help=True)
@@ -80,6 +82,8 @@ def show(
         ("since", units.iso(letter.died_at) or ""),
     ):  # fmt: skip
         output.put_text(f"  {name}: {value or '-'}")
+    if letter.traceback:
+        output.put_text(f"  traceback:\n{indent(letter.traceback, '    ')}")
 
 
 @app.command()
@@ -164,9 +168,10 @@ def _record(letter: DeadLetter) -> dict[str, Any]:
         "attempts": letter.attempts,
         "first_error": letter.first_error,
         "last_error": letter.last_error,
+        "traceback": letter.traceback or None,
         "died_at": units.iso(letter.died_at),
         "died_at_ns": letter.died_at,
-        "message": formats.json_record(letter.message),
+        "message": json_record(letter.message),
     }
 
 

@@ -1,10 +1,11 @@
-"""Errors as the command line tells them: a message, a hint, an exit code; never a traceback.
+"""Errors as the command line reports them: a message, a hint, an exit code; never a traceback.
 
 The table below is the whole contract between the error tree and the exit codes.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from enum import IntEnum
 
@@ -69,6 +70,9 @@ _HINTS: tuple[tuple[type[PenstockError], str], ...] = (
 )
 
 
+_SPEAKS_PYTHON = re.compile("exists_ok|on_gap")
+
+
 def exit_code(error: BaseException) -> Exit:
     """The exit code for an error; by the table above."""
     if getattr(error, "retryable", False):
@@ -103,4 +107,6 @@ def _hint(error: BaseException) -> str:
         known = error.hint.partition(";")[0]
         return f"{known}; `penstock topic create {error.name}` makes one"
     own = error.hint if isinstance(error, PenstockError) else ""
+    if isinstance(error, (AlreadyExists, Corrupt)) and own and not _SPEAKS_PYTHON.search(own):
+        return own
     return next((hint for kind, hint in _HINTS if isinstance(error, kind)), own)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
 from penstock import Message
-from penstock.cli.output import iso
-from penstock.codecs import name_of
+from penstock.exchange.message_json import iso, json_record
 from penstock.message import value_bytes
 
 #: Control characters would move the cursor or break the line.
@@ -53,47 +50,6 @@ def as_hex(message: Message) -> bytes:
 def as_json(message: Message) -> bytes:
     """The whole message as one line of JSON; docs/cli.md describes it."""
     return msgspec.json.encode(json_record(message)) + b"\n"
-
-
-def json_record(message: Message) -> dict[str, Any]:
-    """What the JSON holds: bytes as text if they are UTF-8, else base64, which is said beside them."""
-    record: dict[str, Any] = {
-        "topic": message.topic,
-        "partition": message.partition,
-        "offset": message.offset,
-        **encoded("key", message.key),
-        **encoded("value", value_bytes(message)),
-        "headers": {},
-        "timestamp": iso(message.timestamp),
-        "timestamp_ns": message.timestamp,
-        "written_at": iso(message.written_at),
-        "written_at_ns": message.written_at,
-    }
-    for name, value in message.headers.items():
-        header = encoded("value", value)
-        record["headers"][name] = header["value"]
-        if "value_encoding" in header:
-            record.setdefault("headers_encoding", {})[name] = header["value_encoding"]
-    for name in ("producer_id", "group", "seqno"):
-        if getattr(message, name) is not None:
-            record[name] = getattr(message, name)
-    reference = message.reference
-    codec = message.codec if reference is None else name_of(reference.codec)
-    if codec != "raw":
-        record["codec"] = codec
-    if reference is not None:
-        record["body"] = {"name": reference.name, "start": reference.start, "bytes": reference.size}
-    return record
-
-
-def encoded(name: str, value: bytes | str | None) -> dict[str, str | None]:
-    """Bytes as text if they are UTF-8, else base64, which is said beside them."""
-    if value is None or isinstance(value, str):
-        return {name: value}
-    try:
-        return {name: value.decode()}
-    except UnicodeDecodeError:
-        return {name: base64.b64encode(value).decode(), f"{name}_encoding": "base64"}
 
 
 def shown(value: bytes) -> str:

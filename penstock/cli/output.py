@@ -1,4 +1,4 @@
-"""Numbers as people and programs read them: sizes, counts, durations, moments."""
+"""What the command prints: text, JSON, tables, progress and questions; numbers as people read them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
@@ -15,7 +14,8 @@ import typer
 
 from penstock.clock import NANOSECONDS
 from penstock.errors import InvalidOption
-from penstock.parse import nanoseconds, utc
+from penstock.exchange.message_json import iso as iso
+from penstock.parse import nanoseconds
 
 Row = TypeVar("Row")
 #: A column: its title, what it shows of a row, and whether it is a number.
@@ -125,14 +125,6 @@ class ProgressLine:
 
 
 _DURATIONS = (("d", 86400), ("h", 3600), ("m", 60))
-
-
-@lru_cache(maxsize=1024)  # messages written together share their time
-def iso(moment_ns: int | None) -> str | None:
-    """A moment as ISO 8601 in UTC, to the microsecond; the nanoseconds stand beside it in the JSON."""
-    if moment_ns is None:
-        return None
-    return utc(moment_ns).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def parse_moment(text: str, name: str = "--timestamp") -> int:

@@ -1,8 +1,8 @@
 """Appending: the one way frames get into a partition, by any process.
 
-Under the append lock, in this order: finish what an earlier writer left (`mending`), roll if the
-segment is full or old (`tip`), write the frames, publish A. Everything that takes time (encoding, the
-body's checksum, syncing) happens outside the lock.
+Under the append lock, in this order: finish what an earlier writer left (`repair`), roll if the
+segment is full or old (`active_segment`), write the frames, publish A. Everything that takes time
+(encoding, the body's checksum, syncing) happens outside the lock.
 
 A crash leaves at worst frames behind A (the next writer adopts the sound ones and cuts the rest)
 or a roll half done (the next writer finishes it). See docs/RECOVERY.md.
@@ -11,25 +11,28 @@ or a roll half done (the next writer finishes it). See docs/RECOVERY.md.
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, TypeVar, overload
 
 from penstock.errors import PenstockError
 from penstock.files import refusal
+from penstock.locks import hold, try_hold
 from penstock.log import records
+from penstock.log.active_segment import ActiveSegment
 from penstock.log.folder import Folder
 from penstock.log.frame_encode import EncodedFrame, control
 from penstock.log.frame_header import FENCE
 from penstock.log.producers import Claim, LastSeqno, Pair, Producers, TakenOver, signed
-from penstock.log.records import AppendRecord
+from penstock.log.records import DROPPED, POISONED, ROLLING, Ends
 from penstock.log.repair import Repair
-from penstock.log.segment import ActiveSegment
 from penstock.log.staging import ADOPT_BYTES, PartitionState, PlacedPiece
 from penstock.options import TopicOptions
 
 logger = logging.getLogger("penstock.log")
+
+T = TypeVar("T")
+#: What lies behind A when nobody has written there; a segment's room is allocated ahead, filled with these.
+_ROOM = bytes(8)
 
 
 class Rerouted(Exception):
@@ -45,119 +48,145 @@ class Appended(NamedTuple):
     cuts: int
 
 
-class Appender(Repair):
+class Appender:
     """One process's way into one partition."""
 
-    def __init__(
-        self,
-        folder: Folder,
-        options: TopicOptions,
-        committed: Callable[[], int],
-        require_topic: Callable[[], object],
-        ledger: PartitionState,
-    ) -> None:
-        super().__init__(folder, options, committed, require_topic, ledger)
+    def __init__(self, folder: Folder, options: TopicOptions, state: PartitionState) -> None:
+        self.folder = folder
+        self.active = ActiveSegment(folder, options)
+        self.repair = Repair(folder, self.active, state)
         self.producers = Producers(folder)
 
+    @property
+    def sealed(self) -> list[int]:
+        """Segments this process sealed, whose indexes are to be made."""
+        return self.active.sealed
+
+    @overload
     def append(
-        self, drafts: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None
-    ) -> Appended:
+        self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None,
+        wait: Literal[True] = True,
+    ) -> Appended: ...  # fmt: skip
+    @overload
+    def append(
+        self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None,
+        wait: Literal[False],
+    ) -> Appended | None: ...  # fmt: skip
+    def append(
+        self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None,
+        wait: bool = True,
+    ) -> Appended | None:  # fmt: skip
         """Write frames side by side and let writers behind us see them; not yet durable.
 
         Raises `Rerouted` when `tree` is no longer the number of the partition tree. With a producer's
-        `claim` nothing is stored twice: see `Producers.admit`. Without frames it is only checked.
+        `claim` nothing is stored twice: see `Producers.admit`; without frames it is only checked. With
+        `wait=False` nothing is waited for: None if the lock is held, the segment is full or a repair is due.
         """
-        try:  # as `_locked`, which costs a microsecond
-            with self.folder.append:
-                a = self.ready()
-                if tree is not None and a.tree != tree & 0xFFFF:
-                    raise Rerouted
-                if claim is not None:
-                    self.producers.admit(claim, a, self._durable)
-                    if not drafts:
-                        return Appended(a.next, a.next, self._durable.cuts)
-                return self._append(a, drafts, claim)[0]
-        except KeyboardInterrupt:
-            self.folder.append.drop()
-            raise
-        except (PenstockError, FileNotFoundError):
-            raise
-        except OSError as error:
-            raise refusal(self.folder.path, error) from error
-
-    def append_at_once(self, drafts: Sequence[EncodedFrame], *, tree: int) -> Appended | None:
-        """The same if nothing has to be waited for or done before; None when nothing was written."""
-        if not self.folder.append.try_acquire():
-            return None
-        try:
-            a = self.ready_at_once()
-            if a is None or a.tree != tree & 0xFFFF:
+        lock = self.folder.append
+        if lock.is_mine():
+            if not wait:
                 return None
-            size = sum(draft.size for draft in drafts)
-            has_room = a.byte + size <= self._segment(a).allocated
-            if not has_room or self._is_full(a, size, self._written_at(a)):
-                return None
-            return self._append(a, drafts, None)[0]
-        except (PenstockError, FileNotFoundError):
+            raise lock.held_here()
+        try:  # as `hold`, which costs a microsecond
+            if not lock.try_acquire():
+                if not wait:
+                    return None
+                lock.acquire()
+            appended = self._append_ready(frames, tree, claim, wait)
+            lock.release()
+            return appended
+        except BaseException as error:
+            lock.drop()
+            self._refuse(error)
             raise
-        except OSError as error:
-            raise refusal(self.folder.path, error) from error
-        finally:
-            self.folder.append.drop()
 
-    def fence(self, pair: Pair) -> TakenOver:
+    def take_over(self, pair: Pair) -> TakenOver:
         """Take over a pair: whoever wrote for it before cannot any more. Not yet durable."""
-        with self._locked():
-            a = self.ready()
-            seqno, epoch = self.producers.catch_up(a, self._durable).get(pair)
+
+        def take() -> TakenOver:
+            ends = self.ready()
+            seqno, epoch = self.producers.catch_up(ends.append, ends.durable).get(pair)
             producer, created = signed(pair, epoch + 1), self.folder.clock.now_ns()
-            draft = control(FENCE, b"", created=created, producer=producer, seqno=seqno)
+            frame = control(FENCE, b"", created=created, producer=producer, seqno=seqno)
             claim = Claim(pair, epoch + 1, True, -1, seqno, seqno)
-            appended, after = self._append(a, (draft,), claim)
-            return TakenOver(seqno, epoch + 1, after.segment, after.byte, appended.cuts)
+            after = self._append(ends, (frame,), claim)
+            return TakenOver(seqno, epoch + 1, after.append.segment, after.append.byte, after.durable.cuts)
+
+        return self._locked(take)
 
     def known(self, pair: Pair) -> LastSeqno:
         """What is stored of a producer's pair, by anyone, up to now."""
-        with self._locked():
-            return self.producers.catch_up(self.ready(), self._durable).get(pair)
 
-    # Transactions. The append lock is held, and has been since `mark`.
+        def look() -> LastSeqno:
+            ends = self.ready()
+            return self.producers.catch_up(ends.append, ends.durable).get(pair)
 
-    def mark(self, tx: int, tree: int, count: int, size: int) -> int:
-        """Announce that a transaction is about to bring in messages; return the offset of the first.
+        return self._locked(look)
+
+    def finish_transactions(self) -> None:
+        """Append what processes that died had committed, durably, unless another process is at it."""
+        try_hold(self.folder.append, lambda: self.repair.finish_transactions(self.ready()))
+
+    # Transactions. The append lock is held, and has been since `announce`.
+
+    def announce(self, tx: int, tree: int, count: int, size: int) -> int:
+        """Announce that a transaction is about to append messages; return the offset of the first.
 
         If it does not come to that, the next `ready` finds no record of it and forgets it. Raises
         `Rerouted` when `tree` is no longer the number of the partition tree.
         """
-        a = self.ready()
-        if a.tree != tree & 0xFFFF:
+        ends, active = self.ready(), self.active
+        if ends.append.tree != tree & 0xFFFF:
             raise Rerouted
-        now = self._written_at(a)
-        if size <= ADOPT_BYTES and self._is_full(a, size, now):
-            a = self._roll(a, now)
-        if self.options.sync == "os" and (a.next + count > a.reserved or a.flags & records.RESERVING):
-            a = self._reserve(a, a.next + count)
-        self.folder.publish_append(a._replace(pending=tx, pid=os.getpid()))
-        return a.next
+        now = active.written_at(ends.append)
+        if size <= ADOPT_BYTES and active.is_full(ends.append, size, now):
+            ends = active.roll(ends, now)
+        a = ends.append
+        if active.shows and (a.next + count > a.reserved or a.flags & records.RESERVING):
+            ends = ends._replace(append=active.reserve(a, a.next + count))
+        return active.publish(ends, pending=tx).append.next
 
     def bring_in(self, pieces: Sequence[PlacedPiece]) -> Appended:
         """Append what a committed transaction staged; durable after `Syncer.sync`."""
-        a = self.folder.read_append()
-        assert a is not None
-        return Appended(pieces[0].base, self._bring_in(a, pieces).next, self._durable.cuts)
+        ends = self.folder.read_ends()
+        assert ends is not None
+        after = self.repair.bring_in(ends, pieces)
+        return Appended(pieces[0].base, after.append.next, ends.durable.cuts)
 
     # The partition as a whole.
 
-    def roll(self, a: AppendRecord) -> AppendRecord:
+    def ready(self) -> Ends:
+        """A, S and D, when nothing is left to finish. The append lock is held."""
+        ends = self.folder.read_ends()
+        return ends if ends is not None and self._is_ready(ends) else self.repair.run(ends)
+
+    def roll(self, ends: Ends) -> Ends:
         """Seal the active segment and begin the next one behind it. The append lock is held."""
-        return self._roll(a, self._written_at(a))
+        return self.active.roll(ends, self.active.written_at(ends.append))
 
     def seal_active(self) -> None:
         """Begin a new segment behind the present end, if the active one holds anything."""
-        with self.folder.append:
-            a = self.ready()
-            if a.next > a.segment:
-                self.roll(a)
+
+        def seal() -> None:
+            ends = self.ready()
+            if ends.append.next > ends.append.segment:
+                self.roll(ends)
+
+        hold((self.folder.append,), seal)
+
+    def leave_out(self, stop: int) -> int:
+        """Give no offset below `stop` to anyone: the next message gets that one, behind a gap on purpose.
+
+        Returns the next offset, which is higher when it has passed `stop` already.
+        """
+
+        def leave() -> int:
+            ends = self.ready()
+            if ends.append.next < stop:
+                ends = self.active.roll(ends, self.active.written_at(ends.append), first=stop)
+            return ends.append.next
+
+        return self._locked(leave)
 
     def publish_start(self, start: int) -> None:
         """Move the first readable offset, durably. The append lock is held."""
@@ -165,32 +194,33 @@ class Appender(Repair):
         assert shown is not None
         self.folder.publish_shown(shown._replace(start=start))
         try:
-            self.folder.files.sync(self.folder.tail_fd)
+            self.folder.sync_tail()
         except OSError as error:
             self.folder.publish_shown(shown)  # or the next trim would take it for durable
             raise refusal(self.folder.path, error) from error
 
     def publish_tree(self, tree: int) -> None:
         """Tell writers that the partition tree has changed. The append lock is held."""
-        a = self.ready()
-        self.folder.publish_append(a._replace(tree=tree & 0xFFFF, pid=os.getpid()))
+        self.active.publish(self.ready(), tree=tree & 0xFFFF)
 
     def save_gate(self) -> None:
         """Keep what is known of producers at this end, for those who add partitions. Locked."""
         try:
-            self.producers.save_gate(self.ready(), self._durable)
+            ends = self.ready()
+            self.producers.save_gate(ends.append, ends.durable)
         except OSError as error:
             raise refusal(self.folder.path, error) from error
 
     def publish_dropped(self) -> None:
         """Tell everyone that the topic is gone. The append lock is held."""
-        self.ready()
-        self.folder.publish_shown(self._shown._replace(flags=self._shown.flags | records.DROPPED))
+        shown = self.ready().shown
+        self.folder.publish_shown(shown._replace(flags=shown.flags | DROPPED))
 
-    def lower_reserve(self) -> None:
+    def give_back_offsets(self) -> None:
         """On a clean close: offsets set aside and not used are given back, so that no gap stays."""
-        with self.folder.append:
-            a = self.ready()
+
+        def give_back() -> None:
+            a = self.ready().append
             if a.reserved <= a.next:
                 return
             try:
@@ -199,75 +229,77 @@ class Appender(Repair):
             except OSError as error:  # then a gap stays
                 logger.warning("offsets set aside could not be given back: %s", error)
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the append lock; what the system refuses is said in our own words."""
+        hold((self.folder.append,), give_back)
+
+    def close(self) -> None:
+        self.active.close()
+
+    # What appending consists of. The append lock is held throughout.
+
+    def _append_ready(
+        self, frames: Sequence[EncodedFrame], tree: int | None, claim: Claim | None, wait: bool
+    ) -> Appended | None:
+        ends = self.folder.read_ends()
+        if ends is None or not self._is_ready(ends):
+            if not wait:
+                return None
+            ends = self.repair.run(ends)
+        if tree is not None and ends.append.tree != tree & 0xFFFF:
+            if not wait:
+                return None
+            raise Rerouted
+        if claim is not None:
+            self.producers.admit(claim, ends.append, ends.durable)
+            if not frames:
+                return Appended(ends.append.next, ends.append.next, ends.durable.cuts)
+        if not wait and not self._has_room(ends, frames):
+            return None
+        first = ends.append.next
+        after = self._append(ends, frames, claim)
+        return Appended(first, after.append.next, after.durable.cuts)
+
+    def _append(self, ends: Ends, frames: Sequence[EncodedFrame], claim: Claim | None) -> Ends:
+        active, a = self.active, ends.append
+        size = 0
+        for frame in frames:
+            size += frame.size
+        now = active.written_at(a)
+        if active.is_full(a, size, now):
+            ends = active.roll(ends, now)
+        after = active.write(ends, frames, size, now)
+        self.producers.wrote(ends.append, after.append, claim)
+        return after
+
+    def _is_ready(self, ends: Ends) -> bool:
+        """Whether nothing is left to finish: no mark is set, and nothing lies behind A."""
+        a, shown, durable = ends
+        boot = self.folder.boot
+        if a.flags & ROLLING or a.pending or shown.flags & DROPPED or durable.flags & POISONED:
+            return False
+        if a.boot != boot or shown.boot != boot or durable.boot != boot:
+            return False
+        active = self.active
+        if active.base != a.segment and not self.repair.is_there(ends):
+            return False
+        behind = self.folder.files.pread(active.fd, 8, a.byte)
+        return behind == _ROOM or not behind.strip(b"\0")
+
+    def _has_room(self, ends: Ends, frames: Sequence[EncodedFrame]) -> bool:
+        """Whether frames can be written without allocating or rolling first."""
+        a, size = ends.append, sum(frame.size for frame in frames)
+        if a.byte + size > self.active.allocated:
+            return False
+        return not self.active.is_full(a, size, self.active.written_at(a))
+
+    def _locked(self, section: Callable[[], T]) -> T:
+        """Call `section` with the append lock held; what the system refuses is said in our own words."""
         try:
-            with self.folder.append:
-                yield
-        except KeyboardInterrupt:
-            self.folder.append.drop()
-            raise
-        except (PenstockError, FileNotFoundError):
-            raise
+            return hold((self.folder.append,), section)
         except OSError as error:
-            raise refusal(self.folder.path, error) from error
-
-    # What writing consists of. The append lock is held throughout.
-
-    def _append(
-        self, a: AppendRecord, drafts: Sequence[EncodedFrame], claim: Claim | None
-    ) -> tuple[Appended, AppendRecord]:
-        size = sum(draft.size for draft in drafts)
-        now = self._written_at(a)
-        if self._is_full(a, size, now):
-            a = self._roll(a, now)
-        appended, after = self._write(a, drafts, size, now)
-        self.producers.wrote(a, after, claim)
-        return appended, after
-
-    def _write(
-        self, a: AppendRecord, drafts: Sequence[EncodedFrame], size: int, now: int
-    ) -> tuple[Appended, AppendRecord]:
-        files, active = self.folder.files, self._segment(a)
-        next_offset = a.next + sum(draft.count for draft in drafts)
-        if self.options.sync == "os" and (next_offset > a.reserved or a.flags & records.RESERVING):
-            a = self._reserve(a, next_offset)
-        durable = self._durable
-        synced = durable.byte if durable.segment == a.segment else 0
-        parts: list[bytes | bytearray | memoryview] = []
-        base = a.next
-        for draft in drafts:
-            parts.append(draft.header(base=base, written_at=now, synced=synced, salt=active.head.salt))
-            parts.append(draft.body)
-            base += draft.count
-        try:
-            if a.byte + size > active.allocated:
-                self._allocate(active, a.byte + size)
-            files.pwritev(active.fd, parts, a.byte)
-            written = AppendRecord(
-                a.flags,
-                a.tree,
-                a.boot,
-                os.getpid(),
-                a.byte + size,
-                base,
-                a.segment,
-                a.reserved,
-                now,
-                a.pending,
-            )
-            self.folder.publish_append(written)
-            if self.options.sync == "os":
-                self._show(written)
-        except OSError:
-            self._take_back(a, active)
+            self._refuse(error)
             raise
-        return Appended(a.next, base, durable.cuts), written
 
-    def _take_back(self, a: AppendRecord, active: ActiveSegment) -> None:
-        """Nothing of a failed write stays; if A cannot be put back, it stays whole."""
-        if self.folder.read_append() != a:
-            self.folder.publish_append(a)
-        self.folder.files.truncate(active.fd, a.byte)
-        active.allocated = 0
+    def _refuse(self, error: BaseException) -> None:
+        """Raise what the system refused in our own words; a folder that is gone is said by those above."""
+        if isinstance(error, OSError) and not isinstance(error, (PenstockError, FileNotFoundError)):
+            raise refusal(self.folder.path, error) from error

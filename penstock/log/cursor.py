@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 
 from penstock.errors import Corrupt
 from penstock.log import frame
@@ -16,23 +17,29 @@ from penstock.log import frame as compression
 from penstock.log import single_frame as tiny
 from penstock.log.frame import Frame
 from penstock.log.frame_header import COMPRESSED, read_head
+from penstock.log.key_retention import KeyFloors, KeyRetention, unexpired_runs
 from penstock.log.mapped_segment import MappedSealed
 from penstock.log.rows import FrameRows, MessageRows, rows_that_fit
 from penstock.log.segment import SEGMENT_HEADER_BYTES
 from penstock.log.segments import Bounds, Segments
 from penstock.message import Rows
-from penstock.parse import KIB
+from penstock.parse import KIB, MIB
 
 _CHUNK_BYTES = 256 * KIB
+#: What has expired is read in steps of this size, to be skipped.
+_SKIP_MESSAGES, _SKIP_BYTES = 4096, MIB
 #: Sealed segments with smaller frames than this are decoded like active ones, by the tight loop.
 _TINY_FRAME_BYTES = 2 * KIB
 
 
 class Cursor:
-    """A place in a partition that moves forward as it reads."""
+    """A place in a partition that moves forward as it reads; with key retention, over what has expired."""
 
-    def __init__(self, view: Segments, offset: int, *, far: bool = False) -> None:
-        self._view = view
+    def __init__(
+        self, segments: Segments, offset: int, retention: KeyRetention | None = None, *, far: bool = False
+    ) -> None:
+        self._segments = segments
+        self._retention = retention
         self.offset = offset
         #: Segments beyond the present one will be read too: they may be checked ahead.
         self._far = far
@@ -48,39 +55,63 @@ class Cursor:
         Raises `OffsetTrimmed` when retention overtook this place, `Corrupt` where bytes are damaged,
         `TopicReplaced` when the topic was dropped. The cursor does not move then.
         """
+        retention, max_bytes = self._retention, max(max_bytes, 1)
+        while rows := self._read(max_messages, max_bytes, stop):
+            if retention is None:
+                return rows
+            floors = retention.floors()
+            if rows[0].first >= floors.highest:
+                return rows
+            unexpired = [run for each in rows for run in unexpired_runs(each, floors)]
+            if unexpired:
+                return unexpired
+            self._skip_expired(floors, stop)
+        return []
+
+    def _skip_expired(self, floors: KeyFloors, stop: int | None) -> None:
+        """Go to the next message that has not expired, in larger steps than may be read at once."""
+        while rows := self._read(_SKIP_MESSAGES, _SKIP_BYTES, stop):
+            unexpired = next(chain.from_iterable(unexpired_runs(each, floors) for each in rows), None)
+            if unexpired is not None:
+                self.offset = unexpired.first
+                return
+
+    def _read(self, max_messages: int, max_bytes: int, stop: int | None) -> list[Rows]:
+        """What comes next, expired or not."""
         while True:
-            bounds = self._view.readable_from(self.offset)
+            bounds = self._segments.readable_from(self.offset)
             end = bounds.end if stop is None else min(stop, bounds.end)
             if self.offset >= end:
                 return []
-            base = self._view.segment_of(self.offset, bounds)
+            base = self._segments.segment_of(self.offset, bounds)
             try:
                 if base == bounds.segment:
                     rows = self._read_active(bounds, end, max_messages, max_bytes)
                 else:
                     rows = self._read_sealed(base, end, max_messages, max_bytes)
             except FileNotFoundError:
-                self._view.refuse_missing(base, bounds, self.offset)  # else vacuumed or repacked under us
+                self._segments.refuse_missing(base, bounds, self.offset)  # else vacuumed or repacked under us
                 continue
             if rows:
                 self.offset = rows[-1].stop
                 return rows
-            following = self._view.next_segment(base)
+            following = self._segments.next_segment(base)
             if following is None or following >= end:
+                self._segments.refuse_lost(self.offset, end)
                 return []
             if following > self.offset:
-                self._view.refuse_unexplained_gap(self.offset, following)
+                self._segments.refuse_unexplained_gap(self.offset, following)
             self.offset = following
 
     def _read_sealed(self, base: int, end: int, max_messages: int, max_bytes: int) -> list[Rows]:
-        segment = self._view.sealed(base)
+        segment = self._segments.sealed(base)
         if self._far and self._ahead != base:
             self._ahead = base
             self._check_ahead(base, end)
         if segment.index.average_frame_bytes() < _TINY_FRAME_BYTES:
             return self._read_small_frames(segment, end, max_messages, max_bytes)
         rows: list[Rows] = []
-        topic, partition = self._view.topic, self._view.folder.partition
+        topic, partition = self._segments.topic, self._segments.folder.partition
         for found in self._frames(segment):
             base, count, size = found.head.base, found.head.count, found.weight
             is_all_wanted = base >= self.offset and base + count <= end and count <= max_messages
@@ -104,10 +135,10 @@ class Cursor:
 
     def _check_ahead(self, base: int, end: int) -> None:
         """Have the segment behind this one checked meanwhile, if it is sealed and wanted."""
-        following = self._view.next_segment(base)
-        if following is not None and following < min(end, self._view.bounds().segment):
+        following = self._segments.next_segment(base)
+        if following is not None and following < min(end, self._segments.bounds().segment):
             with suppress(FileNotFoundError):
-                self._view.sealed(following).check_ahead()
+                self._segments.sealed(following).check_ahead()
 
     def _frames(self, segment: MappedSealed) -> Iterator[Frame]:
         """Frames from this cursor's offset on; raises `Corrupt` where one is missing between them."""
@@ -124,17 +155,17 @@ class Cursor:
                         return
                     raise Corrupt(
                         segment.path, segment.end_of(number - 1), "a damaged frame",
-                        partition=self._view.folder.partition, first=expected, stop=base,
+                        partition=self._segments.folder.partition, first=expected, stop=base,
                     )  # fmt: skip
                 yield found
                 expected = stop
             number += 1
         if expected == self.offset and segment.ends_in_damage():
-            following = self._view.next_segment(segment.index.base)
+            following = self._segments.next_segment(segment.index.base)
             if following is not None and following > expected:
                 raise Corrupt(
                     segment.path, segment.index.data_bytes, "a damaged frame",
-                    partition=self._view.folder.partition, first=expected, stop=following,
+                    partition=self._segments.folder.partition, first=expected, stop=following,
                 )  # fmt: skip
 
     def _frame_or_stop(self, segment: MappedSealed, number: int, expected: int) -> Frame | None:
@@ -166,7 +197,7 @@ class Cursor:
         return [taken] if taken is not None else []
 
     def _read_active(self, bounds: Bounds, end: int, max_messages: int, max_bytes: int) -> list[Rows]:
-        active = self._view.active(bounds.segment)
+        active = self._segments.active(bounds.segment)
         near, file = self._near, (active.base, active.head.generation)
         if near is not None and near[:2] == file and near[2] == self.offset:
             first, byte = near[2:]
@@ -176,8 +207,8 @@ class Cursor:
             first, byte = active.locate(self.offset, bounds.byte)
         data = active.mapped(bounds.byte)
         rows, offset, at = self._decode(data, byte, first, active.head.salt, end, max_messages, max_bytes)
-        if not rows and at < bounds.byte:
-            raise active.damage(self.offset, bounds.byte)
+        if not rows and max_messages > 0:
+            raise active.damage(self.offset, bounds.byte)  # it was said to be there
         self._near = (*file, offset, at)
         return rows
 
@@ -193,7 +224,7 @@ class Cursor:
             if offset >= self.offset and tiny.is_one(data, at):
                 chunk = bytes(data[at : at + min(max_bytes, _CHUNK_BYTES)])
                 messages, used = tiny.decode_run(
-                    chunk, 0, topic=self._view.topic, partition=self._view.folder.partition,
+                    chunk, 0, topic=self._segments.topic, partition=self._segments.folder.partition,
                     offset=offset, salt=salt, limit=min(max_messages, end - offset),
                 )  # fmt: skip
                 if messages:
@@ -233,7 +264,7 @@ class Cursor:
             stop = rows_that_fit(found, first, stop, max_bytes)
         is_begun = found.head.flags & COMPRESSED and stop < found.head.count
         self._begun = found if is_begun else None
-        return FrameRows(self._view.topic, self._view.folder.partition, found, first, stop)
+        return FrameRows(self._segments.topic, self._segments.folder.partition, found, first, stop)
 
     def _as_begun(self, found: Frame) -> Frame:
         """The same frame as it was unpacked before, if it was."""

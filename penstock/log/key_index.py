@@ -212,13 +212,13 @@ _AT_ONCE_MESSAGES, _AT_ONCE_BYTES = 16_384, 4 * MIB
 class GatheredKeys:
     """The keys of one segment's messages up to `stop`."""
 
-    def __init__(self, view: Segments, base: int) -> None:
+    def __init__(self, segments: Segments, base: int) -> None:
         self.base = base
         #: Everything below was taken in.
         self.stop = base
         #: Where messages are missing that should be there.
         self.holes: list[Hole] = []
-        self._cursor = Cursor(view, base)
+        self._cursor = Cursor(segments, base)
         self._places: dict[bytes, array[int]] = {}
         self._sorted: list[bytes] = []
         self._mutex = threading.Lock()

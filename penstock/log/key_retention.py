@@ -1,8 +1,8 @@
-"""What of a partition is over, by the lifetimes of its keys, and a cursor that passes over it.
+"""Key retention: how long messages of certain keys live, and which messages of a partition have expired.
 
-For each lifetime there is a floor: the first offset that was written within it. A message below the floor of
-its key is over, at once and for every reader; it goes from the disk when all before it goes. An offset that
-is over is as one that was left out: it holds no message, and nothing is lost by passing over it.
+For each duration there is a floor: the first offset that was written within it. A message below the floor of
+its key has expired, at once and for every reader; it leaves the disk when all before it does. An offset that
+has expired is like one that was left out: it holds no message, and nothing is lost by skipping it.
 """
 
 from __future__ import annotations
@@ -10,24 +10,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from itertools import chain
 from typing import Any, NamedTuple
 
 from penstock.clock import NANOSECONDS
 from penstock.errors import Corrupt
 from penstock.keys import checked_key, match, spoken_prefix
-from penstock.log.cursor import Cursor
 from penstock.log.rows import FrameRows, MessageRows
 from penstock.log.segments import Segments
 from penstock.message import Message, Rows
 from penstock.options import Rule, TopicOptions
-from penstock.parse import MIB
 
 _ANY = "*"
 
 
-class Lifetimes:
-    """Rules, ready to be asked."""
+class KeyDurations:
+    """A topic's rules of key retention, ready to be asked."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._keys: dict[bytes, int] = {}
@@ -42,7 +39,7 @@ class Lifetimes:
                 self._keys[checked_key(pattern) or b""] = lasting_ns
         #: Longest first.
         self._lengths = sorted({len(beginning) for beginning in self._prefixes}, reverse=True)
-        #: What is younger than this is alive, whatever its key; None without rules.
+        #: What is younger than this has not expired, whatever its key; None without rules.
         self.shortest_ns = min((*self._keys.values(), *self._prefixes.values()), default=None)
 
     def of(self, key: bytes | None) -> int | None:
@@ -57,8 +54,7 @@ class Lifetimes:
         return found
 
 
-_AT_ONCE_MESSAGES, _AT_ONCE_BYTES = 4096, MIB
-#: So often one looks whether another process changed the lifetimes.
+#: So often one looks whether another process changed the rules.
 LOOK_AGAIN_S = 1.0
 
 
@@ -70,68 +66,68 @@ class _Reached(NamedTuple):
 
 
 class KeyFloors:
-    """Below which offset the messages of a key are over, at one moment."""
+    """Below which offset the messages of a key have expired, at one moment."""
 
-    def __init__(self, lifetimes: Lifetimes, floor: Callable[[int], int]) -> None:
-        self._lifetimes = lifetimes
+    def __init__(self, durations: KeyDurations, floor: Callable[[int], int]) -> None:
+        self._durations = durations
         self._floor = cache(floor)
-        shortest = lifetimes.shortest_ns
-        #: From here on everything is alive, whatever its key.
+        shortest = durations.shortest_ns
+        #: From here on nothing has expired, whatever its key.
         self.highest = 0 if shortest is None else self._floor(shortest)
 
     def of(self, key: bytes | None) -> int:
-        """The first offset that a living message of this key may have."""
-        lasting = self._lifetimes.of(key) if self.highest else None
+        """The first offset that a message of this key may have and not be expired."""
+        lasting = self._durations.of(key) if self.highest else None
         return 0 if lasting is None else self._floor(lasting)
 
     def is_over(self, message: Message) -> bool:
         return message.offset < self.highest and message.offset < self.of(message.key)
 
 
-_ALL_ALIVE = KeyFloors(Lifetimes(()), lambda lasting: 0)
+_NONE_EXPIRED = KeyFloors(KeyDurations(()), lambda lasting: 0)
 
 
 class KeyRetention:
-    """One process's knowledge of what is over in a partition; shared by threads."""
+    """One process's knowledge of what has expired in a partition; shared by threads."""
 
     def __init__(
-        self, view: Segments, options: Callable[[], TopicOptions], offset_at: Callable[[int, int], int]
+        self, segments: Segments, options: Callable[[], TopicOptions], offset_at: Callable[[int, int], int]
     ) -> None:
-        self._view = view
+        self._segments = segments
         self._options = options
         self._offset_at = offset_at
         self._rules: tuple[tuple[str, float], ...] = ()
-        self._lifetimes = Lifetimes(())
+        self._durations = KeyDurations(())
         self._looked = -LOOK_AGAIN_S
-        #: By lifetime; floors only rise.
+        #: By duration; floors only rise.
         self._reached: dict[int, _Reached] = {}
 
     def use(self, options: TopicOptions) -> None:
         """Go by these options from now on."""
         if options.key_retention != self._rules:
-            self._lifetimes, self._rules = Lifetimes(options.key_retention), options.key_retention
+            self._durations, self._rules = KeyDurations(options.key_retention), options.key_retention
             self._reached = {}
 
     def floors(self, now_ns: int | None = None) -> KeyFloors:
-        """What is over now, or was at another moment."""
+        """What has expired by now, or had at another moment."""
         moment = time.monotonic()
         if moment - self._looked >= LOOK_AGAIN_S:
             self._looked = moment
             self.use(self._options())
         if not self._rules:
-            return _ALL_ALIVE
+            return _NONE_EXPIRED
         if now_ns is not None:
-            return KeyFloors(self._lifetimes, lambda lasting: self._offset_at(now_ns - lasting, 0))
-        now = self._view.folder.clock.now_ns()
-        return KeyFloors(self._lifetimes, lambda lasting: self._risen(now - lasting, lasting))
+            return KeyFloors(self._durations, lambda lasting: self._offset_at(now_ns - lasting, 0))
+        now = self._segments.folder.clock.now_ns()
+        return KeyFloors(self._durations, lambda lasting: self._risen(now - lasting, lasting))
 
     def message(self, offset: int) -> Message | None:
-        """As `Segments.message`; None also when it is over."""
-        found = self._view.message(offset)
+        """Return the message at `offset`; None if there is none or it has expired."""
+        found = self._segments.message(offset)
         return None if found is None or self.floors().is_over(found) else found
 
     def _risen(self, since_ns: int, lasting: int) -> int:
-        """The floor of a lifetime; looked for only when the message there is over."""
+        """The floor of a duration; looked for only when the message there has expired."""
         known = self._reached.get(lasting)
         if known is None or known.written_at is None or known.written_at < since_ns:
             known = self._reached[lasting] = self._find(since_ns, 0 if known is None else known.offset)
@@ -140,41 +136,14 @@ class KeyRetention:
     def _find(self, since_ns: int, above: int) -> _Reached:
         try:
             offset = self._offset_at(since_ns, above)
-            there = self._view.message(offset)
+            there = self._segments.message(offset)
         except Corrupt:  # whoever reads there learns of it; others need not
             return _Reached(above, None)
         return _Reached(offset, None if there is None else there.written_at)
 
 
-class LivingCursor(Cursor):
-    """A cursor that passes over what is over."""
-
-    def __init__(self, view: Segments, offset: int, living: KeyRetention, *, far: bool = False) -> None:
-        super().__init__(view, offset, far=far)
-        self._living = living
-
-    def read(self, max_messages: int, max_bytes: int, stop: int | None = None) -> list[Rows]:
-        while rows := super().read(max_messages, max_bytes, stop):
-            floors = self._living.floors()
-            if rows[0].first >= floors.highest:
-                return rows
-            alive = [run for each in rows for run in alive_runs(each, floors)]
-            if alive:
-                return alive
-            self._pass_over(floors, stop)
-        return []
-
-    def _pass_over(self, floors: KeyFloors, stop: int | None) -> None:
-        """Go to the next message that is alive, in larger steps than may be read at once."""
-        while rows := super().read(_AT_ONCE_MESSAGES, _AT_ONCE_BYTES, stop):
-            alive = next(chain.from_iterable(alive_runs(each, floors) for each in rows), None)
-            if alive is not None:
-                self.offset = alive.first
-                return
-
-
-def alive_runs(rows: Rows, floors: KeyFloors) -> Iterator[Rows]:
-    """What is left of neighbours: runs of those that still lie side by side."""
+def unexpired_runs(rows: Rows, floors: KeyFloors) -> Iterator[Rows]:
+    """What of neighbours has not expired: runs of those that still lie side by side."""
     if rows.first >= floors.highest:
         yield rows
         return

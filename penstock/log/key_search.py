@@ -21,12 +21,13 @@ from itertools import chain, pairwise
 from typing import NamedTuple, Protocol, TypeVar
 
 from penstock.errors import Corrupt
+from penstock.files import replace
 from penstock.keys import Match
 from penstock.log import key_index as keyindex
-from penstock.log import segment_index as index
 from penstock.log.folder import KEY_INDEX
 from penstock.log.key_index import GatheredKeys, Hole, KeyFilter, Places, StoredKeys
 from penstock.log.key_retention import KeyFloors, KeyRetention
+from penstock.log.message_facts import Facts, FactsReader
 from penstock.log.rows import MessageRows
 from penstock.log.segment import read_head
 from penstock.log.segments import Bounds, Segments
@@ -150,15 +151,16 @@ _Table = StoredKeys | GatheredKeys | _MissingKeys
 class KeySearch:
     """The keys of one partition, as one process sees them; shared by threads."""
 
-    def __init__(self, view: Segments, living: KeyRetention) -> None:
-        self._view = view
-        self._living = living
+    def __init__(self, segments: Segments, retention: KeyRetention) -> None:
+        self._segments = segments
+        self._retention = retention
         self._mutex = threading.Lock()
-        self._active = GatheredKeys(view, 0)
+        self._active = GatheredKeys(segments, 0)
         #: What is known of sealed segments, in their order; replaced, never changed.
         self._sealed: list[_Table] = []
         self._seen = (-1, -1)
         self._passed = SkippedSegments()
+        self._facts = FactsReader(segments)
 
     # Searching.
 
@@ -172,7 +174,7 @@ class KeySearch:
 
     def ascending(self, match: Match, first: int, stop: int, limit: int) -> Iterator[list[int]]:
         """The same, segment by segment, each looked at when it is asked for."""
-        floors = self._living.floors()
+        floors = self._retention.floors()
         for table in self._tables(match, first, stop, newest=False):
             hole = next((hole for hole in table.holes if hole.first < stop and first < hole.stop), None)
             reach = stop if hole is None else hole.first
@@ -190,7 +192,7 @@ class KeySearch:
         Raises as `oldest` does.
         """
         found: list[int] = []
-        floors = self._living.floors()
+        floors = self._retention.floors()
         for table in self._tables(match, first, stop, newest=True):
             holes = [hole for hole in table.holes if hole.first < stop and first < hole.stop]
             since = first if not holes else holes[-1].stop
@@ -207,7 +209,7 @@ class KeySearch:
 
         Raises as `oldest` does.
         """
-        floors = self._living.floors()
+        floors = self._retention.floors()
         total = 0
         for table in self._whole(match, first, stop):
             since = max(first, floors.highest)
@@ -222,7 +224,7 @@ class KeySearch:
 
         Raises as `oldest` does.
         """
-        floors = self._living.floors()
+        floors = self._retention.floors()
         found: dict[bytes, KeySpan] = {}
         for table in self._whole(match, first, stop):
             for key, places, begin, end in _cuts(table, match, first, stop, floors):
@@ -236,13 +238,17 @@ class KeySearch:
                     )
         return found
 
+    def facts(self, offsets: Sequence[int]) -> list[Facts]:
+        """Key, headers and time of the messages at those offsets, without their values; raises as `rows`."""
+        return self._facts.read(offsets)
+
     def rows(self, offsets: list[int]) -> list[MessageRows]:
         """The messages at those offsets, neighbours together; `OffsetTrimmed` when retention took one."""
         runs: list[list[Message]] = []
         for offset in offsets:
-            message = self._view.message(offset)
+            message = self._segments.message(offset)
             if message is None:
-                self._view.readable_from(offset)  # says why
+                self._segments.readable_from(offset)  # says why
                 continue
             if runs and runs[-1][-1].offset + 1 == offset:
                 runs[-1].append(message)
@@ -279,12 +285,12 @@ class KeySearch:
         """The same, or folded from the data if it is an index that turns out to be damaged."""
         if table.is_sound():
             return table
-        path = self._view.folder.segment_path(table.base, KEY_INDEX)
+        path = self._segments.folder.segment_path(table.base, KEY_INDEX)
         logger.warning("a damaged key index is made anew", extra={"path": path})
-        if not self._view.folder.read_only:
+        if not self._segments.folder.read_only:
             with suppress(FileNotFoundError):
-                self._view.folder.files.unlink(path)  # so that the next vacuum sees that it is lacking
-        folded = GatheredKeys(self._view, table.base).fold(table.stop)
+                self._segments.folder.files.unlink(path)  # so that the next vacuum sees that it is lacking
+        folded = GatheredKeys(self._segments, table.base).fold(table.stop)
         with self._mutex:
             self._sealed = [folded if each is table else each for each in self._sealed]
         return folded
@@ -292,27 +298,26 @@ class KeySearch:
     def _refreshed(self, first: int) -> Bounds:
         """Take up segments that were sealed or removed since the last time."""
         while True:
-            bounds = self._view.readable_from(first)
+            bounds = self._segments.readable_from(first)
             if self._seen == (bounds.segment, bounds.start):
                 return bounds
             try:
                 sealed = self._survey(bounds)
             except FileNotFoundError:  # vacuumed or repacked meanwhile
-                if bounds.segment not in self._view.bases():
-                    self._view.refuse_missing(bounds.segment, bounds, bounds.start)
+                self._segments.refuse_missing_active(bounds)
                 continue
-            if self._view.bounds().start != bounds.start:
+            if self._segments.bounds().start != bounds.start:
                 continue  # what seemed to be missing may have been vacuumed away
             self._sealed = sealed
             if self._active.base != bounds.segment:
-                self._active = GatheredKeys(self._view, bounds.segment)
+                self._active = GatheredKeys(self._segments, bounds.segment)
             self._seen = bounds.segment, bounds.start
             return bounds
 
     def _survey(self, bounds: Bounds) -> list[_Table]:
         """What is known of each sealed segment, and of those that are missing."""
         known = {table.base: table for table in (*self._sealed, self._active)}
-        bases = [base for base in self._view.bases() if base <= bounds.segment]
+        bases = [base for base in self._segments.bases() if base <= bounds.segment]
         tables: list[_Table] = []
         if bases:
             tables += self._missing(bounds.start, bases[0])
@@ -321,8 +326,8 @@ class KeySearch:
                 continue
             table = known.get(base)
             if not isinstance(table, StoredKeys):
-                folded = table if isinstance(table, GatheredKeys) else GatheredKeys(self._view, base)
-                table = stored_keys(self._view, base) or folded.fold(following)
+                folded = table if isinstance(table, GatheredKeys) else GatheredKeys(self._segments, base)
+                table = stored_keys(self._segments, base) or folded.fold(following)
             tables.append(table)
             tables += self._missing(table.stop, following)
         return tables
@@ -330,31 +335,31 @@ class KeySearch:
     def _missing(self, first: int, following: int) -> list[_Table]:
         if first < following:
             try:
-                self._view.refuse_unexplained_gap(first, following)
+                self._segments.refuse_unexplained_gap(first, following)
             except Corrupt as error:
                 return [_MissingKeys(first, following, (Hole(first, following, error),))]
         return []
 
 
-def stored_keys(view: Segments, base: int) -> StoredKeys | None:
+def stored_keys(segments: Segments, base: int) -> StoredKeys | None:
     """The key index of a sealed segment, unless it is missing, damaged in front, or of other data."""
-    head = read_head(view.folder, base)
-    return None if head is None else StoredKeys.open(view.folder, head)
+    head = read_head(segments.folder, base)
+    return None if head is None else StoredKeys.open(segments.folder, head)
 
 
-def store_keys(view: Segments, base: int, following: int) -> bool:
+def store_keys(segments: Segments, base: int, following: int) -> bool:
     """Store the key index of a sealed segment that lacks it; False when there is nothing to do.
 
     A segment with holes gets none: whoever searches it must learn of them.
     """
-    head = read_head(view.folder, base)
-    if head is None or StoredKeys.open(view.folder, head) is not None:
+    head = read_head(segments.folder, base)
+    if head is None or StoredKeys.open(segments.folder, head) is not None:
         return False
-    folded = GatheredKeys(view, base).fold(following)
+    folded = GatheredKeys(segments, base).fold(following)
     if folded.holes:
         return False
-    path = view.folder.segment_path(base, KEY_INDEX)
-    index.replace(view.folder.files, path, keyindex.pack(head, folded.stop, folded.places))
+    path = segments.folder.segment_path(base, KEY_INDEX)
+    replace(segments.folder.files, path, keyindex.pack(head, folded.stop, folded.places))
     return True
 
 

@@ -14,33 +14,31 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from penstock.clock import Clock
 from penstock.errors import NotDurable, TopicReplaced
 from penstock.files import Files, refusal
+from penstock.locks import hold, try_hold
 from penstock.log import key_search as keyed
 from penstock.log import repack, trim
 from penstock.log import segment_index as index
 from penstock.log.append import Appended, Appender
 from penstock.log.cursor import Cursor
+from penstock.log.descriptors import AWAKE
 from penstock.log.folder import Folder
 from penstock.log.frame_encode import EncodedFrame
-from penstock.log.key_retention import KeyRetention, LivingCursor
+from penstock.log.key_retention import KeyRetention
 from penstock.log.producers import Claim, Pair, Producers, TakenOver, tidy_checkpoints
 from penstock.log.segment import read_head
 from penstock.log.segments import Bounds, Segments
-from penstock.log.staging import NoLedger, PartitionState
+from penstock.log.staging import PartitionState
 from penstock.log.sync import Syncer
 from penstock.options import TopicOptions
 from penstock.place import LATEST, Spot
 
 logger = logging.getLogger("penstock.log")
-
-
-def refuse_dropped() -> None:
-    raise TopicReplaced("the topic was dropped", hint="open it anew by its name")
 
 
 class Log:
@@ -56,10 +54,7 @@ class Log:
         options: TopicOptions,
         files: Files,
         clock: Clock,
-        committed: Callable[[], int] = lambda: 0,
-        require_topic: Callable[[], object] = refuse_dropped,
-        ledger: PartitionState | None = None,
-        current_options: Callable[[], TopicOptions] | None = None,
+        state: PartitionState,
         read_only: bool = False,
     ) -> None:
         self.partition = partition
@@ -73,61 +68,48 @@ class Log:
             raise  # dropped at this moment: those above know
         except OSError as error:
             raise refusal(path, error) from error
-        self._committed = committed
-        self.appender = Appender(self.folder, options, committed, require_topic, ledger or NoLedger())
+        self.appender = Appender(self.folder, options, state)
         self.syncer = Syncer(self.folder)
         self.segments = Segments(self.folder, options, topic, None if read_only else self._recover_if_needed)
-        #: What the lifetimes of keys have left.
-        self.key_retention = KeyRetention(
-            self.segments, current_options or (lambda: self.options), self.offset_at
-        )
+        #: What has expired by its key.
+        self.key_retention = KeyRetention(self.segments, state.options, self.offset_at)
         #: Messages by their key.
         self.keys = keyed.KeySearch(self.segments, self.key_retention)
+        AWAKE.add(self)
+        self.folder.on_wake = self._woken
 
     @property
     def options(self) -> TopicOptions:
-        return self.appender.options
+        return self.appender.active.options
 
     @options.setter
     def options(self, options: TopicOptions) -> None:
-        self.appender.options = options
+        self.appender.active.use(options)
         self.key_retention.use(options)
 
-    # Writing.
+    # Writing, for those who do not ask the parts themselves.
 
     def append(
-        self, drafts: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None
+        self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None
     ) -> Appended:
         """Write frames side by side; visible to other writers at once, durable after `sync`."""
-        return self.appender.append(drafts, tree=tree, claim=claim)
+        return self.appender.append(frames, tree=tree, claim=claim)
 
-    def write_at_once(self, drafts: Sequence[EncodedFrame], *, tree: int) -> Appended | None:
+    def write_at_once(self, frames: Sequence[EncodedFrame], *, tree: int) -> Appended | None:
         """Append frames and make them durable, if nothing but the disk has to be waited for.
 
-        None when nothing was written: others hold a lock, the segment is full, something has to be mended.
+        None when nothing was written: a lock is held, the segment is full, or a repair is due.
         """
-        tail = self.folder.tail
-        if not tail.try_acquire():  # out of order, which is safe where nobody waits
-            return None
-        try:
-            appended = self.appender.append_at_once(drafts, tree=tree)
+
+        def write() -> Appended | None:
+            appended = self.appender.append(frames, tree=tree, wait=False)
             if appended is not None:
                 self.syncer.sync_locked(appended.next, appended.cuts)
             return appended
-        finally:
-            tail.drop()
 
-    def fence(self, pair: Pair) -> TakenOver:
-        """Take over a producer's pair; durable after `sync_fence`."""
-        return self.appender.fence(pair)
-
-    def sync_fence(self, fenced: TakenOver) -> None:
-        if self.options.sync == "disk":
-            self.syncer.sync_place(fenced.segment, fenced.byte, fenced.cuts)
-
-    @property
-    def producers(self) -> Producers:
-        return self.appender.producers
+        # The tail lock first: appended first, one would have to wait for it. That it is out of order is safe
+        # where nobody waits.
+        return try_hold(self.folder.tail, write)
 
     def sync(self, appended: Appended) -> None:
         """Return when what was appended would survive a power cut."""
@@ -138,6 +120,24 @@ class Log:
         a = self.folder.read_append()
         if a is not None and a.boot == self.folder.boot:
             self.syncer.sync(a.next)
+
+    def fence(self, pair: Pair) -> TakenOver:
+        """Take over a producer's pair; durable after `sync_fence`."""
+        return self.appender.take_over(pair)
+
+    def sync_fence(self, taken: TakenOver) -> None:
+        """Return when a pair's being taken over would survive a power cut, as far as the topic promises."""
+        if self.options.sync == "disk":
+            self.syncer.sync_place(taken.segment, taken.byte, taken.cuts)
+
+    @property
+    def producers(self) -> Producers:
+        return self.appender.producers
+
+    def lower_reserve(self) -> None:
+        """Give back offsets that were set aside and not used."""
+        if self.options.sync == "os":
+            self.appender.give_back_offsets()
 
     def help(self) -> None:
         """Let readers see what a process that died appended and did not sync, or only committed."""
@@ -156,20 +156,8 @@ class Log:
             self.finish_transactions()
 
     def finish_transactions(self) -> None:
-        """Bring in and make durable what processes that died had committed, unless someone else is at it."""
-        try:
-            if self.folder.append.try_acquire():
-                try:
-                    self.appender.finish_transactions()
-                finally:
-                    self.folder.append.release()
-        except KeyboardInterrupt:
-            self.folder.append.drop()
-            raise
-
-    def lower_reserve(self) -> None:
-        if self.options.sync == "os":
-            self.appender.lower_reserve()
+        """Append and make durable what processes that died had committed, unless someone else is at it."""
+        self.appender.finish_transactions()
 
     # Reading.
 
@@ -179,9 +167,9 @@ class Log:
     def cursor(self, offset: int, *, far: bool = False) -> Cursor:
         """A place to read from; `far` says that much will be read, over several segments.
 
-        It passes over what the lifetimes of keys have ended.
+        It skips what has expired by its key.
         """
-        return LivingCursor(self.segments, offset, self.key_retention, far=far)
+        return Cursor(self.segments, offset, self.key_retention, far=far)
 
     def resolve(self, spot: Spot) -> int:
         """The offset that a place means now; beyond the end and before the start are left to the reader."""
@@ -206,8 +194,7 @@ class Log:
             try:
                 return max(self._offset_at(written_at, bounds, above), above)
             except FileNotFoundError:  # vacuumed or repacked meanwhile
-                if bounds.segment not in self.segments.bases():
-                    self.segments.refuse_missing(bounds.segment, bounds, bounds.start)
+                self.segments.refuse_missing_active(bounds)
 
     def _offset_at(self, written_at: int, bounds: Bounds, above: int) -> int:
         if above > bounds.start:
@@ -281,12 +268,44 @@ class Log:
         """Make `start` the first readable offset and remove what lies wholly below it."""
         return trim.trim(self.folder, self.appender, self.segments, start)
 
+    def rest(self) -> bool:
+        """Give all descriptors back, unless someone is at work; they are opened again when needed."""
+        folder = self.folder
+        if folder.read_only:
+            self._give_back()
+            return True
+        if folder.append.is_mine() or folder.tail.is_mine():
+            return False
+        try:
+            is_idle = folder.append.try_pause() and folder.tail.try_pause()
+            if is_idle:
+                self._give_back()
+            return is_idle
+        finally:
+            folder.tail.drop()
+            folder.append.drop()
+
+    def _give_back(self) -> None:
+        self.appender.close()
+        self.syncer.close()
+        self.folder.rest()
+        self.segments.rest()
+
+    def _woken(self) -> None:
+        """The folder was opened again: meanwhile it may have become that of another topic."""
+        AWAKE.add(self)
+        bases = self.folder.segments()
+        head = read_head(self.folder, bases[-1]) if bases else None
+        if head is not None and head.topic_id != self.folder.topic_id:
+            self.folder.close()
+            raise TopicReplaced("the topic was dropped and created anew", hint="open it anew by its name")
+
     def close(self) -> None:
+        AWAKE.discard(self)
         self.segments.close()
         self.syncer.close()
         self.appender.close()
         self.folder.close()
 
     def _recover_if_needed(self) -> None:
-        with self.folder.append:
-            self.appender.ready()
+        hold((self.folder.append,), self.appender.ready)

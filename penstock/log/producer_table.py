@@ -14,8 +14,8 @@ from typing import NamedTuple
 from penstock.checksum import crc32
 from penstock.clock import NANOSECONDS
 from penstock.errors import Corrupt, UnknownFormat
+from penstock.files import read_whole, replace
 from penstock.log import frame
-from penstock.log import segment_index as index
 from penstock.log.folder import PRODUCERS as PRODUCERS_FILE
 from penstock.log.folder import Folder
 from penstock.log.frame import Frame
@@ -70,10 +70,12 @@ class ProducerTable:
         """Take in that the pair stored `seqno`, or was taken over with this epoch."""
         place = self._places.get(pair)
         if place is None:
+            place = len(self._places)
+            del self._seqnos[place:], self._epochs[place:], self._seen[place:]  # of one that was interrupted
             self._seqnos.append(seqno)
             self._epochs.append(epoch)
             self._seen.append(seen)
-            self._places[pair] = len(self._seqnos) - 1  # last: another thread may look at any moment
+            self._places[pair] = place  # last: another thread may look at any moment
             return
         if seqno > self._seqnos[place]:
             self._seqnos[place] = seqno
@@ -134,7 +136,7 @@ def parse(data: bytes, offset: int, topic_id: int) -> ProducerTable | None:
 def save(folder: Folder, facts: ProducerTable, offset: int, kind: str = PRODUCERS_FILE) -> None:
     """Store a checkpoint, durably, whole or not at all."""
     data = pack(facts, offset, folder.topic_id)
-    index.replace(folder.files, folder.segment_path(offset, kind), data)
+    replace(folder.files, folder.segment_path(offset, kind), data)
     folder.files.sync_dir(folder.path)
 
 
@@ -148,7 +150,7 @@ class Checkpoint(NamedTuple):
 
 def load(folder: Folder, offset: int, kind: str = PRODUCERS_FILE) -> Checkpoint:
     path = folder.segment_path(offset, kind)
-    data = index.read_whole(folder.files, path)
+    data = read_whole(folder.files, path)
     is_there = bool(data) or folder.files.exists(path)
     return Checkpoint(path, is_there, parse(data, offset, folder.topic_id) if data else None)
 

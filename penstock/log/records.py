@@ -11,6 +11,8 @@ D only under the tail lock; anyone reads them at any time, and reads again on a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from struct import Struct
 from typing import NamedTuple
 
@@ -61,7 +63,8 @@ class AppendRecord(NamedTuple):
     pending: int
 
     def pack(self) -> bytes:
-        return _sealed(_APPEND.pack(_VERSION, *self))
+        fields = _APPEND.pack(_VERSION, *self)
+        return crc32(fields).to_bytes(4, "little") + fields
 
     @property
     def rolling(self) -> bool:
@@ -82,7 +85,8 @@ class ShownRecord(NamedTuple):
     byte: int
 
     def pack(self) -> bytes:
-        return _sealed(_SHOWN.pack(_VERSION, *self))
+        fields = _SHOWN.pack(_VERSION, *self)
+        return crc32(fields).to_bytes(4, "little") + fields
 
     @property
     def dropped(self) -> bool:
@@ -101,11 +105,30 @@ class DurableRecord(NamedTuple):
     byte: int
 
     def pack(self) -> bytes:
-        return _sealed(_DURABLE.pack(_VERSION, *self))
+        fields = _DURABLE.pack(_VERSION, *self)
+        return crc32(fields).to_bytes(4, "little") + fields
 
     @property
     def poisoned(self) -> bool:
         return bool(self.flags & POISONED)
+
+
+class Ends(NamedTuple):
+    """A, S and D together, as they were at one moment; each change of one makes new ones."""
+
+    append: AppendRecord
+    shown: ShownRecord
+    durable: DurableRecord
+
+    def published_for(self, boot: int) -> bool:
+        """Whether all three were made since the machine was started."""
+        return self.append.boot == self.shown.boot == self.durable.boot == boot
+
+
+#: Makers of records from a tuple of their fields: a NamedTuple's own constructor takes three times as long.
+make_append: Callable[[tuple[int, ...]], AppendRecord] = partial(tuple.__new__, AppendRecord)
+make_shown: Callable[[tuple[int, ...]], ShownRecord] = partial(tuple.__new__, ShownRecord)
+make_ends: Callable[[tuple[AppendRecord, ShownRecord, DurableRecord]], Ends] = partial(tuple.__new__, Ends)
 
 
 def parse_append(data: bytes) -> AppendRecord | None:
@@ -128,10 +151,6 @@ def parse_tail(data: bytes) -> tuple[ShownRecord, DurableRecord] | None:
     shown = parse_shown(data[SHOWN_AT : SHOWN_AT + RECORD_BYTES])
     durable = parse_durable(data[DURABLE_AT:TAIL_BYTES])
     return None if shown is None or durable is None else (shown, durable)
-
-
-def _sealed(fields: bytes) -> bytes:
-    return _CRC.pack(crc32(fields)) + fields
 
 
 def _sound(data: bytes) -> bool:

@@ -9,17 +9,18 @@ The last segment is read from its start with every checksum. At the first bad fr
 
 Then what committed transactions have not brought in yet is brought in, at the offsets they were given.
 The next offset is the highest of: the end found, the offsets reserved, the highest position a consumer
-committed. If that leaves a gap a new segment begins there: a gap is legal, reuse is not.
+committed. If that leaves a gap a new segment begins there: a gap is legal, reuse is not. What of the gap
+was acknowledged once is no gap but a loss, and stays known as one (`lost`).
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from typing import NamedTuple
 
-from penstock.log import frame, segment
+from penstock.locks import hold
+from penstock.log import frame, lost, segment
 from penstock.log.folder import Folder
 from penstock.log.frame_columns import Buffer
 from penstock.log.frame_header import MAGIC_BYTES, Head, read_head
@@ -51,27 +52,55 @@ class Survey(NamedTuple):
     headed: bool
 
 
-def recover(
-    folder: Folder, options: TopicOptions, committed: Callable[[], int], ledger: PartitionState
-) -> AppendRecord:
+def recover(folder: Folder, options: TopicOptions, state: PartitionState) -> None:
     """Bring the partition into a sound state and publish A, S and D. The append lock is held."""
     a, shown, durable = folder.read_append(), folder.read_shown(), folder.read_durable()
     bases = folder.segments()
     now = folder.clock.now_ns()
+    known = _known_end(folder, options, state, a, durable)
     if not bases:
         _make_reachable(folder)
-        first = max(committed(), a.reserved if a else 0, a.next if a else 0, shown.start if shown else 0)
-        floor = first
+        start = shown.start if shown is not None else 0
+        first = max(known, state.highest_position(), a.reserved if a else 0, a.next if a else 0, start)
+        if known > start:
+            lost.note(folder, start, known)  # first: from here on nothing else tells that they were there
         folder.files.close(segment.create(folder, first, now, behind_gap=first > 0))
         end = _End(first, first, SEGMENT_HEADER_BYTES, now)
+        floor = first
     else:
         end = _mend_last(folder, bases[-1], durable, now)
-        floor = max(_reserved(a, options, end.next), committed(), durable.end if durable else 0)
-    end = _bring_in_all(folder, end, ledger, now)
+        start = shown.start if shown is not None else bases[0]
+        floor = max(_reserved(a, options, end.next), state.highest_position(), known)
+        if not end.shows_damage:
+            _note_losses(folder, end.next, known, state)
+    end = _bring_in_all(folder, end, state, now)
     if end.damaged or floor > end.next:
         end = _begin_segment(folder, max(end.next, floor, end.segment + 1), end, now)
-    start = shown.start if shown is not None else (bases or [end.segment])[0]
-    return _publish(folder, end, start, a, shown, durable)
+    _publish(folder, end, start, a, shown, durable)
+
+
+def _known_end(
+    folder: Folder, options: TopicOptions, state: PartitionState, a: AppendRecord | None,
+    durable: DurableRecord | None,
+) -> int:  # fmt: skip
+    """Up to which offset messages were acknowledged for sure, or left out on purpose.
+
+    D says so, and A as long as the machine runs. What consumers have read was durable, except on
+    sync="os" topics. Files that go with a segment prove that there was one.
+    """
+    known = durable.end if durable is not None else 0
+    if a is not None and a.boot == folder.boot and not a.rolling:
+        known = max(known, a.next)
+    if options.sync == "disk":
+        known = max(known, state.highest_position())
+    return max(known, *folder.witnessed(), 0)
+
+
+def _note_losses(folder: Folder, end: int, known: int, state: PartitionState) -> None:
+    """Keep for ever what was acknowledged behind the end that was found, and nobody brings back."""
+    pieces = [(piece.base, piece.stop) for piece in state.unfinished()]
+    for first, stop in lost.outside((end, known), pieces):
+        lost.note(folder, first, stop)
 
 
 def _begin_segment(folder: Folder, first: int, end: _End, now: int) -> _End:
@@ -81,15 +110,15 @@ def _begin_segment(folder: Folder, first: int, end: _End, now: int) -> _End:
     return _End(first, first, SEGMENT_HEADER_BYTES, end.last_written_at)
 
 
-def _bring_in_all(folder: Folder, end: _End, ledger: PartitionState, now: int) -> _End:
+def _bring_in_all(folder: Folder, end: _End, state: PartitionState, now: int) -> _End:
     """Bring in what committed transactions lack, and make it durable."""
-    missing = [piece for piece in ledger.unfinished() if piece.stop > end.next]
+    missing = [piece for piece in state.unfinished() if piece.stop > end.next]
     for piece in missing:
         if end.damaged or end.next < piece.base:  # what came before it went with the power
             first = max(end.next, piece.base, end.segment + 1)
             if end.next <= piece.base < first:
                 piece = piece._replace(base=first)
-                ledger.move([piece])
+                state.move([piece])
             end = _begin_segment(folder, first, end, now)
         at = End(end.next, end.segment, end.byte, max(now, end.last_written_at))
         end = _End(*bring_in(folder, at, piece))
@@ -128,6 +157,8 @@ class _End(NamedTuple):
     byte: int
     last_written_at: int
     damaged: bool = False
+    #: What is damaged lies at the end of the file, for all to see.
+    shows_damage: bool = False
 
 
 def _mend_last(folder: Folder, base: int, durable: DurableRecord | None, now: int) -> _End:
@@ -139,7 +170,7 @@ def _mend_last(folder: Folder, base: int, durable: DurableRecord | None, now: in
         found = survey(data, base)
         if is_damage(found, base, durable):
             files.sync(fd)  # what is not damaged may be in memory only, if the machine was not restarted
-            return _behind_damage(folder, base, found)
+            return _behind_damage(folder, base, found, data)
         if found.dirty:
             _keep_cut(folder, base, data, found.byte)
         files.truncate(fd, found.byte)
@@ -205,15 +236,17 @@ def is_damage(found: Survey, base: int, durable: DurableRecord | None) -> bool:
     return any(head.synced > found.byte for _, head in found.beyond)
 
 
-def _behind_damage(folder: Folder, base: int, found: Survey) -> _End:
+def _behind_damage(folder: Folder, base: int, found: Survey, data: Buffer) -> _End:
     """The end behind the last sound frame; the file stays as it is."""
     path = folder.segment_path(base)
-    byte = found.byte if found.headed else 0
-    logger.error("damage in %s at byte %d: kept, writing goes on in a new segment", path, byte)
-    if not found.beyond:
-        return _End(found.next, base, found.byte, found.last_written_at, damaged=True)
-    at, head = found.beyond[-1]
-    return _End(head.stop, base, at + head.size, head.written_at, damaged=True)
+    damaged_at = found.byte if found.headed else 0
+    logger.error("damage in %s at byte %d: kept, writing goes on in a new segment", path, damaged_at)
+    stop, byte, last = found.next, found.byte, found.last_written_at
+    if found.beyond:
+        at, head = found.beyond[-1]
+        stop, byte, last = head.stop, at + head.size, head.written_at
+    shows_damage = bool(bytes(data[byte:]).strip(b"\0"))
+    return _End(stop, base, byte, last, damaged=True, shows_damage=shows_damage)
 
 
 def _keep_cut(folder: Folder, base: int, data: Buffer, byte: int) -> None:
@@ -243,17 +276,16 @@ def _publish(
     a: AppendRecord | None,
     shown: ShownRecord | None,
     durable: DurableRecord | None,
-) -> AppendRecord:
+) -> None:
     tree = a.tree if a is not None else 0
-    record = AppendRecord(
-        0, tree, folder.boot, os.getpid(), end.byte, end.next, end.segment, end.next, end.last_written_at, 0
-    )
     flags = shown.flags if shown is not None else 0
     cuts = durable.cuts if durable is not None else 0
-    folder.publish_append(record)
+    a = AppendRecord(
+        0, tree, folder.boot, folder.pid, end.byte, end.next, end.segment, end.next, end.last_written_at, 0
+    )
+    folder.publish_append(a)
     folder.publish_shown(ShownRecord(flags, tree, folder.boot, start, end.next, end.segment, end.byte))
-    with folder.tail:
-        folder.publish_durable(DurableRecord(0, cuts, folder.boot, end.next, end.segment, end.byte))
+    record = DurableRecord(0, cuts, folder.boot, end.next, end.segment, end.byte)
+    hold((folder.tail,), lambda: folder.publish_durable(record))
     folder.files.sync(folder.append_fd)
-    folder.files.sync(folder.tail_fd)
-    return record
+    folder.sync_tail()

@@ -62,11 +62,11 @@ def repack(folder: Folder, segment: MappedSealed, *, compress: bool = False) -> 
 def _write_frames(folder: Folder, fd: int, head: SegmentHead, segment: MappedSealed, compress: bool) -> int:
     """Write the merged frames; return the offset behind the last one."""
     at, stop = SEGMENT_HEADER_BYTES, head.base
-    for base, written_at, draft in _merged(segment, compress):
-        header = draft.header(base=base, written_at=written_at, synced=at, salt=head.salt)
-        folder.files.pwritev(fd, [header, draft.body], at)
-        at += draft.size
-        stop = max(stop, base + draft.count)
+    for base, written_at, encoded in _merged(segment, compress):
+        header = encoded.header(base=base, written_at=written_at, synced=at, salt=head.salt)
+        folder.files.pwritev(fd, [header, encoded.body], at)
+        at += encoded.size
+        stop = max(stop, base + encoded.count)
     return stop
 
 

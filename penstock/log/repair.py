@@ -1,10 +1,10 @@
-"""Finishing what others left: after this, the end of a partition is sound and nothing is under way.
+"""Repair the end of a partition: finish or undo what a writer that died left behind, before anyone appends.
 
     another boot, or damaged records     recover
     a failed sync                        cut back to what is durable
     a roll half done                     finish it
     frames behind A                      adopt the sound ones, cut off the rest
-    a transaction announced              bring it in if it was committed, else forget it
+    a transaction announced              append it if it was committed, else forget it
 
 Everything here happens under the append lock.
 """
@@ -12,17 +12,17 @@ Everything here happens under the append lock.
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from penstock.errors import Corrupt, NotDurable, PenstockError
 from penstock.files import refusal
+from penstock.locks import hold
 from penstock.log import frame, records
-from penstock.log.active_segment import Tip
+from penstock.log.active_segment import ActiveSegment
 from penstock.log.folder import Folder
-from penstock.log.records import AppendRecord, DurableRecord, ShownRecord
+from penstock.log.records import AppendRecord, Ends
 from penstock.log.recovery import recover
-from penstock.log.segment import SEGMENT_HEADER_BYTES, ActiveSegment
+from penstock.log.segment import SEGMENT_HEADER_BYTES
 from penstock.log.staging import (
     End,
     PartitionState,
@@ -32,7 +32,6 @@ from penstock.log.staging import (
     has_become_segment,
     remove_file,
 )
-from penstock.options import TopicOptions
 from penstock.parse import MIB
 
 logger = logging.getLogger("penstock.log")
@@ -41,258 +40,235 @@ logger = logging.getLogger("penstock.log")
 _AGAIN_BYTES = 8 * MIB
 
 
-class Repair(Tip):
-    """The end of a partition, mended before it is used."""
+class Repair:
+    """Finishes what others left at the end of one partition."""
 
-    def __init__(
-        self,
-        folder: Folder,
-        options: TopicOptions,
-        committed: Callable[[], int],
-        require_topic: Callable[[], object],
-        ledger: PartitionState,
-    ) -> None:
-        super().__init__(folder, options)
-        self._committed = committed
-        self._require_topic = require_topic
-        self._ledger = ledger
+    def __init__(self, folder: Folder, active: ActiveSegment, state: PartitionState) -> None:
+        self.folder = folder
+        self.active = active
+        self._state = state
         #: (transaction, piece) → its new first offset, of those this process moved behind a failed sync.
         self.moved: dict[tuple[int, int], int] = {}
 
-    def ready_at_once(self) -> AppendRecord | None:
-        """A, if nothing is left to finish; None if there is. The append lock is held."""
-        folder = self.folder
-        a, tail = folder.read_append(), folder.read_tail()
-        if a is None or tail is None or not a.boot == tail[0].boot == tail[1].boot == folder.boot:
-            return None
-        shown, durable = tail
-        if shown.dropped or durable.poisoned or a.rolling or a.pending or not self._is_headed(a):
-            return None
-        if folder.files.pread(self._segment(a).fd, 8, a.byte).strip(b"\0"):
-            return None
-        self._shown, self._durable = tail
-        return a
-
-    def ready(self) -> AppendRecord:
-        """A, when nothing is left to finish. The append lock is held."""
-        return self.ready_at_once() or self._mended()
-
-    def _mended(self) -> AppendRecord:
-        """A, after what was left is finished."""
-        folder = self.folder
-        a, tail = folder.read_append(), folder.read_tail()
+    def run(self, ends: Ends | None) -> Ends:
+        """Return A, S and D as they are when nothing is left to finish; `ends` is how they were found."""
+        folder, active = self.folder, self.active
+        tail = (ends.shown, ends.durable) if ends is not None else folder.read_tail()
         if tail is not None and tail[0].dropped:
             # We have the lock, so whoever dropped it is done, or died before the rows were gone.
-            self._require_topic()
-        if a is None or tail is None or not a.boot == tail[0].boot == tail[1].boot == folder.boot:
-            a, tail = self._recovered()
-        elif not self._is_headed(a):
-            a, tail = self._recovered()  # keeps it as it is, and begins a new segment
-        shown, durable = tail
-        if shown.dropped:
-            shown = shown._replace(flags=shown.flags & ~records.DROPPED)
-            folder.publish_shown(shown)
-        self._shown, self._durable = shown, durable
-        if durable.poisoned:
-            a = self._cut_back(a, durable)
-        if a.rolling:
-            a = self._finish_roll(a)
-        if folder.files.pread(self._segment(a).fd, 8, a.byte).strip(b"\0"):
-            a = self._adopt(a)
-        if a.pending:
-            a = self._finish_transactions(a)
-        return a
+            self._state.require_topic()
+        if ends is None or not ends.published_for(folder.boot) or not self.is_there(ends):
+            ends = self._recovered()  # a damaged segment is kept as it is, and a new one begun
+        if ends.shown.dropped:
+            ends = ends._replace(shown=ends.shown._replace(flags=ends.shown.flags & ~records.DROPPED))
+            folder.publish_shown(ends.shown)
+        if ends.durable.poisoned:
+            ends = self._cut_back(ends)
+        if ends.append.rolling:
+            ends = active.finish_roll(ends)
+        if self.has_frames_behind(ends.append):
+            ends = self._adopt(ends)
+        if ends.append.pending:
+            ends = self.finish_transactions(ends)
+        return ends
 
-    def finish_transactions(self) -> None:
-        """See to it that all that is committed is here, durably."""
-        self._finish_transactions(self.ready())
-
-    def _recovered(self) -> tuple[AppendRecord, tuple[ShownRecord, DurableRecord]]:
-        self._forget_active()
+    def is_there(self, ends: Ends) -> bool:
+        """Open the active segment, if it is there with a sound header."""
         try:
-            a = recover(self.folder, self.options, self._committed, self._ledger)
-            self._settle(self._ledger.unfinished())
+            return self.active.open(ends.append.segment)
+        except FileNotFoundError:
+            if not self.folder.files.exists(self.folder.path):
+                raise  # the topic was dropped meanwhile: those above know
+            return False
+
+    def has_frames_behind(self, a: AppendRecord) -> bool:
+        """Whether something was written behind A: its writer died before it could publish it."""
+        self.active.require(a.segment)
+        return bool(self.folder.files.pread(self.active.fd, 8, a.byte).strip(b"\0"))
+
+    def _recovered(self) -> Ends:
+        self.active.close()
+        try:
+            recover(self.folder, self.active.options, self._state)
+            self._settle(self._state.unfinished())
         except (PenstockError, FileNotFoundError):
             raise  # without its folder the topic was dropped meanwhile: those above know
         except OSError as error:
             raise refusal(self.folder.path, error) from error
-        tail = self.folder.read_tail()
-        assert tail is not None
-        return a, tail
+        ends = self.folder.read_ends()
+        assert ends is not None
+        return ends
 
-    def _adopt(self, a: AppendRecord) -> AppendRecord:
+    def _adopt(self, ends: Ends) -> Ends:
         """Take over sound frames a dead writer left behind A, and cut off what is not sound."""
-        files, active = self.folder.files, self._segment(a)
-        size = files.size(active.fd)
-        data = files.pread(active.fd, size - a.byte, a.byte)
-        byte, next_offset, last = 0, a.next, a.last_written_at
+        files, active, a = self.folder.files, self.active, ends.append
+        data = files.pread(active.fd, files.size(active.fd) - a.byte, a.byte)
+        byte, stop, last = 0, a.next, a.last_written_at
         for at, found in frame.walk(data):
             head = found.head
-            if head.salt != active.head.salt or head.base != next_offset:
+            if head.salt != active.salt or head.base != stop:
                 break
-            byte, next_offset, last = at + head.size, head.stop, head.written_at
-        files.truncate(active.fd, a.byte + byte)
-        active.allocated = 0
+            byte, stop, last = at + head.size, head.stop, head.written_at
+        active.truncate(a.byte + byte)
         logger.info(
-            "took over %d messages of a writer that died",
-            next_offset - a.next,
-            extra={"path": self.folder.path},
+            "took over %d messages of a writer that died", stop - a.next, extra={"path": self.folder.path}
         )
-        a = a._replace(byte=a.byte + byte, next=next_offset, last_written_at=last, pid=os.getpid())
-        self.folder.publish_append(a)
-        if self.options.sync == "os":
-            self._show(a)
-        return a
+        return active.show(active.publish(ends, byte=a.byte + byte, next=stop, last_written_at=last))
 
     # A failed sync.
 
-    def _cut_back(self, a: AppendRecord, durable: DurableRecord) -> AppendRecord:
+    def _cut_back(self, ends: Ends) -> Ends:
         """After a failed sync: what is not durable goes, and a new segment begins behind it.
 
         On sync="os" topics readers have seen it, so it stays. Its offsets are not given again.
         """
-        files, active = self.folder.files, self._segment(a)
-        if a.pending:
-            a, durable = self._with_new_segment(a, durable)
-            active = self._segment(a)
-        if self.options.sync == "disk":
-            byte = durable.byte if durable.segment == a.segment else SEGMENT_HEADER_BYTES
-            files.truncate(active.fd, byte)
-            self._sync_cut(active)
+        active = self.active
+        active.require(ends.append.segment)
+        if ends.append.pending:
+            ends = self._with_new_segment(ends)
+            active.require(ends.append.segment)
+        a, durable = ends.append, ends.durable
+        if active.shows:
+            self._write_again(ends)
+            byte, kept = a.byte, a.next
+        else:
+            byte, kept = _durable_byte(ends), durable.end
+            active.truncate(byte)
+            self._sync_cut()
             logger.error(
                 "a sync failed: cut back to the durable end",
                 extra={"path": self.folder.path, "first": durable.end, "stop": a.next},
             )
-            a = a._replace(byte=byte)
-        else:
-            self._write_again(a, durable)
-        flags = a.flags | records.ROLLING | records.LEAVING_GAP
         first = max(a.next, a.segment + 1)  # the new segment needs a name of its own
-        pending = self._move_pieces(durable.end if self.options.sync == "disk" else a.next, first)
-        a = a._replace(
-            flags=flags, next=first, last_written_at=self._written_at(a), pid=os.getpid(), pending=pending
-        )
-        self.folder.publish_append(a)
-        a = self._finish_roll(a)
-        with self.folder.tail:
-            durable = durable._replace(
-                flags=durable.flags & ~records.POISONED,
-                cuts=(durable.cuts + 1) & 0xFFFF,
-                end=a.next,
-                segment=a.segment,
-                byte=a.byte,
-            )
-            self.folder.publish_durable(durable)
-        self._durable = durable
-        return a
+        pending = self._move_pieces(kept, first)
+        ends = active.publish(
+            ends, byte=byte, next=first, pending=pending,
+            flags=a.flags | records.ROLLING | records.LEAVING_GAP, last_written_at=active.written_at(a),
+        )  # fmt: skip
+        return self._publish_cut(active.finish_roll(ends))
 
-    def _with_new_segment(
-        self, a: AppendRecord, durable: DurableRecord
-    ) -> tuple[AppendRecord, DurableRecord]:
+    def _publish_cut(self, ends: Ends) -> Ends:
+        """Clear the mark of the failed sync, and let those who wait across it know."""
+        durable = ends.durable
+        durable = durable._replace(flags=durable.flags & ~records.POISONED, cuts=(durable.cuts + 1) & 0xFFFF)
+        ends = ends._replace(durable=durable)
+        return hold((self.folder.tail,), lambda: self.active.publish_durable_end(ends))
+
+    def _with_new_segment(self, ends: Ends) -> Ends:
         """A staged file that became a segment is durable: cutting begins behind it."""
-        taken = [piece for piece in self._ledger.unfinished() if has_become_segment(self.folder, piece)]
+        a = ends.append
+        taken = [piece for piece in self._state.unfinished() if has_become_segment(self.folder, piece)]
         if taken and taken[-1].stop > a.next:
             a = _ending(a, bring_in(self.folder, End(a.next, a.segment, a.byte, 0), taken[-1]))
-            durable = durable._replace(end=a.next, segment=a.segment, byte=a.byte)
-        return a, durable
+            durable = ends.durable._replace(end=a.next, segment=a.segment, byte=a.byte)
+            ends = Ends(a, ends.shown, durable)
+        return ends
 
     def _move_pieces(self, end: int, first: int) -> int:
-        """What committed transactions brought in behind `end`, or did not yet, comes from `first` on.
+        """Give what committed transactions have behind `end` new offsets, from `first` on.
 
         Returns the mark with which the next step finds them: not 0 if there are any.
         """
-        lost = [piece for piece in self._ledger.unfinished() if piece.base >= end]
-        moved = []
-        for piece in lost:
-            moved.append(piece._replace(base=first))
-            first = moved[-1].stop
+        moved: list[PlacedPiece] = []
+        for piece in self._state.unfinished():
+            if piece.base >= end:
+                moved.append(piece._replace(base=first))
+                first = moved[-1].stop
         if moved:
-            self._ledger.move(moved)
+            self._state.move(moved)
             self.moved = {(piece.tx, piece.number): piece.base for piece in moved}
         return moved[0].tx if moved else 0
 
-    def _write_again(self, a: AppendRecord, durable: DurableRecord) -> None:
+    def _write_again(self, ends: Ends) -> None:
         """What readers have seen of a committed transaction stays where it is, and must become durable.
 
         The sync that failed may have left it in memory only, as if it were on the disk. Written again, it
         is synced again.
         """
-        if not any(durable.end < piece.stop and piece.base < a.next for piece in self._ledger.unfinished()):
+        a, durable = ends.append, ends.durable
+        if not any(durable.end < piece.stop and piece.base < a.next for piece in self._state.unfinished()):
             return
-        files, active = self.folder.files, self._segment(a)
-        at = durable.byte if durable.segment == a.segment else SEGMENT_HEADER_BYTES
+        files, fd = self.folder.files, self.active.fd
+        at = _durable_byte(ends)
         while at < a.byte:
-            data = files.pread(active.fd, min(_AGAIN_BYTES, a.byte - at), at)
+            data = files.pread(fd, min(_AGAIN_BYTES, a.byte - at), at)
             if not data:
                 raise Corrupt(self.folder.segment_path(a.segment), at, "a transaction's messages are gone")
-            files.pwrite(active.fd, data, at)
+            files.pwrite(fd, data, at)
             at += len(data)
         for length in (a.byte + 8, a.byte):  # so does its length, once it has changed
-            files.truncate(active.fd, length)
-        self._sync_cut(active)
+            files.truncate(fd, length)
+        self._sync_cut()
 
-    def _sync_cut(self, active: ActiveSegment) -> None:
+    def _sync_cut(self) -> None:
         """Make a cut durable, or parts of what was cut off return with the next boot.
 
         This is not the sync that failed tried again: all that is left in the file was durable before.
         """
         try:
-            self.folder.files.sync(active.fd)
+            self.folder.files.sync(self.active.fd)
         except OSError as error:
             raise NotDurable(f"{self.folder.path}: the disk failed to sync: {error}") from error
 
     # Transactions.
 
-    def _finish_transactions(self, a: AppendRecord) -> AppendRecord:
+    def finish_transactions(self, ends: Ends) -> Ends:
         """A process died between announcing a transaction and forgetting it: do what it did not.
 
         Without a record it was not committed, and only the announcement goes.
         """
-        pieces = self._ledger.unfinished()
-        a = self._bring_in(a, pieces)
+        pieces = self._state.unfinished()
+        ends = self.bring_in(ends, pieces)
         if pieces:
             logger.info("finished a transaction of a process that died", extra={"path": self.folder.path})
-            with self.folder.tail:
-                self._sync_to(a)
+            brought = ends
+            ends = hold((self.folder.tail,), lambda: self.active.sync(brought))
             self._settle(pieces)
-        return a
+        return ends
 
-    def _bring_in(self, a: AppendRecord, pieces: Sequence[PlacedPiece]) -> AppendRecord:
-        now = self._written_at(a)
+    def bring_in(self, ends: Ends, pieces: Sequence[PlacedPiece]) -> Ends:
+        """Append what is missing of a committed transaction; the announcement goes with it."""
+        now = self.active.written_at(ends.append)
         for piece in pieces:
+            a = ends.append
             if piece.stop <= a.next:
                 continue
             end = End(a.next, a.segment, a.byte, now)
             if becomes_segment(self.folder, end, piece):
-                a = self._take_segment(a, end, piece)
+                ends = self._take_segment(ends, end, piece)
             else:
-                a = _ending(a, bring_in(self.folder, end, piece))
-        a = a._replace(pending=0, pid=os.getpid())
-        self.folder.publish_append(a)
-        if self.options.sync == "os":
-            self._show(a)
-        return a
+                ends = ends._replace(append=_ending(a, bring_in(self.folder, end, piece)))
+        return self.active.show(self.active.publish(ends, pending=0))
 
-    def _take_segment(self, a: AppendRecord, end: End, piece: PlacedPiece) -> AppendRecord:
+    def _take_segment(self, ends: Ends, end: End, piece: PlacedPiece) -> Ends:
         """A staged file becomes the active segment; what came before it is durable first.
 
         No sync is under way meanwhile: were one to fail now, the next writer would cut off the new segment.
         """
-        with self.folder.tail:
-            self._sync_to(a)
-            self.folder.files.truncate(self._segment(a).fd, a.byte)
-            self.sealed.append(a.segment)
-            a = _ending(a, bring_in(self.folder, end, piece))
-            self._forget_active()
-            self._publish_durable_end(self._durable, a)
-        return a
+        active = self.active
+
+        def take() -> Ends:
+            synced = active.sync(ends)
+            active.truncate(ends.append.byte)
+            active.sealed.append(ends.append.segment)
+            after = synced._replace(append=_ending(ends.append, bring_in(self.folder, end, piece)))
+            active.close()
+            return active.publish_durable_end(after)
+
+        return hold((self.folder.tail,), take)
 
     def _settle(self, pieces: Sequence[PlacedPiece]) -> None:
         """Pieces are durable where they belong: nobody needs what was staged any more."""
         for tx in {piece.tx for piece in pieces}:
-            self._ledger.finish(tx)
+            self._state.finish(tx)
         for piece in pieces:
             remove_file(self.folder, piece)
+
+
+def _durable_byte(ends: Ends) -> int:
+    """Where the durable part of the active segment ends."""
+    same = ends.durable.segment == ends.append.segment
+    return ends.durable.byte if same else SEGMENT_HEADER_BYTES
 
 
 def _ending(a: AppendRecord, end: End) -> AppendRecord:

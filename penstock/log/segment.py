@@ -30,8 +30,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from penstock.checksum import crc32
-from penstock.errors import TopicReplaced, UnknownFormat
-from penstock.files import Files
+from penstock.errors import UnknownFormat
 from penstock.log.folder import Folder
 from penstock.log.frame_columns import Buffer
 
@@ -107,32 +106,3 @@ def create(folder: Folder, base: int, created: int, *, behind_gap: bool) -> int:
         files.close(fd)
         raise
     return fd
-
-
-class ActiveSegment:
-    """The segment that is being appended to, as one process has it open."""
-
-    def __init__(self, files: Files, fd: int, head: SegmentHead) -> None:
-        self._files = files
-        self.fd = fd
-        self.head = head
-        #: Up to here the file is known to reach, with zeros behind the last frame.
-        self.allocated = 0
-
-    @classmethod
-    def open(cls, folder: Folder, base: int) -> ActiveSegment | None:
-        """The segment, or None when its header is not sound."""
-        fd = folder.files.open(folder.segment_path(base))
-        head = parse_head(folder.files.pread(fd, SEGMENT_HEADER_BYTES, 0))
-        if head is None:
-            folder.files.close(fd)
-            return None
-        if head.topic_id != folder.topic_id:
-            folder.files.close(fd)
-            raise TopicReplaced("the topic was dropped and created anew", hint="open it anew by its name")
-        return cls(folder.files, fd, head)
-
-    def close(self) -> None:
-        fd, self.fd = self.fd, -1  # first, or an interrupt would have it closed twice
-        if fd >= 0:
-            self._files.close(fd)

@@ -21,7 +21,7 @@ from bisect import bisect_left, bisect_right
 from struct import Struct
 
 from penstock.checksum import crc32
-from penstock.files import Files
+from penstock.files import read_whole, replace
 from penstock.log import frame
 from penstock.log.folder import INDEX, TIME_INDEX, Folder
 from penstock.log.frame_columns import Buffer
@@ -164,28 +164,3 @@ def _save(folder: Folder, index: Index, kind: str, magic: bytes, rest: bytes) ->
     data = bytearray(header + rest)
     data[8:12] = crc32(data[12:]).to_bytes(4, "little")
     replace(folder.files, folder.segment_path(index.base, kind), bytes(data))
-
-
-def replace(files: Files, path: str, data: bytes) -> None:
-    """Put a file in place by write, sync, rename: readers see the old one or the new one."""
-    draft = path + ".tmp"
-    fd = files.open(draft, create=True)
-    try:
-        files.truncate(fd, 0)
-        files.pwrite(fd, data, 0)
-        files.sync(fd)
-    finally:
-        files.close(fd)
-    files.rename(draft, path)
-
-
-def read_whole(files: Files, path: str) -> bytes:
-    """A small file's bytes; b"" when it is not there."""
-    try:
-        fd = files.open(path, write=False)
-    except FileNotFoundError:
-        return b""
-    try:
-        return files.pread(fd, files.size(fd), 0)
-    finally:
-        files.close(fd)

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.errors import Corrupt, OffsetTrimmed, TopicReplaced
-from penstock.log import records
-from penstock.log import segment_index as index
+from penstock.files import read_whole
+from penstock.log import lost, records
+from penstock.log.descriptors import AWAKE
 from penstock.log.folder import Folder, file_bytes
 from penstock.log.frame import Frame
 from penstock.log.mapped_segment import MappedActive, MappedSealed
@@ -21,9 +22,6 @@ from penstock.log.recovery import survey
 from penstock.log.segment import read_head
 from penstock.message import Message
 from penstock.options import TopicOptions
-
-#: How many sealed segments stay mapped; each holds a descriptor.
-_MAPPED_MOST = 64
 
 
 class Bounds(NamedTuple):
@@ -55,7 +53,7 @@ class Segments:
     def bounds(self) -> Bounds:
         """What can be read at this moment."""
         folder = self.folder
-        raw = folder.files.pread(folder.tail_fd, records.TAIL_BYTES, 0) if folder.tail_fd >= 0 else b""
+        raw = folder.read_tail_bytes()
         seen, bounds = self._seen
         if raw == seen and raw:
             return bounds
@@ -119,7 +117,7 @@ class Segments:
         if segment is None:
             segment = MappedSealed(self.folder, base)
             self._sealed[base] = segment
-            while len(self._sealed) > _MAPPED_MOST:
+            while len(self._sealed) > AWAKE.mapped_most():
                 self._sealed.popitem(last=False)
         else:
             try:
@@ -139,7 +137,10 @@ class Segments:
         return active
 
     def message(self, offset: int) -> Message | None:
-        """The message at `offset`, by the shortest way; None when it lies outside the bounds or in a gap."""
+        """The message at `offset`, by the shortest way; None when it lies outside the bounds or in a gap.
+
+        Raises `Corrupt` when it is damaged or was lost.
+        """
         bounds = self.bounds()
         if not bounds.start <= offset < bounds.end:
             return None
@@ -153,6 +154,7 @@ class Segments:
             self.refuse_missing(base, bounds, offset)
             return self.message(offset)
         if found is None:
+            self.refuse_lost(offset, offset + 1)
             return None
         return found.message(self.topic, self.folder.partition, offset - found.head.base)
 
@@ -165,8 +167,21 @@ class Segments:
                 path, 0, "a missing segment", partition=self.folder.partition, first=offset, stop=before.end
             )
 
+    def refuse_missing_active(self, before: Bounds) -> None:
+        """Raise `Corrupt` when the active segment is missing, or a repacked one lies in its place.
+
+        A segment was not there: if it was another one, or others moved on meanwhile, one looks again.
+        """
+        try:
+            head = read_head(self.folder, before.segment)
+            is_there = head is None or not head.generation
+        except FileNotFoundError:
+            is_there = False
+        if not is_there:
+            self.refuse_missing(before.segment, before, before.start)
+
     def refuse_unexplained_gap(self, offset: int, following: int) -> None:
-        """Raise `Corrupt` unless the segment at `following` says that offsets were left out before it."""
+        """Raise `Corrupt` unless offsets were left out on purpose before the segment at `following`."""
         try:
             head = read_head(self.folder, following)
         except FileNotFoundError:
@@ -177,11 +192,21 @@ class Segments:
                 self.folder.segment_path(offset), 0, "a missing segment",
                 partition=self.folder.partition, first=offset, stop=following,
             )  # fmt: skip
+        self.refuse_lost(offset, following)
+
+    def refuse_lost(self, first: int, stop: int) -> None:
+        """Raise `Corrupt` when some of these offsets, which no segment holds, were acknowledged once."""
+        lost.refuse(self.folder, first, stop)
 
     def forget(self) -> None:
         """Drop what is cached, after segments were removed or replaced."""
         self._sealed.clear()
         self._bases = []
+
+    def rest(self) -> None:
+        """Give descriptors back; segments are opened again when they are read."""
+        self._sealed.clear()
+        self._active = None
 
     def close(self) -> None:
         self.forget()
@@ -195,9 +220,11 @@ class Segments:
             return Bounds(0, 0, 0, 0, False)
         looked_at = bases[-1], file_bytes(self.folder, bases[-1])
         if self._surveyed is None or self._surveyed[0] != looked_at:
-            data = index.read_whole(self.folder.files, self.folder.segment_path(bases[-1]))
+            data = read_whole(self.folder.files, self.folder.segment_path(bases[-1]))
             found = survey(data, bases[-1])
+            durable = self.folder.read_durable()
             start = shown.start if shown is not None else bases[0]
+            end = max(found.next, durable.end if durable is not None else 0)  # what is gone is missed
             dropped = shown is not None and shown.dropped
-            self._surveyed = looked_at, Bounds(start, found.next, bases[-1], found.byte, dropped)
+            self._surveyed = looked_at, Bounds(start, end, bases[-1], found.byte, dropped)
         return self._surveyed[1]

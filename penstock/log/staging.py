@@ -6,7 +6,7 @@ Nothing here knows of stores or locks: a process that cannot see `state.db` stag
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
@@ -18,6 +18,7 @@ from penstock.log.frame_columns import round_up
 from penstock.log.frame_encode import EncodedFrame, placed
 from penstock.log.frame_header import read_head
 from penstock.log.segment import SEGMENT_HEADER_BYTES, SegmentHead, new_salt, parse_head
+from penstock.options import TopicOptions
 from penstock.parse import KIB, MIB
 
 STAGED = ".staged"
@@ -82,29 +83,25 @@ class StagedFrame(NamedTuple):
 
 
 class PartitionState(Protocol):
-    """What the store remembers of committed transactions that are not yet whole in this partition."""
+    """What the store knows of a partition and its log cannot know; the store gives it to the log."""
 
-    def unfinished(self) -> list[PlacedPiece]:
-        """All pieces still to be brought in, or to be made durable, by offset."""
+    def options(self) -> TopicOptions:
+        """The topic's options as they are now, whoever changed them."""
+
+    def require_topic(self) -> None:
+        """Raise unless the topic is still there."""
+
+    def highest_position(self) -> int:
+        """The highest offset that a consumer has committed: no offset below it is given again."""
+
+    def unfinished(self) -> Sequence[PlacedPiece]:
+        """Pieces of committed transactions still to be appended here, or to be made durable, by offset."""
 
     def move(self, pieces: Iterable[PlacedPiece]) -> None:
         """Store other offsets for pieces, durably."""
 
     def finish(self, tx: int) -> None:
         """The transaction is whole and durable in this partition."""
-
-
-class NoLedger:
-    """For a log without a store around it: there are no transactions."""
-
-    def unfinished(self) -> list[PlacedPiece]:
-        return []
-
-    def move(self, pieces: Iterable[PlacedPiece]) -> None:
-        raise AssertionError("no transactions")
-
-    def finish(self, tx: int) -> None:
-        raise AssertionError("no transactions")
 
 
 def bring_in(folder: Folder, end: End, piece: PlacedPiece) -> End:
@@ -254,10 +251,10 @@ class StagingArea:
         self._done: list[StagedPiece] = []
         self._growing: _Growing | None = None
 
-    def add(self, draft: EncodedFrame) -> None:
+    def add(self, encoded: EncodedFrame) -> None:
         if self._growing is None:
             self._growing = _Growing(self._folder, f"{self._name}-{len(self._done):x}{STAGED}")
-        self._growing.add(draft)
+        self._growing.add(encoded)
         if self._growing.size >= self._limit:
             self._end()
 
@@ -315,18 +312,18 @@ class _Growing:
         self.size = 0
         self.file: str | None = None
 
-    def add(self, draft: EncodedFrame) -> None:
-        if self.file is None and self.size + draft.size > INLINE_BYTES:
+    def add(self, encoded: EncodedFrame) -> None:
+        if self.file is None and self.size + encoded.size > INLINE_BYTES:
             self._spill()
-        header = draft.header(base=self._count, written_at=0, synced=0, salt=self._salt)
+        header = encoded.header(base=self._count, written_at=0, synced=0, salt=self._salt)
         self._heads.append(header)
         if self.file is None:
-            self._frames.append(header + bytes(draft.body))
+            self._frames.append(header + bytes(encoded.body))
         else:
-            self._folder.files.pwritev(self._fd, [header, draft.body], SEGMENT_HEADER_BYTES + self.size)
+            self._folder.files.pwritev(self._fd, [header, encoded.body], SEGMENT_HEADER_BYTES + self.size)
             self._begin_writeback()
-        self.size += draft.size
-        self._count += draft.count
+        self.size += encoded.size
+        self._count += encoded.count
 
     def end(self) -> StagedPiece:
         """It is whole, and durable if it lies in a file."""

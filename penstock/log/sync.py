@@ -37,46 +37,58 @@ class Syncer:
 
         `cuts` is what `append` returned: a cut since then may have taken the messages away.
         """
+        tail = self._folder.tail
+        if tail.is_mine():
+            raise tail.held_here()
         try:
-            self._sync(target, cuts)
-        except KeyboardInterrupt:
-            self._folder.tail.drop()
+            # The lock first: mostly it is free, and with it D is read anyway.
+            if tail.try_acquire():
+                end = self.sync_locked(target, cuts)
+                tail.release()
+                if end >= target:
+                    return
+            self._wait_until_durable(target, cuts)
+        except BaseException:
+            tail.drop()
             raise
 
-    def _sync(self, target: int, cuts: int | None) -> None:
-        folder = self._folder
+    def _wait_until_durable(self, target: int, cuts: int | None) -> None:
+        folder, tail = self._folder, self._folder.tail
         pause, deadline = _PAUSE_FIRST_S, 0.0
         while True:
             durable = folder.read_durable()
             if durable is not None and self._is_durable(durable, target, cuts):
                 return
-            if folder.tail.try_acquire():
-                try:
-                    if self._sync_all(target, cuts) >= target:
-                        return
-                finally:
-                    folder.tail.release()
+            if tail.try_acquire():
+                end = self.sync_locked(target, cuts)
+                tail.release()
+                if end >= target:
+                    return
             else:
                 deadline = deadline or time.monotonic() + locks.PATIENCE_S
                 if time.monotonic() > deadline:
-                    raise folder.tail.timed_out(locks.PATIENCE_S)
+                    raise tail.timed_out(locks.PATIENCE_S)
                 time.sleep(pause)
                 pause = min(pause * 1.5, _PAUSE_MOST_S)
 
-    def sync_locked(self, target: int, cuts: int) -> None:
-        """The same for one who holds the tail lock."""
-        self._sync_all(target, cuts)
+    def sync_locked(self, target: int, cuts: int | None) -> int:
+        """Sync all that is appended, publish D and return its end. The tail lock is held."""
+        a, durable = self._records()
+        if self._is_durable(durable, target, cuts) or durable.end >= a.next:
+            return durable.end
+        return self._sync_up_to(a, durable)
 
     def sync_place(self, segment: int, byte: int, cuts: int) -> None:
-        """The same for a frame that takes no offset, which ends at `byte` of `segment`."""
+        """Make durable a frame that takes no offset, which ends at `byte` of `segment`."""
         folder = self._folder
-        with folder.tail:
-            durable, a = folder.read_durable(), folder.read_append()
-            if durable is None or a is None:
-                raise self._without_records()
+
+        def sync() -> None:
+            a, durable = self._records()
             self._is_durable(durable, 0 if not durable.poisoned else a.next + 1, cuts)  # raises after a cut
             if (durable.segment, durable.byte) < (segment, byte):
                 self._sync_up_to(a, durable)
+
+        locks.hold((folder.tail,), sync)
 
     def try_sync(self) -> None:
         """Sync what is appended, if nobody else is at it.
@@ -88,31 +100,21 @@ class Syncer:
         a, durable = folder.read_append(), folder.read_durable()
         if a is None or durable is None or not a.boot == durable.boot == folder.boot:
             return
-        if durable.end < a.next and not durable.poisoned and folder.tail.try_acquire():
-            try:
-                self._sync_all(a.next, None)
-            finally:
-                folder.tail.release()
+        if durable.end < a.next and not durable.poisoned:
+            target = a.next
+            locks.try_hold(folder.tail, lambda: self.sync_locked(target, None))
 
     def close(self) -> None:
-        fd, self._fd, self._segment = self._fd, -1, -1  # first, or an interrupt would have it closed twice
+        self._segment = -1  # first: an interrupt leaves a descriptor that is not used, or none
+        fd, self._fd = self._fd, -1
         if fd >= 0:
             self._folder.files.close(fd)
 
-    def _sync_all(self, target: int, cuts: int | None) -> int:
-        """Sync all that is appended, publish D and return its end. The tail lock is held."""
-        folder = self._folder
-        durable, a = folder.read_durable(), folder.read_append()
-        if durable is None or a is None:
-            raise self._without_records()
-        if self._is_durable(durable, target, cuts) or durable.end >= a.next:
-            return durable.end
-        return self._sync_up_to(a, durable)
-
     def _sync_up_to(self, a: AppendRecord, durable: DurableRecord) -> int:
         folder = self._folder
+        fd = self._descriptor(a.segment)  # what fails here says nothing of the disk
         try:
-            folder.files.sync(self._descriptor(a.segment))
+            folder.files.sync(fd)
         except OSError as error:
             folder.publish_durable(durable._replace(flags=durable.flags | records.POISONED))
             raise NotDurable(
@@ -123,10 +125,16 @@ class Syncer:
         folder.publish_durable(durable._replace(end=a.next, segment=a.segment, byte=a.byte))
         return a.next
 
-    def _without_records(self) -> NotDurable:
-        return NotDurable(
-            f"the records of {self._folder.path} are damaged", hint="penstock verify shows where"
-        )
+    def _records(self) -> tuple[AppendRecord, DurableRecord]:
+        """A and D, whatever became of S. The tail lock is held."""
+        folder = self._folder
+        ends = folder.read_ends()
+        if ends is not None:
+            return ends.append, ends.durable
+        a, durable = folder.read_append(), folder.read_durable()
+        if durable is None or a is None:
+            raise NotDurable(f"the records of {folder.path} are damaged", hint="penstock verify shows where")
+        return a, durable
 
     def _is_durable(self, durable: DurableRecord, target: int, cuts: int | None) -> bool:
         """Whether D covers `target`; raises `NotDurable` when a failed sync came before it did."""
@@ -143,6 +151,14 @@ class Syncer:
     def _descriptor(self, segment: int) -> int:
         if segment != self._segment:
             self.close()
-            self._fd = self._folder.files.open(self._folder.segment_path(segment))
+            try:
+                self._fd = self._folder.files.open(self._folder.segment_path(segment))
+            except FileNotFoundError:
+                raise  # the topic was dropped meanwhile: those above know
+            except OSError as error:
+                raise NotDurable(
+                    f"{self._folder.path}: messages are appended, but could not be synced: {error.strerror}",
+                    hint="do not write them again: the next sync makes them durable",
+                ) from error
             self._segment = segment
         return self._fd

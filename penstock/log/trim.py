@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from penstock.clock import NANOSECONDS
 from penstock.files import refusal
+from penstock.locks import hold
 from penstock.log.append import Appender
 from penstock.log.folder import COMPANIONS, DELETED, KEY_INDEX, PRODUCERS, Folder, file_bytes
 from penstock.log.producer_table import keep_later_checkpoint
@@ -30,25 +31,29 @@ class Trimmed(NamedTuple):
     bytes: int
 
 
-def trim(folder: Folder, appender: Appender, view: Segments, start: int) -> Trimmed:
+def trim(folder: Folder, appender: Appender, segments: Segments, start: int) -> Trimmed:
     """Make `start` the first readable offset, durably, then remove whole segments below it."""
-    with folder.append:
-        a = appender.ready()
-        bounds = view.bounds()
-        start = min(max(start, bounds.start), bounds.end)
-        if start > bounds.start:
-            if start == a.next and a.next > a.segment:
-                appender.roll(a)  # all of it is expired: let its space go too
-            appender.publish_start(start)
-    segments, removed = _remove_below(folder, view, start)
+    before, start = hold((folder.append,), lambda: _move_start(appender, segments, start))
+    count, removed = _remove_below(folder, segments, start)
     purge(folder)
-    return Trimmed(start, start - bounds.start, segments, removed)
+    return Trimmed(start, start - before, count, removed)
 
 
-def _remove_below(folder: Folder, view: Segments, start: int) -> tuple[int, int]:
+def _move_start(appender: Appender, segments: Segments, start: int) -> tuple[int, int]:
+    """Publish the start, durably; return what it was and what it is. The append lock is held."""
+    ends, bounds = appender.ready(), segments.bounds()
+    start = min(max(start, bounds.start), bounds.end)
+    if start > bounds.start:
+        if start == ends.append.next and ends.append.next > ends.append.segment:
+            appender.roll(ends)  # all of it is expired: let its space go too
+        appender.publish_start(start)
+    return bounds.start, start
+
+
+def _remove_below(folder: Folder, segments: Segments, start: int) -> tuple[int, int]:
     """Rename segments that lie wholly below `start`; count them and their bytes."""
-    limit = min(start, view.bounds().segment)
-    bases = [base for base in view.bases() if base <= limit]
+    limit = min(start, segments.bounds().segment)
+    bases = [base for base in segments.bases() if base <= limit]
     count = size = 0
     for base in bases[:-1]:
         if not count:
@@ -63,14 +68,14 @@ def _remove_below(folder: Folder, view: Segments, start: int) -> tuple[int, int]
         count += 1
     if count:
         folder.files.sync_dir(folder.path)
-        view.forget()
+        segments.forget()
     return count, size
 
 
 def _sync_start(folder: Folder) -> None:
     """Whoever published the start may have died before its sync, and what lies below it goes now."""
     try:
-        folder.files.sync(folder.tail_fd)
+        folder.sync_tail()
     except OSError as error:
         raise refusal(folder.path, error) from error
 

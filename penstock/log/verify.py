@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterator
 
 from penstock.errors import UnknownFormat
 from penstock.findings import Checked, Finding, damage, note
+from penstock.log import lost
 from penstock.log import producer_table as facts
 from penstock.log import segment_index as index
 from penstock.log.folder import COMPANIONS, GATE_PRODUCERS, INDEX, KEY_INDEX, PRODUCERS, Folder
 from penstock.log.frame_columns import Buffer
 from penstock.log.key_index import StoredKeys
+from penstock.log.lost import Lost
 from penstock.log.records import DURABLE_AT, DurableRecord, ShownRecord
 from penstock.log.recovery import Survey, survey
 from penstock.log.segment import SEGMENT_HEADER_BYTES, SegmentHead, parse_head, read_head
@@ -34,6 +36,10 @@ _FACTS_LOST = (
     "removing the file accepts that older seqnos may be stored again"
 )
 _FACTS_AGAIN = "a damaged producer checkpoint: the next vacuum makes it anew"
+_LOST = "messages that were acknowledged and are lost"
+_LOSSES_UNKNOWN = (
+    "a damaged list of losses: every gap counts as one; removing the file forgets what was lost before"
+)
 _TORN = "a torn tail, never acknowledged: the next writer cuts it off"
 
 
@@ -50,6 +56,7 @@ class PartitionVerifier:
         self._shows_unsynced = sync == "os"
         self._durable: DurableRecord | None = None
         self._shown: ShownRecord | None = None
+        self._lost: list[Lost] = []
         #: The offset behind the last message, once all findings were taken.
         self.end = 0
 
@@ -61,6 +68,7 @@ class PartitionVerifier:
         bases = folder.segments()
         if bases:
             yield from self._records()
+        yield from self._losses()
         yield from self._missing_segments(bases)
         for number, base in enumerate(bases):
             yield from self._segment(base, bases[number + 1] if number + 1 < len(bases) else None)
@@ -69,6 +77,22 @@ class PartitionVerifier:
             if name.endswith(".cut"):
                 yield note(folder.name(name), None, "a torn tail that recovery cut off and kept")
         yield from self._checkpoints(names, bases)
+
+    def _losses(self) -> Iterator[Finding]:
+        """What recovery found missing, as long as retention would not have taken it anyway."""
+        path = self._folder.name(lost.FILE)
+        try:
+            found = lost.load(self._folder)
+        except UnknownFormat as error:
+            yield damage(path, None, f"{error.args[0]}: written by a newer Penstock")
+            return
+        if found is None:
+            yield damage(path, 0, _LOSSES_UNKNOWN)
+            return
+        start = self._shown.start if self._shown is not None else 0
+        self._lost = [each._replace(first=max(each.first, start)) for each in found if each.stop > start]
+        for each in self._lost:
+            yield damage(path, None, _LOST, each.first, each.stop)
 
     # What is known of producers.
 
@@ -154,16 +178,17 @@ class PartitionVerifier:
         if following < stop:
             yield damage(path, byte, "offsets overlap with the next segment", following, stop)
         elif following > stop:
-            yield self._gap(stop, following)
+            yield from self._gap(stop, following)
 
-    def _gap(self, stop: int, following: int) -> Finding:
+    def _gap(self, stop: int, following: int) -> Iterator[Finding]:
         """Offsets between two segments: left out on purpose, or those of a file that is missing."""
         head = read_head(self._folder, following)
         if head is not None and not head.behind_gap:
-            return damage(self._folder.segment_path(stop), None, "a missing segment", stop, following)
-        return note(
-            self._folder.segment_path(following), None, "offsets that were never given out", stop, following
-        )
+            yield damage(self._folder.segment_path(stop), None, "a missing segment", stop, following)
+            return
+        path = self._folder.segment_path(following)
+        for first, behind in lost.outside((stop, following), self._lost):
+            yield note(path, None, "offsets that were never given out", first, behind)
 
     def _last_segment(self, path: str, data: Buffer, base: int, found: Survey) -> Iterator[Finding]:
         byte, stop = _sound_end(found)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock import aio
-from penstock.errors import InvalidOption, MissingExtra, PenstockError, UnknownTopic
+from penstock.errors import InvalidOption, MissingExtra, UnknownTopic
 from penstock.events.events import Events
 from penstock.keys import Match
 from penstock.serve import limits
@@ -70,8 +70,7 @@ logger = logging.getLogger("penstock.serve")
 #: Files that a process needs besides its connections.
 _OTHER_FILES = 200
 _LOOK_S = 0.05
-#: How often what has expired is let go; by the first worker, whose socket has this name.
-_CLEAN_S = 30
+#: The socket of the first worker.
 FIRST = "0.sock"
 
 
@@ -167,14 +166,6 @@ class ServedTopics:
         if self._served and topic not in self._served:
             raise UnknownTopic(topic, self._served)
 
-    async def vacuum(self) -> None:
-        """Let go of what has expired in the topics that are in use (S002-27)."""
-        for topic in list(self._events):
-            try:
-                await self.in_thread(lambda name=topic: self.store.topic(name).vacuum())
-            except PenstockError as error:
-                logger.warning("%s could not be vacuumed: %s", topic, error)
-
     async def warm_up(self) -> None:
         """Open what is served and read the keys of what is there, so that the first client need not wait."""
         for topic in self._served or (self.default,):
@@ -194,11 +185,8 @@ class ServedTopics:
 class Server:
     """What all connections of a process share."""
 
-    def __init__(
-        self, topics: ServedTopics, routes: Routes, *, connections_most: int, is_cleaner: bool
-    ) -> None:
+    def __init__(self, topics: ServedTopics, routes: Routes, *, connections_most: int) -> None:
         self._topics = topics
-        self._is_cleaner = is_cleaner
         self._routes = routes
         self.answer = routes.answer
         self._connections: set[Connection] = set()
@@ -216,7 +204,6 @@ class Server:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Turn the wheel until asked to stop; once a second look for what no hint told of."""
-        cleaned = self.now
         while not stop.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), 1.0 - time.monotonic() % 1.0 + 0.001)
@@ -226,9 +213,6 @@ class Server:
                 help_out = feed.tick()
                 if help_out is not None:
                     await self._topics.in_thread(help_out)
-            if self._is_cleaner and self.now >= cleaned + _CLEAN_S:
-                cleaned = self.now
-                await self._topics.vacuum()
 
     async def drain(self) -> None:
         """Send everybody away, and wait for what is under way."""
@@ -274,7 +258,7 @@ async def serve(
         steps.callback(topics.hub.close)
         origins = Origins(origins=options.origins, hosts=options.hosts, local_only=options.access().is_open)
         routes = Routes(topics, options.access(), origins, own=own, folder=folder, pages=options.pages)
-        server = Server(topics, routes, connections_most=_connections_most(), is_cleaner=own in ("", FIRST))
+        server = Server(topics, routes, connections_most=_connections_most())
         tls = options.tls()
         listeners: Sequence[asyncio.Server] = [
             await loop.create_server(

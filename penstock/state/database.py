@@ -26,11 +26,11 @@ from penstock.state.read_only import ReadOnlyConnection, refusal
 
 logger = logging.getLogger("penstock.state")
 
-#: 2 added bindings and transactions, 3 pipelines, 4 streams, queues and what transactions delay; an older
-#: store gets them when first opened for writing.
-FORMAT = 4
-_READABLE = (1, 2, 3, 4)
-#: "PnSk": tells a store's database from any other.
+#: 2 added bindings and transactions, 3 pipelines, 4 streams, queues and what transactions delay, 5 deaths of
+#: readers; an older store gets them when first opened for writing.
+FORMAT = 5
+_READABLE = (1, 2, 3, 4, 5)
+#: "PnSk": marks the database of a store.
 _APPLICATION_ID = 0x506E536B
 
 _SCHEMA = """
@@ -131,8 +131,23 @@ CREATE TABLE leases (                    -- what of queues is out or comes again
 CREATE INDEX leases_by_time ON leases (consumer, topic_id, partition, until);
 CREATE INDEX leases_by_member ON leases (consumer, topic_id, partition, member);
 """
+_SINCE_5 = """
+CREATE TABLE deaths (                    -- partitions whose readers died with messages in hand
+    consumer TEXT NOT NULL, topic_id INTEGER NOT NULL, partition INTEGER NOT NULL,
+    position INTEGER NOT NULL,           -- where the consumer stood when the last one died
+    count INTEGER NOT NULL,              -- how many died there, one after another
+    reach INTEGER NOT NULL,              -- up to here messages were delivered since
+    until INTEGER NOT NULL,              -- up to here they are delivered one by one
+    alone INTEGER NOT NULL,              -- the last that was, or -1
+    PRIMARY KEY (consumer, topic_id, partition)
+) WITHOUT ROWID;
+"""
 #: What each format added to the one before.
-_ADDED = {2: _SINCE_2, 3: _SINCE_3, 4: _SINCE_4}
+_ADDED = {2: _SINCE_2, 3: _SINCE_3, 4: _SINCE_4, 5: _SINCE_5}
+
+
+#: SQL and its arguments.
+Statement = tuple[str, Sequence[Any]]
 
 
 class Database:
@@ -163,6 +178,11 @@ class Database:
     @property
     def store_id(self) -> str:
         return str(self.row("SELECT value FROM meta WHERE name = 'store_id'")[0])
+
+    def set_store_id(self, store_id: str) -> None:
+        """Make a rebuilt database that of the store it replaces."""
+        with self.transaction() as connection:
+            connection.execute("UPDATE meta SET value = ? WHERE name = 'store_id'", (store_id,))
 
     def rows(self, sql: str, arguments: Sequence[Any] = ()) -> list[Any]:
         """Read."""
@@ -199,6 +219,38 @@ class Database:
             self.lock.drop()
             raise
 
+    def quick_all(self, first: Statement, *others: Statement) -> bool:
+        """Statements as one transaction, not waiting for the disk; nothing unless the first changes a row."""
+        self._refuse_write()
+        try:
+            self.lock.acquire()
+            try:
+                with self._mutex:
+                    return self._execute_all(first, others)
+            finally:
+                self.lock.release()
+        except sqlite3.DatabaseError as error:
+            raise self._explained(error) from error
+        except KeyboardInterrupt:
+            self.lock.drop()
+            raise
+
+    def _execute_all(self, first: Statement, others: Sequence[Statement]) -> bool:
+        execute = self._connection.execute
+        if self._connection.in_transaction:  # Ctrl-C came twice
+            execute("ROLLBACK")
+        try:
+            execute("BEGIN IMMEDIATE")
+            if not execute(*first).rowcount:
+                return False
+            for each in others:
+                execute(*each)
+            execute("COMMIT")
+            return True
+        finally:
+            if self._connection.in_transaction:
+                execute("ROLLBACK")
+
     @contextmanager
     def transaction(
         self, *, after: Callable[[], None] | None = None, durable: bool = True
@@ -232,6 +284,20 @@ class Database:
             if durable:
                 connection.execute("PRAGMA synchronous = NORMAL")
 
+    def copy_to(self, path: str) -> None:
+        """Write the database as it is now to a new file, also while others change it."""
+        copy = sqlite3.connect(path)
+        try:
+            with self._mutex:
+                if self._reader is not None:
+                    self._reader.copy_to(copy)
+                else:
+                    self._connection.backup(copy)
+        except sqlite3.DatabaseError as error:
+            raise self._explained(error) from error
+        finally:
+            copy.close()
+
     def check(self) -> list[str]:
         """What SQLite finds wrong with the file; empty when nothing."""
         return [str(found[0]) for found in self.rows("PRAGMA integrity_check") if found[0] != "ok"]
@@ -263,7 +329,7 @@ class Database:
                 self._reader = ReadOnlyConnection(self.path)
             elif not self._closed:
                 self._connection = _connect(self.path)
-        except PenstockError as error:  # its folder is gone, say; whoever uses it is told
+        except PenstockError as error:  # its folder is gone, say; the next call raises it
             self._closed = True
             logger.error("%s cannot be opened again after a fork: %s", self.path, error)
         finally:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from penstock.errors import DataError, NotAStore, PenstockError, Unavailable
 
@@ -18,6 +18,7 @@ from penstock.errors import DataError, NotAStore, PenstockError, Unavailable
 _READ_AGAIN = 100
 
 _Stamp = tuple[int, int, int]
+T = TypeVar("T")
 
 
 class ReadOnlyConnection:
@@ -30,12 +31,20 @@ class ReadOnlyConnection:
 
     def rows(self, sql: str, arguments: Sequence[Any] = ()) -> list[Any]:
         """What the query finds, all of it from one state of the file."""
+        return self._steadily(lambda: self._connection.execute(sql, arguments).fetchall())
+
+    def copy_to(self, copy: sqlite3.Connection) -> None:
+        """Make `copy` the database as it is now."""
+        self._steadily(lambda: self._connection.backup(copy))
+
+    def _steadily(self, read: Callable[[], T]) -> T:
+        """The result of a read during which the file did not change."""
         for _ in range(_READ_AGAIN):
             if self._is_stale():
                 self.close()
                 self._connection = self._connect()
             try:
-                found = self._connection.execute(sql, arguments).fetchall()
+                found = read()
             except sqlite3.DatabaseError:
                 if self._is_stale():
                     continue
@@ -66,7 +75,7 @@ class ReadOnlyConnection:
         return self._stamp is not None and self._stamp != self._look()
 
     def _look(self) -> _Stamp | None:
-        """What tells this state of the file from a later one; None when there are writers to join."""
+        """Return a stamp that a later state of the file does not have; None if writers are there to join."""
         return None if not self._alone and os.path.exists(self._path + "-wal") else _stamp(self._path)
 
 

@@ -6,11 +6,11 @@ import json
 import secrets
 import sqlite3
 import threading
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from penstock.clock import NANOSECONDS
-from penstock.errors import AlreadyExists, InvalidOption, TopicReplaced, UnknownTopic
+from penstock.errors import AlreadyExists, DataError, InvalidOption, TopicReplaced, UnknownTopic
 from penstock.options import TopicOptions
 from penstock.state.database import Database
 
@@ -106,6 +106,17 @@ class TopicRecord(NamedTuple):
 _COLUMNS = "id, name, options, tree, created"
 
 
+class ForgottenRow(NamedTuple):
+    """A topic to be taken back into the list, as its own folder knows it."""
+
+    id: int
+    name: str
+    options: Mapping[str, Any]
+    tree: int
+    created: int
+    gates: Sequence[tuple[int, int, int]]
+
+
 class Topics:
     """The store's list of topics."""
 
@@ -126,12 +137,42 @@ class Topics:
             raise UnknownTopic(name, tuple(self.names()))
         return _record(row)
 
+    def all(self) -> list[TopicRecord]:
+        """Every topic that can be understood, as it is now."""
+        rows = self._database.rows(f"SELECT {_COLUMNS} FROM topics")
+        found = []
+        for row in rows:
+            try:
+                found.append(_record(row))
+            except DataError:  # `find` says so to whoever asks for it
+                continue
+        return found
+
     def by_id(self, topic_id: int) -> TopicRecord:
         """The topic as it is now; raises `TopicReplaced` when it was dropped."""
         row = self._database.row(f"SELECT {_COLUMNS} FROM topics WHERE id = ?", (topic_id,))
         if row is None:
             raise TopicReplaced("the topic was dropped", hint="open it anew by its name")
         return _record(row)
+
+    def understood(self, name: str) -> TopicRecord | None:
+        """The topic of that name, or None when its row cannot be understood."""
+        try:
+            return self.find(name)
+        except DataError:
+            return None
+
+    def take_back(self, row: ForgottenRow) -> None:
+        """Put a topic into the list again, in place of a row of its id or its name."""
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM topics WHERE id = ? OR name = ?", (row.id, row.name))
+            connection.execute(
+                f"INSERT INTO topics ({_COLUMNS}) VALUES (?, ?, ?, ?, ?)",
+                (row.id, row.name, json.dumps(dict(row.options)), row.tree, row.created),
+            )
+            connection.executemany(
+                "INSERT OR REPLACE INTO gates VALUES (?, ?, ?, ?)", [(row.id, *gate) for gate in row.gates]
+            )
 
     def create(
         self, name: str, options: TopicOptions, now_ns: int, *, before: Callable[[], None]
@@ -205,6 +246,7 @@ class Topics:
                 ("positions", "topic_id"), ("consumers", "topic_id"), ("gates", "topic_id"),
                 ("bindings", "topic_id"), ("turns", "topic_id"), ("staged", "topic_id"),
                 ("stream_positions", "topic_id"), ("streams", "topic_id"), ("queues", "topic_id"),
+                ("deaths", "topic_id"),
                 ("leases", "topic_id"), ("topics", "id"),
             ):  # fmt: skip
                 connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (topic_id,))
@@ -212,4 +254,11 @@ class Topics:
 
 def _record(row: tuple[int, str, str, int, int]) -> TopicRecord:
     topic_id, name, options, tree, created = row
-    return TopicRecord(topic_id, name, TopicOptions(**json.loads(options)), tree, created)
+    try:
+        understood = TopicOptions(**json.loads(options))
+    except (ValueError, TypeError, InvalidOption) as error:
+        raise DataError(
+            f"state.db: the options of topic {name!r} cannot be understood: {error}",
+            hint="penstock repair takes them from the topic's folder",
+        ) from error
+    return TopicRecord(topic_id, name, understood, tree, created)

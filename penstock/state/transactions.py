@@ -1,4 +1,4 @@
-"""Transactions that are committed, and what of them is still to be brought into partitions.
+"""Committed transactions, and what of them has still to be appended to partitions.
 
 The commit is one write to `state.db`: from then on everything in the transaction is true, and whoever
 comes next finishes what its process did not live to do. A record stays until its last partition has
@@ -164,7 +164,7 @@ class Transactions:
         return {row[0] for row in rows}
 
     def pieces(self, topic_id: int) -> dict[int, list[PlacedPiece]]:
-        """What is still to be brought into a topic, by partition; nothing in a store of format 1."""
+        """Return what has still to be appended to a topic, by partition; nothing in a store of format 1."""
         if self._database.row("SELECT 1 FROM sqlite_master WHERE name = 'staged'") is None:
             return {}
         found: dict[int, list[PlacedPiece]] = {}
@@ -182,35 +182,22 @@ class Transactions:
         with self._database.transaction(after=remove) as connection:
             connection.execute("SELECT 1")
 
-    def ledger(self, topic_id: int, partition: int) -> PartitionLedger:
-        return PartitionLedger(self, self._database, topic_id, partition)
-
-
-class PartitionLedger:
-    """What the store remembers for one partition (`penstock.log.staged.Ledger`)."""
-
-    def __init__(self, transactions: Transactions, database: Database, topic_id: int, partition: int) -> None:
-        self._transactions = transactions
-        self._database = database
-        self._place = (topic_id, partition)
-
-    def unfinished(self) -> list[PlacedPiece]:
+    def unfinished_pieces(self, topic_id: int, partition: int) -> list[PlacedPiece]:
+        """Pieces that are not yet whole and durable in a partition, by offset."""
         rows = self._database.rows(
             "SELECT tx, number, base, count, file, data FROM staged WHERE topic_id = ? AND partition = ? "
             "ORDER BY base",
-            self._place,
+            (topic_id, partition),
         )
         return [PlacedPiece(*row) for row in rows]
 
-    def move(self, pieces: Iterable[PlacedPiece]) -> None:
+    def move(self, topic_id: int, partition: int, pieces: Iterable[PlacedPiece]) -> None:
+        """Store other offsets for pieces, durably."""
         with self._database.transaction() as connection:
             connection.executemany(
                 "UPDATE staged SET base = ? WHERE topic_id = ? AND partition = ? AND tx = ? AND number = ?",
-                [(piece.base, *self._place, piece.tx, piece.number) for piece in pieces],
+                [(piece.base, topic_id, partition, piece.tx, piece.number) for piece in pieces],
             )
-
-    def finish(self, tx: int) -> None:
-        self._transactions.finish(tx, [self._place])
 
 
 def _move(connection: sqlite3.Connection, move: PositionUpdate, now_ns: int) -> None:

@@ -10,17 +10,16 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from typing import Any
 
 import msgspec
 
 from penstock.clock import Clock
-from penstock.errors import InvalidOption, PenstockError, TopicReplaced
-from penstock.files import Files
+from penstock.errors import ForgottenTopic, InvalidOption, PenstockError, TopicReplaced
+from penstock.files import Files, read_whole, refusal, replace
 from penstock.locks import FORKED
-from penstock.log.segment_index import read_whole, replace
 from penstock.options import FILES, TopicOptions
 from penstock.options import BodyLocation as Place
 from penstock.payloads.open import open_topic_bodies
@@ -30,7 +29,10 @@ from penstock.state.topics import TopicRecord, Topics
 from penstock.state.transactions import Transactions
 from penstock.topic.delayed import DelaysMessages
 from penstock.topic.housekeeper import Housekeeper
+from penstock.topic.identity import holds_messages, is_dropped, keep_identity
 from penstock.topic.open_topic import PAYLOADS, OpenTopic
+
+logger = logging.getLogger("penstock.store")
 
 _GONE = ".dropped-"
 
@@ -55,10 +57,35 @@ class TopicFolders:
         """Whether there seem to be folders without a topic; looked at again under the lock."""
         return any(name not in names for name in self._listing())
 
-    def put_away_all_but(self, names: list[str]) -> None:
+    def put_away_dropped(self, names: Collection[str]) -> None:
+        """Move aside folders whose topic was dropped; one that was forgotten without a mark is kept."""
+        forgotten = self.forgotten(names)
         for name in self._listing():
-            if name not in names and not name.startswith(_GONE):
+            if name not in names and name not in forgotten and not name.startswith(_GONE):
                 self.put_away(self.path(name))
+
+    def forgotten(self, names: Collection[str]) -> list[str]:
+        """Folders that hold messages, are none of these topics, and were not marked as dropped."""
+        return [
+            name
+            for name in self._listing()
+            if name not in names
+            and not name.startswith(_GONE)
+            and holds_messages(self._files, self.path(name))
+            and not is_dropped(self._files, self.path(name))
+        ]
+
+    def clear(self, name: str) -> None:
+        """Make room for a new topic; raises `ForgottenTopic` where messages of another one lie."""
+        folder = self.path(name)
+        if not self._files.exists(folder):
+            return
+        if holds_messages(self._files, folder) and not is_dropped(self._files, folder):
+            raise ForgottenTopic(
+                f"{folder} holds messages of a topic that state.db does not know",
+                hint="penstock repair takes it back; or move the folder away",
+            )
+        self.put_away(folder)
 
     def remove_put_away(self) -> None:
         for name in self._listing():
@@ -89,16 +116,19 @@ class Catalogue:
         #: What topics are given when they are opened: who holds their delayed messages, and their neighbours.
         self.delayed: DelaysMessages | None = None
         self.neighbour: Callable[[str, dict[str, Any]], OpenTopic] | None = None
+        self.on_options: Callable[[], None] = lambda: None
 
     def create(self, name: str, options: TopicOptions) -> OpenTopic:
         """Make a topic with its partitions; raises `AlreadyExists`."""
-        leftover = self._folders.path(name)
-        partitions = self.open(
-            self._records.create(
-                name, options, self._clock.now_ns(), before=lambda: self._folders.put_away(leftover)
-            )
+        record = self._records.create(
+            name, options, self._clock.now_ns(), before=lambda: self._folders.clear(name)
         )
+        partitions = self.open(record)
         partitions.logs()
+        try:
+            keep_identity(self._files, partitions.folder, record, self._records)
+        except OSError as error:
+            raise refusal(partitions.folder, error) from error
         return partitions
 
     def open(self, record: TopicRecord) -> OpenTopic:
@@ -111,12 +141,23 @@ class Catalogue:
                     self._transactions, self._files, self._clock, read_only=self._read_only,
                 )  # fmt: skip
                 partitions.on_roll = lambda number, opened=partitions: self.housekeeper.add(opened, number)  # type: ignore[misc]
+                partitions.on_options = self.on_options
                 if self.neighbour is not None:
                     partitions.neighbour = self.neighbour
                 if self.delayed is not None:
                     partitions.delayed = self.delayed
+                if not self._read_only:
+                    self._keep_identity(partitions)
                 self._opened[record.id] = partitions
             return partitions
+
+    def _keep_identity(self, partitions: OpenTopic) -> None:
+        """See that the topic's folder tells what it is; if the disk refuses, the next to open it tries."""
+        try:
+            if self._files.exists(partitions.folder):
+                keep_identity(self._files, partitions.folder, partitions.record, self._records)
+        except OSError as error:
+            logger.warning("the identity of topic %s could not be kept: %s", partitions.name, error)
 
     def by_id(self, topic_id: int) -> OpenTopic:
         """The topic of an id; raises `TopicReplaced` when it was dropped."""
@@ -142,10 +183,17 @@ class Catalogue:
         self._folders.remove_put_away()
 
     def remove_abandoned(self) -> None:
-        """Remove folders of topics whose making or dropping a process did not live to finish."""
+        """Remove folders of topics that a process dropped and did not live to remove."""
         if self._folders.look_abandoned(self._records.names()):
-            self._records.sweep(self._folders.put_away_all_but)
+            self._records.sweep(self._folders.put_away_dropped)
             self._folders.remove_put_away()
+
+    def forgotten(self) -> list[str]:
+        """Folders whose topic `state.db` has forgotten, each with what to do about it."""
+        return [
+            f"it has forgotten topic {name!r}, whose messages are there; penstock repair takes it back"
+            for name in self._folders.forgotten(self._records.names())
+        ]
 
     def finish_transactions(self) -> None:
         """Bring in what processes that died had committed; whoever is at it now is left alone."""
@@ -204,8 +252,6 @@ def _settle(partitions: OpenTopic) -> None:
         except TopicReplaced:
             return  # another process dropped it: there is nothing to keep
 
-
-logger = logging.getLogger("penstock.store")
 
 _decoder = msgspec.json.Decoder(list[tuple[str, list[tuple[str, str]]]])
 

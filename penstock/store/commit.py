@@ -6,11 +6,11 @@ It takes what is staged and durable, makes it true by one write to `state.db`, a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from types import MappingProxyType
 from typing import NamedTuple
 
 from penstock.errors import Closed, NotDurable, PenstockError
+from penstock.locks import hold
 from penstock.log.append import Appended
 from penstock.log.log import Log
 from penstock.log.staging import PlacedPiece, StagedPiece
@@ -39,7 +39,7 @@ class Target(NamedTuple):
         """Announce the transaction in the partition and give the messages their offsets."""
         count = sum(staged.count for staged in self.pieces)
         size = max(staged.size for staged in self.pieces)
-        offset = self.log.appender.mark(tx, self.staging.tree, count, size)
+        offset = self.log.appender.announce(tx, self.staging.tree, count, size)
         pieces = []
         for number, staged in enumerate(self.pieces):
             pieces.append(staged.piece(tx, number, offset))
@@ -83,10 +83,9 @@ class Commit:
     ) -> list[Applied]:  # fmt: skip
         """Steps 2 to 4; raises `Rerouted` when a topic's partitions changed since it was staged."""
         logs = [target.log for target in targets]
-        committed = False
-        with ExitStack() as locks:
-            for log in logs:
-                locks.enter_context(log.folder.append)
+
+        def commit() -> list[Applied]:
+            committed = False
             try:
                 parts = [target.part(self._tx) for target in targets]
                 check = _FilesThere(targets, guard)
@@ -104,10 +103,8 @@ class Commit:
                 for log in logs:
                     log.appender.ready()  # which forgets the announcement
                 raise
-            except KeyboardInterrupt:
-                for log in logs:
-                    log.folder.append.drop()
-                raise
+
+        return hold([log.folder.append for log in logs], commit)
 
     def move_only(self, moves: Sequence[PositionUpdate]) -> None:
         """The same for a transaction that wrote nothing."""
@@ -135,15 +132,20 @@ def _try_again(applied: Applied) -> list[StoredRun]:
     """
     log = applied.target.log
     try:
-        with log.folder.append:
-            durable = log.folder.read_durable()
-            log.appender.ready()
-            is_known = log.options.sync == "os" or (durable is not None and durable.poisoned)
-            runs = applied.stored(log.appender.moved) if is_known else []
+        runs = hold((log.folder.append,), lambda: _brought_in_again(applied))
         log.sync_all()
     except (PenstockError, OSError) as error:
         raise _committed_but(error) from error
     return runs
+
+
+def _brought_in_again(applied: Applied) -> list[StoredRun]:
+    """Bring in again what a failed sync cut off, unless another process has; the append lock is held."""
+    log = applied.target.log
+    durable = log.folder.read_durable()
+    log.appender.ready()
+    is_known = log.options.sync == "os" or (durable is not None and durable.poisoned)
+    return applied.stored(log.appender.repair.moved) if is_known else []
 
 
 class _FilesThere:

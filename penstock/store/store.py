@@ -31,6 +31,7 @@ from penstock.state.topics import Topics
 from penstock.state.transactions import Transactions
 from penstock.store import pipelines
 from penstock.store.catalogue import Catalogue, DroppedBodies, TopicFolders, refuse_other_options
+from penstock.store.expiry import Expiry
 from penstock.store.ownership import Ownership
 from penstock.store.pipelines import Pipeline
 from penstock.store.topic import Topic
@@ -44,8 +45,8 @@ from penstock.topic.write_batch import WriteBatch
 if TYPE_CHECKING:  # products stand above the store; their factories here load them when called
     from penstock.events.events import Events
     from penstock.sessions.sessions import Sessions
+    from penstock.streams.open import StreamEngineOpener
     from penstock.streams.stream import Stream
-    from penstock.streams.topic_engine import StreamEngineOpener
 
 
 def several_topics(
@@ -112,6 +113,8 @@ class Store:
         self._delayed = DelayedPublisher(
             os.path.join(path, DELAY, PUBLISH), files, clock, self._catalogue.by_id, self._transactions
         )
+        self._expiry = Expiry(path, self._records, self._catalogue.by_id, clock)
+        self._catalogue.on_options = self._expiry.start_if_needed
         forget_in_child(self)
         if not read_only:
             self._catalogue.delayed = self._delayed
@@ -119,6 +122,22 @@ class Store:
             self._catalogue.finish_transactions()
             self._delayed.look()
             self._dropped_bodies.resume(self._catalogue.is_gone)
+            self._expiry.start_if_needed()
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that the store's times are of; for parts of Penstock."""
+        return self._clock
+
+    @property
+    def transactions(self) -> Transactions:
+        """The committed transactions; for parts of Penstock."""
+        return self._transactions
+
+    @property
+    def stream_records(self) -> Streams:
+        """What `state.db` knows of streams; for parts of Penstock."""
+        return self._streams
 
     @property
     def id(self) -> str:
@@ -150,7 +169,9 @@ class Store:
         wanted = TopicOptions(**changes)
         refuse_read_only(self.read_only)
         try:
-            return Topic(self._catalogue.create(name, wanted), coder)
+            topic = Topic(self._catalogue.create(name, wanted), coder)
+            self._expiry.start_if_needed()
+            return topic
         except AlreadyExists:
             if not exists_ok:
                 raise
@@ -226,7 +247,7 @@ class Store:
         `bodies` is where bodies lie that others stored and `publish_message` only named: a folder, or
         s3://bucket/prefix. With an `engine` the stream is kept there instead (docs/streams.md).
         """
-        from penstock.streams.topic_engine import open_elsewhere, open_stream
+        from penstock.streams.open import open_elsewhere, open_stream
 
         self._require_open()
         topic_name(name)
@@ -234,6 +255,21 @@ class Store:
             return open_elsewhere(name, engine, options, bodies, self.path)
         create = None if self.read_only else self.create_topic
         return open_stream(name, options, self.topic, create, self._streams, bodies)
+
+    def import_diskq(
+        self, path: str | os.PathLike[str], topic: str, *, owned_ok: bool = False, **options: Any
+    ) -> Topic:
+        """Bring a go-diskq folder into a new topic: partitions, offsets, keys, times, data, and its groups.
+
+        Started again after a crash it goes on where it was; no message comes twice. Raises `AlreadyExists`
+        for a topic that is there, `ConflictError` while a producer has the folder (`owned_ok=True` when it
+        is known to be dead), `DataError` naming file and byte where an index disagrees with the data.
+        `options` are those of `create_topic`, but for partitions and partitioner (docs/exchange.md).
+        """
+        from penstock.exchange.diskq_import import import_diskq
+
+        self._require_open()
+        return import_diskq(self, path, topic, owned_ok=owned_ok, **options).topic
 
     @property
     def sessions(self) -> Sessions:
@@ -329,8 +365,8 @@ class Store:
         return self._catalogue.housekeeper.finish(timeout)
 
     def check_state(self) -> list[str]:
-        """What is wrong with `state.db`; empty when nothing."""
-        return self._database.check()
+        """What is wrong with `state.db`, topics that it forgot among it; empty when nothing."""
+        return [*self._database.check(), *self._catalogue.forgotten()]
 
     def close(self) -> None:
         """Make everything durable and let go of the folder; open writers are closed first.
@@ -377,6 +413,7 @@ class Store:
     # Inside.
 
     def _close_topics(self) -> None:
+        self._expiry.end(_CLOSE_WAIT_S)
         self._catalogue.housekeeper.end(_CLOSE_WAIT_S)
         for transaction in list(self._open_transactions):
             transaction._forget()

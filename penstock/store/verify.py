@@ -29,6 +29,7 @@ from penstock.state.topics import Topics
 from penstock.state.transactions import Transactions
 from penstock.topic.body_trim import Referring, references_between
 from penstock.topic.delayed import DELAY, PUBLISH, RETRIES, SESSIONS
+from penstock.topic.identity import holds_messages, is_dropped
 from penstock.topic.open_topic import OpenTopic
 
 
@@ -113,9 +114,7 @@ class WaitingVerifier:
         verifier = FolderVerifier(place.path, self._files, self._progress)
         try:
             for found in verifier.findings():
-                tell = damage if found.is_damage else note
-                finding = tell(found.path, found.byte, found.what)
-                yield finding._replace(topic=place.topic, partition=place.partition)
+                yield found._replace(topic=place.topic, partition=place.partition)
         except UnknownFormat as error:
             yield damage(place.path, None, error.args[0])
         except FileNotFoundError:
@@ -219,7 +218,7 @@ class StoreVerifier:
         for name in topics.names():
             try:
                 record = topics.find(name)
-            except (ValueError, TypeError, PenstockError):
+            except DataError:
                 yield damage(self._state, None, f"the options of topic {name!r} cannot be understood")
                 self._knows_all = False
                 continue
@@ -283,8 +282,14 @@ class StoreVerifier:
         return sorted(self._files.listdir(self._topics)) if self._files.exists(self._topics) else []
 
     def _strangers(self, folders: list[str], names: set[str]) -> Iterator[Finding]:
-        """Folders without a topic: a create or drop was interrupted, or is going on now."""
+        """Folders without a topic: a drop was interrupted or is going on, or `state.db` forgot the topic."""
         for name in folders:
-            if name not in names:
-                what = "no topic of the store: the next program that opens it for writing removes this"
-                yield note(os.path.join(self._topics, name), None, what)
+            if name in names:
+                continue
+            path = os.path.join(self._topics, name)
+            removable = name.startswith(".") or is_dropped(self._files, path)
+            if removable or not holds_messages(self._files, path):
+                what = "a dropped topic: the next program that opens the store for writing removes this"
+                yield note(path, None, what)
+            else:
+                yield damage(path, None, "state.db has forgotten this topic: penstock repair takes it back")

@@ -1,4 +1,4 @@
-"""Where a Tarantool is: what `store.stream(…, engine=Tarantool(…))` is given."""
+"""`Tarantool`: where an instance is, for `store.stream(…, engine=…)`; and the Lua to install there."""
 
 from __future__ import annotations
 

@@ -19,11 +19,11 @@ import msgspec
 
 from penstock import references
 from penstock.errors import Corrupt, OffsetTrimmed, PenstockError
+from penstock.files import read_whole, replace
 from penstock.log.cursor import Cursor
 from penstock.log.folder import Folder
 from penstock.log.log import Log
 from penstock.log.rows import FrameRows
-from penstock.log.segment_index import read_whole, replace
 from penstock.message import Rows
 from penstock.parse import MIB
 from penstock.references import Reference

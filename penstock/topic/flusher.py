@@ -23,7 +23,7 @@ from penstock.errors import Closed, PenstockError, WriteTimeout
 from penstock.locks import FORKED, forget_in_child
 from penstock.message import Receipts, StoredRun
 from penstock.options import Sync
-from penstock.topic.delayed_publisher import Postponed
+from penstock.topic.delayed import Postponed
 from penstock.topic.delivery import Delivery
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.producer import Numbering, Producer
@@ -173,9 +173,9 @@ class Flusher:
     def append_pending(self) -> None:
         """Append all that is pending. What cannot be appended stays; the error goes to the caller."""
         self._finish_leaving()
-        self._store_later()
         buffer, numbering = self.buffer, self.numbering
         buffer.at = buffer.weight = 0  # whoever adds a message from here on looks after it
+        self._store_later()
         rows = buffer.rows
         count = len(rows)
         if not count:
@@ -230,11 +230,11 @@ class Flusher:
         self._leaving = None
 
     def _store_later(self) -> None:
-        """Store what is delayed, on disk; what cannot be stays here, and is tried again with the rest."""
+        """Store what is delayed; what cannot be stays here, and is tried again with the rest."""
         later = self.later
         count = len(later)
         if count:
-            self.topic.delayed.add(self.topic.name, later[:count])
+            self.topic.delayed.add(self.topic.name, later[:count], durable=self.sync == "disk")
             self.written += count
             del later[:count]
 
@@ -352,10 +352,10 @@ class Flusher:
         left = self._deadline - monotonic()
         if left <= 0:
             return False
-        before = len(rows)
+        before = len(rows) + len(self.later)
         alone_s = self._linger_s * _ALONE
         self._changed.wait(min(left, alone_s))
-        return left >= alone_s and len(rows) == before
+        return left >= alone_s and len(rows) + len(self.later) == before
 
     def _sync_in_background(self, waiting: Sequence[StoredRun]) -> None:
         try:

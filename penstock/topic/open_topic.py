@@ -29,25 +29,31 @@ from penstock.parse import PARTITIONS_MAX, whole
 from penstock.place import Place, Spot, spot
 from penstock.references import Referenced, unpack
 from penstock.state.consumers import Consumers
+from penstock.state.partition import StoredPartition
 from penstock.state.topics import TopicRecord, Topics
 from penstock.state.transactions import Transactions
 from penstock.topic.append import EncodedRoute, TopicAppender
 from penstock.topic.bodies import TopicBodies
 from penstock.topic.delayed import DelaysMessages, NoDelays
 from penstock.topic.delivery import Delivery
+from penstock.topic.identity import keep_identity, mark_dropped
 from penstock.topic.partition_table import PartitionTable
 from penstock.topic.producer import NOBODY, Producer
 from penstock.topic.write_batch import WriteBatch
 
 
 def refuse_ahead(topic: str, log: Log, offset: int) -> None:
-    """Raise `OffsetAhead` beyond the end: nobody could tell waiting there from waiting for nothing."""
+    """Raise `OffsetAhead` for an offset past the end; a reader there would wait without knowing why."""
     end = log.bounds().end
     if offset > end:
-        raise OffsetAhead(
-            f"offset {offset} of {topic!r} partition {log.partition} is beyond the end ({end})",
-            partition=log.partition, offset=offset, end=end,
-        )  # fmt: skip
+        raise _ahead(topic, log, offset, end)
+
+
+def _ahead(topic: str, log: Log, offset: int, end: int) -> OffsetAhead:
+    return OffsetAhead(
+        f"offset {offset} of {topic!r} partition {log.partition} is beyond the end ({end})",
+        partition=log.partition, offset=offset, end=end,
+    )  # fmt: skip
 
 
 def nothing_at(topic: str, log: Log, offset: int) -> OffsetTrimmed:
@@ -56,7 +62,8 @@ def nothing_at(topic: str, log: Log, offset: int) -> OffsetTrimmed:
     bounds = log.bounds()
     if bounds.dropped:
         raise TopicReplaced(f"topic {topic!r} was dropped", hint="open it anew by its name")
-    refuse_ahead(topic, log, offset + 1)
+    if offset >= bounds.end:
+        raise _ahead(topic, log, offset, bounds.end)
     rows = log.cursor(max(offset, bounds.start)).read(1, 1)
     return OffsetTrimmed(
         f"offset {offset} of {topic!r} partition {log.partition} holds no message",
@@ -116,6 +123,8 @@ class OpenTopic:
         self.readers: weakref.WeakSet[LetsGo] = weakref.WeakSet()
         #: Called after a segment was sealed here, with the partition's number.
         self.on_roll: Callable[[int], None] = lambda partition: None
+        #: Called when options have changed, here or elsewhere.
+        self.on_options: Callable[[], None] = lambda: None
         #: Stores messages until they are due; `look` takes part in appending those.
         self.delayed: DelaysMessages = NoDelays()
         #: Another topic of the same store, made with these options if it is not there.
@@ -181,6 +190,7 @@ class OpenTopic:
             self.bodies.make_known()
             for log in list(self._logs.values()):
                 log.options = record.options
+            self.on_options()
 
     # Writing: the one way in.
 
@@ -329,7 +339,7 @@ class OpenTopic:
             logs = self.logs()
             for log in logs:
                 locks.enter_context(log.folder.append)
-            ends = [(log.partition, log.appender.ready().next) for log in logs]
+            ends = [(log.partition, log.appender.ready().append.next) for log in logs]
             if options.partitions > len(self):
                 for log in logs:
                     log.sync_all()  # a gate behind messages that go with the power would stay shut
@@ -343,7 +353,9 @@ class OpenTopic:
             for log in logs:
                 log.appender.publish_tree(self.record.tree)
                 log.options = options
+            keep_identity(self.files, self.folder, self.record, self.topics)
         self.bodies.make_known()
+        self.on_options()
 
     def publish_dropped(self, forget: Callable[[], None]) -> None:
         """Tell every reader and writer that the topic is gone, and call `forget`, all locks held."""
@@ -353,6 +365,7 @@ class OpenTopic:
                 locks.enter_context(log.folder.append)
             for log in logs:
                 log.appender.publish_dropped()
+            mark_dropped(self.files, self.folder, self.record.id)
             forget()
         self._dropped = True
 
@@ -374,10 +387,7 @@ class OpenTopic:
             options=record.options,
             files=self.files,
             clock=self.clock,
-            committed=lambda: self.consumers.highest(record.id, partition),
-            require_topic=lambda: self.topics.by_id(record.id),
-            ledger=self.transactions.ledger(record.id, partition),
-            current_options=lambda: self.topics.by_id(record.id).options,
+            state=StoredPartition(self.topics, self.consumers, self.transactions, record.id, partition),
             read_only=self.read_only,
         )
 

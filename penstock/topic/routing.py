@@ -88,6 +88,9 @@ def route(
                 for number, part in enumerate(parts)
                 if part is not None
             ]
+    asked = batch.partitions
+    if asked and batch.groups is None and asked[0] is not None and asked.count(asked[0]) == len(asked):
+        return [Route(asked[0], group, columns, None, keys is not None and not group, asked)]
     return _one_by_one(batch, partitions, choose, group, without_key)
 
 

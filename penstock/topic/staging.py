@@ -20,10 +20,11 @@ from penstock.log.frame_encode import MessageColumns
 from penstock.log.log import Log
 from penstock.log.staging import STAGED, StagedPiece, StagingArea
 from penstock.parse import Duration
+from penstock.topic.delayed import Extras
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.routing import PARTITIONERS
 from penstock.topic.write_batch import WriteBatch
-from penstock.topic.write_buffer import WIDTH, Besides, Extras, WriteBuffer
+from penstock.topic.write_buffer import WIDTH, Besides, WriteBuffer
 
 #: Has a message of a topic wait until it is due; False when it is due already.
 PostponeFor = Callable[

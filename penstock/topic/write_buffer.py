@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from penstock.errors import InvalidOption, PenstockError
 from penstock.headers import Headers, checked_headers
@@ -35,6 +35,7 @@ from penstock.parse import (
 )
 from penstock.references import Referenced
 from penstock.topic.bodies import is_file, refuse_waiting_file
+from penstock.topic.delayed import Extras
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.value_codec import Packing, checked_value
 from penstock.topic.write_batch import WriteBatch
@@ -55,15 +56,6 @@ _SAMPLED = 8
 Besides = tuple[int | None, int | None, str | None, int | None]
 #: In the place of the timestamp of a message that is not to be stored again.
 SKIP: Any = object()
-
-
-class Extras(NamedTuple):
-    """What most messages do not have, of one that waits until it is due."""
-
-    headers: Headers | None
-    timestamp: int | None
-    partition: int | None
-    group: str | None = None
 
 
 #: What stands in the place of the timestamp for a seqno, timestamp, partition and group; or `SKIP`.

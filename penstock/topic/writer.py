@@ -21,14 +21,17 @@ from penstock.message import Receipts, V
 from penstock.options import Sync
 from penstock.parse import SEQNO_MAX, Duration
 from penstock.topic import input as outgoing
-from penstock.topic.delayed_publisher import due_at, postponed
+from penstock.topic.delayed import Extras, due_at, postponed
 from penstock.topic.flusher import Flusher
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.producer import NOBODY, Producer, growing, refuse_back
 from penstock.topic.scan import Scan
 from penstock.topic.value_codec import Packing, checked_seqno
 from penstock.topic.write_batch import WriteBatch
-from penstock.topic.write_buffer import SKIP, WIDTH, Besides, Extras, WriteBuffer
+from penstock.topic.write_buffer import SKIP, WIDTH, Besides, WriteBuffer
+
+#: The flusher looks once for so many delayed messages.
+_LOOK_EVERY = 512
 
 
 class Writer(Generic[V]):
@@ -245,17 +248,20 @@ class Writer(Generic[V]):
             raise InvalidOption(
                 "a partitioner of one's own cannot be asked later", hint="give the partition of what waits"
             )
-        due_ns = due_at(delay, deliver_at, self.open_topic.clock.now_ns())
-        if due_ns is None:
+        due = due_at(delay, deliver_at, self.open_topic.clock.now_ns())
+        if due is None:
             return False
-        own = extras._replace(group=extras.group or self.producer.group)
+        if self.producer.group and not extras.group:
+            extras = extras._replace(group=self.producer.group)
         codec = RAW if self.packing is None else self.packing.codec
-        later = postponed(self.open_topic, value, key, own, due_ns, codec)
-        if self.buffer.alert:
-            self.flusher.make_room()
-        self.flusher.later.append(later)
-        self.buffer.weight += len(value or b"")
-        self.flusher.look()
+        postponed_message = postponed(self.open_topic, value, key, extras, due, codec)
+        buffer, flusher = self.buffer, self.flusher
+        if buffer.alert:
+            flusher.make_room()
+        flusher.later.append(postponed_message)
+        buffer.weight += len(value or b"")
+        if not buffer.at or not len(flusher.later) % _LOOK_EVERY:
+            flusher.look()
         return True
 
     def _checked_seqnos(self, seqnos: Any, count: int) -> Sequence[int] | None:

@@ -3,27 +3,21 @@
 The browser's driver has an event loop running in this thread for as long as it is there.
 """
 
-import shutil
-from importlib.util import find_spec
-
 import pytest
 
 from tests.browser.kit import PAGES, Network, Tab
+from tests.parts import program
 from tests.require import require
 from tests.serve.kit import served
 
 
 @pytest.fixture(scope="module")
 def browser():
-    missing = [name for name in ("uvloop", "httptools", "jwt") if find_spec(name) is None]
-    require("server", not missing, f"{', '.join(missing)} is not installed")
-    chromium = shutil.which("chromium")
-    has_driver = find_spec("playwright") is not None
-    require("chromium", bool(chromium and has_driver), "chromium or playwright is not installed")
+    require("server", "chromium", "playwright")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=program("chromium"), args=["--no-sandbox"])
         yield browser
         browser.close()
 

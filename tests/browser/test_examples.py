@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from importlib.util import find_spec
 
 import pytest
 
@@ -128,7 +127,7 @@ def test_the_chart_draws_what_its_topic_holds(browser, page, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_orders_go_through_spark_to_a_chart(browser, page, tmp_path):
-    require("spark", find_spec("pyspark") is not None, "PySpark is not installed")
+    require("spark")
     with example("chart", tmp_path / "data") as chart:
         page.goto(chart.url)
         wait_for_lines(page, 400_000)

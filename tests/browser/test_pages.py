@@ -2,7 +2,6 @@
 
 import re
 import time
-from importlib.util import find_spec
 
 import pytest
 
@@ -143,8 +142,7 @@ def test_the_smallest_page_of_the_docs_works(browser, page, tmp_path):
 @pytest.mark.slow
 def test_the_module_finds_the_app_it_is_mounted_in(browser, page, tmp_path, key):
     """`penstock.asgi` under a path: the module's own address says where the events are."""
-    missing = [name for name in ("starlette", "uvicorn", "wsproto") if find_spec(name) is None]
-    require("server", not missing, f"{', '.join(missing)} is not installed")
+    require("asgi")
     with served(tmp_path / "data", '{"at": "/live"}', kind=Mounted) as server:
         page.goto(f"{server.url}/own")
         for way in WAYS:

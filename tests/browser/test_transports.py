@@ -9,6 +9,7 @@ import pytest
 
 import penstock
 from tests.browser.kit import PAGES, Network, Tab
+from tests.kit.patience import PATIENCE_S
 from tests.serve.kit import Served
 
 WAYS = {"websocket": set(), "sse": {"websocket"}, "longpoll": {"websocket", "sse"}}
@@ -142,7 +143,7 @@ def test_a_gap_is_told(tmp_path, browser, page):
         network.cut()
         server.push_many(("k", 2), ("k", 3))
         with penstock.open(folder) as store:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + PATIENCE_S
             while store.topic("events").stats().messages:
                 assert time.monotonic() < deadline
                 store.topic("events").vacuum()

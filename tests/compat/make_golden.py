@@ -5,20 +5,19 @@ python -m tests.compat.make_golden
 
 from pathlib import Path
 
-from penstock.clock import Clock
-from penstock.files import Files
-from penstock.log import segment
-from penstock.log.frame import ProducerStamp
-from penstock.log.frame_header import FENCE
-from penstock.log.log import Log
-from penstock.options import TopicOptions
-from tests.compat import delay_bytes
+from penstock import Clock, Files
+from tests.compat import delay_bytes, old_delay_bytes
 from tests.kit import frames as encode
+from tests.kit.frames import FENCE, ProducerStamp
+from tests.kit.logs import Log, lone_log, seal_segment
+from tests.kit.logs import segment_module as segment
+from tests.kit.values import TopicOptions
 
 GOLDEN = Path(__file__).parent / "golden" / "partition"
 #: The same of a topic with index="key".
 KEYED = Path(__file__).parent / "golden" / "keyed"
 GOLDEN_DELAY = Path(__file__).parent / "golden" / "delay"
+GOLDEN_OLD_DELAY = Path(__file__).parent / "golden" / "delay_v1"
 
 
 class FixedFiles(Files):
@@ -40,9 +39,9 @@ class Ticking(Clock):
 
 
 def open_golden(path: Path, *, read_only: bool = False, index: str | None = None) -> Log:
-    return Log(
-        str(path), topic="golden", topic_id=0x60D, partition=0, options=TopicOptions(index=index),
-        files=FixedFiles(), clock=Ticking(), read_only=read_only,
+    return lone_log(
+        str(path), TopicOptions(index=index), topic="golden", topic_id=0x60D, files=FixedFiles(),
+        clock=Ticking(), read_only=read_only,
     )  # fmt: skip
 
 
@@ -54,7 +53,7 @@ def write(log: Log) -> None:
     log.append([encode.encode([b"p", b"q"], created=4, producer=(ProducerStamp("shop", "g", 1), [10, 12]))])
     log.append([encode.control(FENCE, b"", created=5, producer=ProducerStamp("shop", "g", 2), seqno=12)])
     log.append([encode.encode([b"%03d" % i for i in range(100)], created=6)])
-    log.appender.seal_active()
+    seal_segment(log)
     log.append([encode.encode([b"active"], [b"k2"], created=7)])
     log.sync_all()
 
@@ -68,12 +67,13 @@ def main() -> None:
         log.tidy()
         log.close()
         (folder / "vacuum").unlink(missing_ok=True)
-    make_delay(GOLDEN_DELAY)
+    make_delay(GOLDEN_DELAY, delay_bytes.FILES)
+    make_delay(GOLDEN_OLD_DELAY, old_delay_bytes.FILES)
 
 
-def make_delay(folder: Path) -> None:
+def make_delay(folder: Path, files: dict[str, bytes]) -> None:
     """Waiting messages, by hand."""
-    for name, data in delay_bytes.FILES.items():
+    for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)

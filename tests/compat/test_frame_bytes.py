@@ -5,15 +5,13 @@ from zlib import crc32
 
 import pytest
 
-from penstock import codecs
-from penstock.codecs import zstd
 from penstock.errors import DataError, UnknownFormat
-from penstock.log import frame
-from penstock.log.frame import ProducerStamp
-from penstock.log.frame_header import FENCE
-from penstock.log.records import AppendRecord, DurableRecord, ShownRecord
-from penstock.log.segment import SegmentHead
 from tests.kit import frames as encode
+from tests.kit.frames import FENCE, ProducerStamp
+from tests.kit.frames import frame_module as frame
+from tests.kit.logs import AppendRecord, DurableRecord, SegmentHead, ShownRecord
+from tests.kit.values import codecs_module as codecs
+from tests.kit.values import zstd_module as zstd
 
 
 def framed(body: bytes, *, flags: int, codec: int, count: int, created: int, extension: bytes = b"") -> bytes:

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.keys import match
-from penstock.log import segment
-from penstock.log.key_search import stored_keys
-from penstock.log.log import Log
 from tests.compat.make_golden import GOLDEN, KEYED, open_golden, write
+from tests.kit.logs import Log, stored_keys
+from tests.kit.logs import segment_module as segment
+from tests.kit.values import match
 
 HUNDRED = [b"%03d" % i for i in range(100)]
 

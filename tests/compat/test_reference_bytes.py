@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock import codecs, references
+from penstock import Reference
 from penstock.errors import UnknownFormat
-from penstock.log import frame
-from penstock.payloads.names import name_of, note_of, path_of
-from penstock.references import Reference
 from tests.kit import frames as encode
+from tests.kit.bodies import name_of, note_of, path_of
+from tests.kit.bodies import references_module as references
+from tests.kit.frames import frame_module as frame
+from tests.kit.values import codecs_module as codecs
 
 GOLDEN = Path(__file__).parent / "golden" / "references.frame"
 REFERENCE = Reference(0x1122334455667788, "2026-11-16/0f/cat.png", 3, 5, bytes(range(32)), codecs.ZSTD, 7)

@@ -1,10 +1,14 @@
 """What waits has the bytes of docs/FORMAT.md, written out by hand; fields are only ever added at the end."""
 
-from penstock.consume import retries as envelope
-from penstock.consume.retries import Envelope
-from penstock.delay.journal import SessionData, _encoder
-from penstock.topic import delayed_publisher as delayed
-from penstock.topic.delayed_publisher import DelayedMessage
+import msgspec
+
+import penstock
+from tests.kit.consumers import Envelope
+from tests.kit.consumers import retries_module as envelope
+from tests.kit.topics import DelayedMessage, Extras, inside
+from tests.kit.topics import delayed_module as delayed
+from tests.kit.waiting import SessionData
+from tests.kit.waiting import encoder as _encoder
 
 RETRY = bytes.fromhex(
     "9e"  # 14 fields
@@ -24,7 +28,7 @@ def test_a_retry():
     found = Envelope(7, 2, 5, b"k", b"vx", 1, 10, 11, headers, "p", None, 3, "x", "y")
     assert envelope.encoded(found) == RETRY
     assert envelope.decode(RETRY) == found
-    assert envelope.waiting_id("billing", found, 1).hex() == "3ac719f49f517c86d2ca715ea940fb3a"
+    assert envelope.waiting_id("billing", found, 1).hex() == "0000000000007e9ca180c2bae1747898"
 
 
 def test_fields_that_are_added_later_are_passed_over():
@@ -32,10 +36,16 @@ def test_fields_that_are_added_later_are_passed_over():
     assert envelope.decode(later) == envelope.decode(RETRY)
 
 
-def test_a_delayed_message():
+def test_a_delayed_message(tmp_path):
     found = DelayedMessage(7, None, b"vx", 1, None, 10, 2, "g")
-    assert delayed._encoder.encode(found) == DELAYED
     assert delayed.decode(DELAYED) == found
+    assert msgspec.msgpack.encode(found) == DELAYED
+    with penstock.open(tmp_path / "store") as store:
+        topic = inside(store.create_topic("t"))
+        due = delayed.due_at("1h", None, 0)
+        stored = delayed.postponed(topic, b"vx", None, Extras(None, 10, 2, "g"), due, 1).data
+    expected = msgspec.structs.replace(found, topic_id=topic.record.id)
+    assert stored == msgspec.msgpack.encode(expected)
 
 
 def test_a_session():

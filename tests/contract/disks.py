@@ -4,7 +4,7 @@ import errno
 import os
 import threading
 
-from penstock.files import Files
+from penstock import Files
 
 
 class Disk(Files):

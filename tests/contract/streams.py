@@ -11,7 +11,7 @@ import os
 import pytest
 
 import penstock
-from penstock.options import Payloads
+from penstock import Payloads
 from tests.contract.faces import AsyncFace
 from tests.s3 import s3_server
 from tests.tarantool import tarantool_server

@@ -3,7 +3,8 @@
 import pytest
 
 import penstock
-from penstock.log.log import Log
+from tests.kit.logs import Log
+from tests.kit.system import OpenFile
 
 #: A descriptor that is not open.
 _CLOSED = 1_000_000
@@ -19,7 +20,8 @@ def closing_store(tmp_path, monkeypatch):
 
     def help_too_late(log):
         store.close()
-        log.folder.append_fd = log.folder.tail_fd = _CLOSED  # read before, as it were, and used now
+        bad = OpenFile(log.folder.files, _CLOSED)
+        monkeypatch.setattr(log.folder, "_pair", (bad, bad))  # read before, as it were, and used now
         really_help(log)
 
     def arm():

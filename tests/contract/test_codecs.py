@@ -11,8 +11,10 @@ import pytest
 from msgspec import UNSET
 
 import penstock
-from penstock import codecs
-from penstock.message import LazyMessage, Message
+from penstock import Message
+from tests.kit.values import LazyMessage, limits_module
+from tests.kit.values import codecs_module as codecs
+from tests.require import require
 
 BUILT_IN = ("raw", "gzip", "zstd", "lzop")
 TEXT = b'{"customer": 7, "paid": true}' * 40
@@ -136,7 +138,7 @@ def test_headers_and_keys_are_read_without_unpacking_the_value(topic, shout):
 
 
 def test_arrow_unpacks_only_when_the_value_is_asked_for(topic, shout):
-    pytest.importorskip("pyarrow")
+    require("pyarrow")
     write(topic, 10_001, b"one", b"two")
     assert topic.scan(columns=["offset", "key", "codec"]).to_arrow().to_pylist() == [
         {"offset": 0, "key": b"k0", "codec": "10001"},
@@ -149,7 +151,7 @@ def test_arrow_unpacks_only_when_the_value_is_asked_for(topic, shout):
 
 @pytest.mark.parametrize("codec", BUILT_IN)
 def test_arrow_tells_values_and_codecs(topic, codec):
-    pytest.importorskip("pyarrow")
+    require("pyarrow")
     write(topic, codec, TEXT, b"", None)
     table = topic.read().to_arrow()
     assert table["value"].to_pylist() == [TEXT, b"", None]
@@ -340,7 +342,7 @@ def test_a_codec_that_is_not_known_here_is_an_error_for_that_message_only(store,
     assert message.stored == b"736563726574"
     assert "cannot be decoded" in repr(message)
     assert pickle.loads(pickle.dumps(message)).stored == message.stored
-    pytest.importorskip("pyarrow")
+    require("pyarrow")
     with pytest.raises(penstock.UnknownCodec, match="offset 1 of 'orders' partition 0"):
         topic.read().to_arrow()
     assert topic.scan(columns=["offset", "codec"]).to_arrow()["codec"].to_pylist() == ["raw", "10005", "raw"]
@@ -399,7 +401,7 @@ def test_the_limit_is_for_what_is_stored(store, codec):
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "lzop"])
 def test_a_value_that_would_fill_the_memory_is_refused(topic, codec, monkeypatch):
     write(topic, codec, bytes(4_000_000))
-    monkeypatch.setattr("penstock.codecs.limits.DECODED_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(limits_module, "DECODED_BYTES_MAX", 1_000_000)
     with pytest.raises(penstock.Undecodable, match="more than 1000000 bytes"):
         _ = topic.get(0).value
 
@@ -416,5 +418,5 @@ def test_repacking_keeps_codecs_and_values(store, clock):
     assert topic.stats().bytes < size
     assert [(m.offset, m.key, m.value, m.stored, m.codec) for m in topic.read()][:-1] == before
     assert [topic.get(n).value for n in range(300)] == [row[2] for row in before]
-    pytest.importorskip("pyarrow")
+    require("pyarrow")
     assert topic.scan().to_arrow()["value"].to_pylist()[:-1] == [row[2] for row in before]

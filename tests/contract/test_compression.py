@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.codecs import zstd
-from penstock.log import frame
-from penstock.log.frame_header import COMPRESSED
-from penstock.log.segment import SEGMENT_HEADER_BYTES
-from penstock.store.verify import StoreVerifier
+from tests.kit.frames import COMPRESSED
+from tests.kit.frames import frame_module as frame
+from tests.kit.logs import SEGMENT_HEADER_BYTES
+from tests.kit.stores import StoreVerifier
+from tests.kit.values import zstd_module
+from tests.kit.values import zstd_module as zstd
+from tests.require import require
 
 COUNT = 3000
 VALUES = [
@@ -70,7 +72,7 @@ def test_every_way_to_read(topic):
             got += [m.value for m in batch]
             reader.commit(batch)
     assert got == VALUES
-    pytest.importorskip("pyarrow")
+    require("pyarrow")
     table = topic.scan().to_arrow()
     assert table["value"].to_pylist() == VALUES
     assert table["key"].to_pylist() == KEYS
@@ -230,7 +232,7 @@ def test_a_missing_library_is_said_when_the_option_is_asked_for(store, monkeypat
     def missing():
         raise penstock.MissingExtra("zstd", "codecs")
 
-    monkeypatch.setattr("penstock.codecs.zstd._contexts", missing)
+    monkeypatch.setattr(zstd_module, "_contexts", missing)
     with pytest.raises(penstock.MissingExtra, match=r"penstock\[codecs\]"):
         store.create_topic("orders", compress="zstd")
     assert store.topics() == []

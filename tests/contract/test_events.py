@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import penstock
+from tests.kit.patience import PATIENCE_S
+from tests.kit.topics import inside
 
 PUSHER = """
 import sys, penstock
@@ -51,8 +53,8 @@ def wait_for_waiters(events, count):
     """Return when so many have found nothing and wait."""
     face = getattr(events, "_target", events)
     tail = getattr(face, "_tail", None)  # coroutines share one
-    deadline = time.monotonic() + 30
-    while (len(face.open_topic.readers) if tail is None else tail.waiting) < count:
+    deadline = time.monotonic() + PATIENCE_S
+    while (len(inside(face).readers) if tail is None else tail.waiting) < count:
         assert time.monotonic() < deadline, "nobody waits"
         time.sleep(0.001)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from tests.require import require
 
 SMALL = {"segment_bytes": 4096, "sync": "os", "index": "key"}
 
@@ -113,7 +114,7 @@ def test_arrays_are_keys_wherever_one_writes(store):
 
 
 def test_a_scan_by_key_is_lazy_and_gives_arrow(topic):
-    pytest.importorskip("pyarrow")
+    require("pyarrow")
     scan = topic.scan(key=["user", 4], start=50, stop=250)
     assert offsets(scan.messages()) == expected(4, 50, 250)
     assert scan.to_arrow()["offset"].to_pylist() == expected(4, 50, 250)
@@ -188,7 +189,7 @@ def test_sealed_segments_have_their_index_and_the_active_one_needs_none(store, t
 def test_repacking_and_compression_leave_what_is_found(store, clock):
     for name, more in (("plain", {}), ("packed", {"compress": "zstd"})):
         if more:
-            pytest.importorskip("zstandard")
+            require("zstandard")
         topic = store.create_topic(name, segment_age="1h", index="key", **more)
         for number in range(200):
             topic.write(b"%d" % number, key=f"k{number % 5}")

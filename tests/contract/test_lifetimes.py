@@ -1,4 +1,4 @@
-"""Lifetimes of keys: who sees a message until when, and what is left of it."""
+"""KeyDurations of keys: who sees a message until when, and what is left of it."""
 
 import datetime
 import time
@@ -6,11 +6,13 @@ import time
 import pytest
 
 import penstock
-from penstock.clock import NANOSECONDS
 from penstock.errors import InvalidOption, OffsetTrimmed, WrongType
-from penstock.log.key_retention import Lifetimes
-from penstock.options import rules_of
 from penstock.testing import Clock
+from tests.kit.logs import KeyDurations, seal_segment
+from tests.kit.patience import PATIENCE_S
+from tests.kit.system import NANOSECONDS
+from tests.kit.topics import inside
+from tests.kit.values import rules_of
 
 SECOND = NANOSECONDS
 
@@ -38,7 +40,7 @@ def topic(store, clock, request):
             topic.write(str(turn), key=key)
         clock.advance(9)
     if request.param != "active":
-        topic.open_topic.log(0).appender.seal_active()
+        seal_segment(inside(topic).log(0))
     if request.param == "tidied":
         topic.vacuum()
     return topic
@@ -154,11 +156,11 @@ def test_lifetimes_can_be_changed_and_what_still_lies_there_comes_back(topic):
 
 
 def test_another_opening_follows_within_a_second(tmp_path, topic):
-    with penstock.open(tmp_path / "data", clock=topic.open_topic.clock) as other:
+    with penstock.open(tmp_path / "data", clock=inside(topic).clock) as other:
         there = other.topic("t")
         assert offsets(there.read(key="z")) == [4, 10, 16]
         topic.alter(key_retention={"z": "1s"})
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while offsets(there.read(key="z")):
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -216,7 +218,7 @@ def test_patterns_are_kept_in_one_spelling(store):
 
 
 def test_the_key_goes_before_a_pattern_and_the_longer_one_before_the_shorter():
-    lifetimes = Lifetimes(rules_of({"*": 1, "ab*": 2, "abc": 3, ("a", "*"): 4, ("a", 1): 5}))
+    lifetimes = KeyDurations(rules_of({"*": 1, "ab*": 2, "abc": 3, ("a", "*"): 4, ("a", 1): 5}))
     asked = [b"x", b"ab", b"abc", b"abcd", b'["a"]', b'["a",1]', b'["a",1,2]', b"a", None, b""]
     found = [lifetimes.of(key) for key in asked]
     assert [each and each // SECOND for each in found] == [1, 2, 3, 2, 4, 5, 4, 1, None, 1]

@@ -8,9 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import penstock
+from tests.kit.consumers import membership_module
+from tests.kit.patience import PATIENCE_S
 
 #: Generous: the promise is 2 s.
-SOON_S = 10
+SOON_S = PATIENCE_S
 
 
 @pytest.fixture
@@ -171,8 +173,8 @@ def test_without_follow_a_reader_waits_for_its_share(topic):
 
 def test_nothing_is_given_to_a_member_that_is_busy(topic, monkeypatch):
     """It would lie idle: what a member took over quota it keeps until the other asks for its share."""
-    monkeypatch.setattr("penstock.consume.membership.FREE_TOO_LONG_S", 0.0)
-    monkeypatch.setattr("penstock.consume.membership._WANTED_S", 0.3)
+    monkeypatch.setattr(membership_module, "FREE_TOO_LONG_S", 0.0)
+    monkeypatch.setattr(membership_module, "_WANTED_S", 0.3)
     with topic.reader(consumer="c") as first, topic.reader(consumer="c") as busy:
         settle(first, busy, shares=[2, 2])
         topic.kick_consumer("c")
@@ -335,7 +337,7 @@ def test_all_messages_of_one_key_reach_one_member_at_a_time(topic):
         topic.write_many([b"%d" % number] * len(keys), keys=keys)
     seen, owners = {key: [] for key in keys}, {key: set() for key in keys}
     with topic.reader(consumer="c") as first, topic.reader(consumer="c") as second:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while sum(map(len, seen.values())) < 5 * len(keys):
             assert time.monotonic() < deadline
             for name, reader in (("first", first), ("second", second)):

@@ -8,9 +8,9 @@ from contextlib import suppress
 import pytest
 
 import penstock
-from penstock.log.log import Log
-from penstock.log.producer_table import Pair, ProducerTable
 from tests.contract.disks import Disk
+from tests.kit.logs import Log, Pair, ProducerTable, producers_module, seal_segment
+from tests.kit.topics import inside
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def topic(store):
 def partitions_of(topic):
     """The blocking partitions behind either face."""
     inner = getattr(topic, "_target", topic)
-    return getattr(inner, "_topic", inner).open_topic
+    return inside(getattr(inner, "_topic", inner))
 
 
 def log_of(topic, partition: int = 0) -> Log:
@@ -160,7 +160,7 @@ def test_repacked_frames_tell_the_same(open_store, clock):
     topic.write(b"nobody", group="g")
     with topic.writer(producer_id="counting") as writer:
         writer.write(b"x")
-    log_of(topic).appender.seal_active()
+    seal_segment(log_of(topic))
     topic.vacuum()
     for path in partitions_of(topic).files.listdir(log_of(topic).folder.path):
         if path.endswith(".producers"):
@@ -346,7 +346,7 @@ def test_a_fence_survives_a_restart(open_store, clock, face, tmp_path):
     topic = (first := open_store(clock=clock)).create_topic("orders")
     with topic.writer(producer_id="shop") as writer:
         writer.write(b"1")
-    log_of(topic).appender.seal_active()
+    seal_segment(log_of(topic))
     with topic.writer(producer_id="shop") as writer:
         writer.write(b"2")
     first.close()
@@ -405,10 +405,10 @@ def test_a_segment_of_fences_is_not_sealed(topic):
         with topic.writer(producer_id="shop") as writer:
             writer.write_many([])
             writer.write(b"v")
-        log_of(topic).appender.seal_active()
+        seal_segment(log_of(topic))
     assert topic.writer(producer_id="other").last_seqno() is None
     log_of(topic).fence(Pair("shop", ""))
-    log_of(topic).appender.seal_active()
+    seal_segment(log_of(topic))
     topic.vacuum()
     assert log_of(topic).producers.peek(Pair("shop", "")).epoch == 4
     assert len(topic.read()) == 3
@@ -531,7 +531,7 @@ def trimmed(open_store, clock):
     topic.vacuum()
     for first in (100, 200):
         send(topic, range(first, first + 100), "later")
-        log_of(topic).appender.seal_active()
+        seal_segment(log_of(topic))
         topic.vacuum()
     folder = log_of(topic).folder
     names = sorted(folder.name(n) for n in folder.files.listdir(folder.path) if n.endswith(".producers"))
@@ -590,8 +590,8 @@ def test_a_missing_checkpoint_is_made_anew_with_a_warning(trimmed, open_store, c
 
 def test_too_many_producers_are_warned_of(topic, clock, caplog, monkeypatch):
     """S001-36, S001-40: once for a partition, and only if they came lately."""
-    monkeypatch.setattr("penstock.log.producers.MANY", 20)
-    monkeypatch.setattr("penstock.log.producers._COUNT_EVERY", 5)
+    monkeypatch.setattr(producers_module, "MANY", 20)
+    monkeypatch.setattr(producers_module, "_COUNT_EVERY", 5)
     log_of(topic).producers._count_at = 21
 
     def warnings():

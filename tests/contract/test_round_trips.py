@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 import penstock
-from tests.require import require
+from tests.require import module
 
 DISTINCT = [(None, None), (None, b""), (b"", None), (b"", b""), (b"k", None), (None, b"v"), (b"k", b"v")]
 
@@ -207,12 +207,7 @@ def test_a_batch_or_a_scan_can_be_written_to_another_topic(store, topic):
 
 @pytest.fixture
 def pa():
-    try:
-        import pyarrow
-    except ImportError:
-        pyarrow = None
-    require("pyarrow", pyarrow is not None, "the arrow extra is not installed")
-    return pyarrow
+    return module("pyarrow")
 
 
 def test_arrow_goes_in_and_out(topic, pa):

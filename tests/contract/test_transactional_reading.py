@@ -5,8 +5,8 @@ import errno
 
 import pytest
 
+from penstock import Files
 from penstock.errors import Closed, InvalidOption, PartitionLost, UsageError, WrongType
-from penstock.files import Files
 
 
 @pytest.fixture

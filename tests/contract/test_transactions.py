@@ -14,8 +14,8 @@ from penstock.errors import (
     UnknownTopic,
     WrongType,
 )
-from penstock.state.transactions import Transactions
-from penstock.topic import staging
+from tests.kit.stores import Transactions
+from tests.kit.topics import staging_module as staging
 
 
 @pytest.fixture

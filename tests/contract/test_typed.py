@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 import penstock
+from tests.require import require
 
 
 class Order(msgspec.Struct):
@@ -157,7 +158,7 @@ def test_arrow_and_copies_have_the_bytes(store, topic):
     again = store.create_topic("again", type=Order)
     again.write_many(other.read())
     assert [m.value for m in again.read()] == [ORDERS[0], None] * 2
-    pytest.importorskip("pyarrow")
+    require("pyarrow")
     assert topic.read().to_arrow()["value"].to_pylist() == stored
     assert topic.scan().to_arrow()["value"].to_pylist() == stored
     again.write_many(topic.scan().to_arrow())

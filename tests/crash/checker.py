@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import penstock
+from penstock import Message, Store, Topic
 from penstock.errors import NotAStore
-from penstock.message import Message
-from penstock.store import Store, Topic
 from tests.crash.disk import Call, Image
 from tests.crash.scenario import AUDIT, COUNTING, STORE, HandClock, Sent
 from tests.crash.tracing import BootFiles
+from tests.kit.topics import inside
 
 Place = tuple[int, int]  # (topic id, partition)
 
@@ -297,7 +297,7 @@ class _Check:
             self._found.append(f"{say}: what was just written cannot be read")
 
     def _check_consumers(self, topic: Topic) -> None:
-        bounds = {log.partition: log.bounds() for log in topic.open_topic.logs()}
+        bounds = {log.partition: log.bounds() for log in inside(topic).logs()}
         for consumer in topic.consumers():
             for partition, position in consumer.positions.items():
                 self._positions[topic.id, consumer.consumer, partition] = position

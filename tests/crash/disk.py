@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.log.records import DURABLE_AT, RECORD_BYTES
+from tests.kit.logs import DURABLE_AT, RECORD_BYTES
 
 SECTOR = 512
 ROOT = 0

@@ -20,11 +20,12 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import penstock
-from penstock.log.records import RECORD_BYTES
 from tests.crash.checker import Promises, problems, put, read_only_problems
 from tests.crash.disk import Call, Disk
 from tests.crash.scenario import STORE, HandClock
 from tests.crash.tracing import FIRST_BOOT, BootFiles, Trace, TracingFiles, traced_commits
+from tests.kit.logs import RECORD_BYTES
+from tests.kit.topics import inside
 
 Kind = Literal["killed", "torn", "lost"]
 #: These change nothing that a process could see.
@@ -118,7 +119,7 @@ def _traced_recovery(folder: str, point: Point, now_ns: int) -> Trace:
                 trace.mark("acked", topic.id, partition, receipt.offset, value, receipt.sync)
         store.flush_housekeeping()
         for topic in store.topics():
-            for log in topic.open_topic.logs():
+            for log in inside(topic).logs():
                 trace.mark("start", topic.id, log.partition, log.bounds().start, at=0)
         store.close()
     return trace

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.kit.patience import PATIENCE_S, wait_until
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -34,19 +36,17 @@ class Worker:
         data = Path(self._out).read_bytes()
         return data[: data.rfind(b"\n") + 1].decode().splitlines()
 
-    def wait_for(self, line: str, timeout: float = 30.0) -> None:
-        import time
+    def wait_for(self, line: str) -> None:
+        def was_said() -> bool:
+            assert line in self.lines() or self.process.poll() is None, self.errors()
+            return line in self.lines()
 
-        deadline = time.monotonic() + timeout
-        while line not in self.lines():
-            assert self.process.poll() is None, self.errors()
-            assert time.monotonic() < deadline, f"it never said {line!r}"
-            time.sleep(0.005)
+        wait_until(was_said, f"it never said {line!r}")
 
     def send(self, signal: int) -> None:
         os.kill(self.pid, signal)
 
-    def end(self, timeout: float = 60.0) -> int:
+    def end(self, timeout: float = PATIENCE_S) -> int:
         """Wait for its end; its exit code."""
         _, errors = self.process.communicate(timeout=timeout)
         self._errors = errors.decode()

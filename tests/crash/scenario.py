@@ -27,15 +27,16 @@ from typing import NamedTuple
 import pytest
 
 import penstock
-from penstock.clock import NANOSECONDS, Clock
+from penstock import Clock, Store, Topic, Transaction, Writer
 from penstock.errors import NotDurable, ProducerFenced
-from penstock.log import append
-from penstock.log import staging as shelf
-from penstock.log import staging as staged
-from penstock.store import Store, Topic, Transaction
-from penstock.topic import write_batch as framing
-from penstock.topic.writer import Writer
 from tests.crash.tracing import Trace, TracingFiles, traced_commits
+from tests.kit.logs import append_module as append
+from tests.kit.logs import do_housekeeping, seal_segment
+from tests.kit.logs import staging_module as shelf
+from tests.kit.logs import staging_module as staged
+from tests.kit.system import NANOSECONDS
+from tests.kit.topics import inside
+from tests.kit.topics import write_batch_module as framing
 
 #: The store's folder, below the scratch folder whose calls are traced.
 STORE = "store"
@@ -191,7 +192,7 @@ class Run:
             self.chance.shuffle(messages)
             for message in messages:
                 reader.commit(message)
-                position = reader._sources[topic.name, message.partition].commits.position
+                position = reader.engine[topic.name, message.partition].commits.position
                 self.trace.mark("committed", topic.id, consumer, message.partition, position)
 
     def _read_all(self) -> None:
@@ -204,10 +205,9 @@ class Run:
         self.chance.choice(self._stores).topic("brief").vacuum()
 
     def _seal_and_tidy(self) -> None:
-        log = self._topic().open_topic.log(0)
-        log.appender.seal_active()
-        with log.folder.housekeeping():
-            log.tidy()
+        log = inside(self._topic()).log(0)
+        seal_segment(log)
+        do_housekeeping(log)
 
     def _add_partition(self) -> None:
         topic = self._topic()
@@ -385,4 +385,4 @@ class Run:
 
     def _starts(self) -> dict[tuple[int, int], int]:
         topic = self._stores[0].topic("brief")
-        return {(topic.id, log.partition): log.bounds().start for log in topic.open_topic.logs()}
+        return {(topic.id, log.partition): log.bounds().start for log in inside(topic).logs()}

@@ -8,6 +8,7 @@ import os
 import penstock
 from tests.crash.tracing import FIRST_BOOT, BootFiles
 from tests.kit.frames import encode
+from tests.kit.topics import inside
 
 
 def received(topic):
@@ -39,11 +40,11 @@ def test_a_gate_lies_where_messages_are_durable(scratch):
     store = penstock.open(folder, files=BootFiles(FIRST_BOOT))
     topic = store.create_topic("orders")
     topic.write(b"a")
-    log = topic.open_topic.log(0)
+    log = inside(topic).log(0)
     log.append([encode([b"not synced"], created=0)])
     assert log.bounds().end == 1
     topic.alter(partitions=2)
-    assert max(topic.open_topic.topics.gates(topic.id)[1].values()) <= log.bounds().end
+    assert max(inside(topic).topics.gates(topic.id)[1].values()) <= log.bounds().end
 
 
 def test_damage_before_the_gate_does_not_close_it_when_it_is_passed_over(scratch):

@@ -7,6 +7,7 @@ import pytest
 import penstock
 from penstock.errors import TopicReplaced, Unavailable, UnknownTopic
 from tests.crash.tracing import FIRST_BOOT, BootFiles
+from tests.kit.topics import inside
 
 
 class Died(BaseException):
@@ -36,7 +37,7 @@ def test_a_drop_that_died_before_its_rows_were_gone_did_not_happen(path):
         topic.write(b"a", partition=0)
         reader = topic.reader(follow=False)
         with pytest.raises(Died):
-            topic.open_topic.publish_dropped(die)
+            inside(topic).publish_dropped(die)
     with opened(path) as store:
         topic = store.topic("orders")
         assert values_of(topic) == [b"a"]
@@ -53,7 +54,7 @@ def test_those_who_have_it_open_go_on_after_a_drop_that_died(path):
         topic.write(b"a")
         with other.topic("orders").reader(follow=False) as reader:
             with pytest.raises(Died):
-                topic.open_topic.publish_dropped(die)
+                inside(topic).publish_dropped(die)
             assert reader.receive().value == b"a"
         assert other.topic("orders").write(b"b").offset == 1
 
@@ -66,7 +67,7 @@ def test_a_drop_that_could_not_be_recorded_did_not_happen(path):
             raise Unavailable("state.db is busy")
 
         with pytest.raises(Unavailable):
-            store.topic("orders").open_topic.publish_dropped(unavailable)
+            inside(store.topic("orders")).publish_dropped(unavailable)
         assert values_of(other.topic("orders")) == [b"a"]
         assert other.topic("orders").write(b"b").offset == 1
 
@@ -76,7 +77,7 @@ def test_a_drop_that_died_before_its_folder_was_gone_is_finished_by_the_next_ope
         topic = store.create_topic("orders")
         topic.write(b"old")
         with pytest.raises(Died):
-            topic.open_topic.publish_dropped(lambda: store._records.drop(topic.id, after=die))
+            inside(topic).publish_dropped(lambda: store._records.drop(topic.id, after=die))
     with opened(path) as store:
         assert store.topics() == []
         assert os.listdir(os.path.join(path, "topics")) == []
@@ -89,7 +90,7 @@ def test_a_new_topic_never_takes_over_the_folder_of_one_whose_drop_died(path):
         old = store.create_topic("orders")
         old.write(b"old")
         with pytest.raises(Died):
-            old.open_topic.publish_dropped(lambda: store._records.drop(old.id, after=die))
+            inside(old).publish_dropped(lambda: store._records.drop(old.id, after=die))
         commit = store._records._database.transaction
 
         def die_after_commit(*, after=None):

@@ -11,11 +11,12 @@ import pytest
 
 import penstock
 from penstock.errors import Corrupt
-from penstock.log import frame
-from penstock.log import segment_index as index
-from penstock.log.segment import SEGMENT_HEADER_BYTES
-from penstock.store.verify import StoreVerifier
 from tests.crash.tracing import FIRST_BOOT, BootFiles
+from tests.kit.frames import frame_module as frame
+from tests.kit.logs import SEGMENT_HEADER_BYTES, do_housekeeping, seal_segment
+from tests.kit.logs import segment_index_module as index
+from tests.kit.stores import StoreVerifier
+from tests.kit.topics import inside
 
 VALUES = [b"message %d " % number + b"x" * 20 for number in range(30)]
 PARTITION = os.path.join("topics", "orders", "parts", "000000")
@@ -32,10 +33,9 @@ def filled(folder, *, segment_bytes=1 << 20, seal=False, tidy=False):
         for value in VALUES:
             topic.write(value)
         if seal:
-            topic.open_topic.log(0).appender.seal_active()
+            seal_segment(inside(topic).log(0))
         if tidy:
-            with topic.open_topic.log(0).folder.housekeeping():
-                topic.open_topic.log(0).tidy()
+            do_housekeeping(inside(topic).log(0))
     return os.path.join(folder, PARTITION, f"{0:020d}.data")
 
 
@@ -127,7 +127,7 @@ def test_a_flipped_bit_in_an_indexed_segment_costs_one_frame(scratch, repacked, 
     data = filled(folder, seal=True, tidy=repacked)
     if not repacked:
         with opened(folder) as store:  # the index alone, as for a segment of large frames
-            log = store.topic("orders").open_topic.log(0)
+            log = inside(store.topic("orders")).log(0)
             index.save(log.folder, log.segments.sealed(0).index)
     frames = frames_of(data)
     at, found = frames[len(frames) // 2]

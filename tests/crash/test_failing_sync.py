@@ -13,12 +13,13 @@ import pytest
 
 import penstock
 from penstock.errors import NotDurable
-from penstock.log.append import Appender
 from tests.crash.explore import look, points
 from tests.crash.hostile import HostileFiles, nth
 from tests.crash.scenario import STORE, HandClock
 from tests.crash.tracing import FIRST_BOOT, BootFiles, Trace, TracingFiles, traced_commits
 from tests.kit.frames import encode
+from tests.kit.logs import Repair
+from tests.kit.topics import inside
 
 
 def messages_of(topic):
@@ -137,7 +138,7 @@ def test_others_who_wait_for_the_same_sync_get_no_false_acknowledgement(store, f
     others = [threading.Thread(target=write, args=(b"other %d" % n,)) for n in range(3)]
     for thread in others:
         thread.start()
-    a = topic.open_topic.log(0).folder
+    a = inside(topic).log(0).folder
     while a.read_append().next < 5:  # all four are appended, none is durable
         pass
     go_on.set()
@@ -153,7 +154,7 @@ def test_others_who_wait_for_the_same_sync_get_no_false_acknowledgement(store, f
 def test_a_message_that_was_synced_before_the_failure_is_acknowledged(store, files):
     """D has passed it when the next sync fails: it is in the log, so its writer must not hear otherwise."""
     topic = store.create_topic("orders")
-    log = topic.open_topic.log(0)
+    log = inside(topic).log(0)
     mine = log.append([encode([b"mine"], created=0)])
     topic.write(b"of another writer")  # covers mine, too
     files.decide = failing(".data")
@@ -219,7 +220,7 @@ def test_an_offset_reservation_that_could_not_be_synced_is_made_again(scratch, f
     folder = os.path.join(scratch, STORE)
     with penstock.open(folder, files=files) as store:
         topic = store.create_topic("clicks", sync="os")
-        topic.open_topic.log(0).bounds()
+        inside(topic).log(0).bounds()
         files.decide = failing("/append")
         for _ in range(2):
             with pytest.raises(NotDurable):
@@ -258,7 +259,7 @@ def test_what_was_cut_off_does_not_return_with_the_next_boot(scratch):
 
 
 def test_canary_a_cut_that_is_not_made_durable_is_noticed(scratch, monkeypatch):
-    monkeypatch.setattr(Appender, "_sync_cut", lambda self, active: None)
+    monkeypatch.setattr(Repair, "_sync_cut", lambda self: None)
     assert any("Corrupt" in found for seed in range(20) for found in cut_back_then_power_loss(scratch, seed))
 
 

@@ -8,9 +8,9 @@ import pytest
 
 import penstock
 from penstock.errors import DiskFull
-from penstock.files import DISK_REFUSE
 from tests.crash.hostile import HostileFiles, nth
 from tests.crash.tracing import FIRST_BOOT, BootFiles
+from tests.kit.system import DISK_REFUSE
 
 NEEDS_ROOM = ("create", "write", "allocate")
 

@@ -8,9 +8,9 @@ import time
 import pytest
 
 import penstock
-from penstock import locks
 from tests.crash.processes import Worker, no_orphans, told
 from tests.crash.workers import ORDERS
+from tests.kit.system import locks_module as locks
 
 
 @pytest.fixture

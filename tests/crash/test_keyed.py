@@ -12,11 +12,12 @@ import threading
 import pytest
 
 import penstock
-from penstock.log.key_search import stored_keys
 from tests.crash import test_missing_files as files
 from tests.crash.processes import ROOT, Worker, no_orphans
 from tests.crash.test_damage import flip
 from tests.crash.workers import ORDERS
+from tests.kit.logs import do_housekeeping, seal_segment, stored_keys
+from tests.kit.topics import inside
 
 SEGMENTS = (range(40), range(40, 80), range(80, 120))
 #: Seals a segment and dies at the `n`-th step of storing its key index: draft open, written, synced, renamed.
@@ -51,7 +52,7 @@ class Deadly(Files):
 
 with penstock.open(sys.argv[1], files=Deadly()) as store:
     log = store.topic("orders").open_topic.log(0)
-    log.appender.seal_active()
+    seal_segment(log)
     log.tidy()
 """
 
@@ -64,15 +65,14 @@ def fill(folder, *, tidy=True, segments=SEGMENTS):
     """Sealed segments, with key indexes or without, and an active one."""
     with penstock.open(folder) as store:
         topic = store.create_topic("orders", index="key")
-        log = topic.open_topic.log(0)
+        log = inside(topic).log(0)
         for segment in segments:
             if segment.start:
-                log.appender.seal_active()
+                seal_segment(log)
             for offset in segment:
                 topic.write(b"value %d" % offset, key=key_of(offset))
         if tidy:
-            with log.folder.housekeeping():
-                log.tidy()
+            do_housekeeping(log)
     return os.path.join(folder, files.PARTITION)
 
 
@@ -97,7 +97,7 @@ def test_an_index_that_does_not_fit_is_made_again(scratch, spoil, read_only):
     with penstock.open(folder) as store:
         store.topic("orders").read(key=["k", 0])  # whoever meets a damaged one sees to it
         store.topic("orders").vacuum()
-        assert stored_keys(store.topic("orders").open_topic.log(0).segments, 0).is_sound()
+        assert stored_keys(inside(store.topic("orders")).log(0).segments, 0).is_sound()
     with open(path, "rb") as file:
         assert file.read() == right
 
@@ -165,7 +165,7 @@ def test_a_builder_killed_at_any_step_leaves_nothing_that_is_believed(scratch, s
         topic = store.topic("orders")
         assert offsets(topic, 3) == list(range(3, 40, 4))
         topic.vacuum()
-        assert stored_keys(topic.open_topic.log(0).segments, 0).is_sound()
+        assert stored_keys(inside(topic).log(0).segments, 0).is_sound()
         assert offsets(topic, 3) == list(range(3, 40, 4))
     assert not os.path.exists(os.path.join(partition, f"{0:020d}.keyindex.tmp"))
 

@@ -10,10 +10,10 @@ from contextlib import suppress
 import pytest
 
 import penstock
-from penstock import locks
 from tests.crash.hostile import HostileFiles
 from tests.crash.processes import Worker, no_orphans
 from tests.crash.workers import ORDERS
+from tests.kit.system import locks_module as locks
 
 
 def found(topic: penstock.Topic, producer: str) -> list[penstock.Message]:

@@ -6,31 +6,25 @@ import random
 import signal
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 import penstock
 from penstock import Retry
-from penstock.delay import file_reader as view
 from tests.crash.processes import Worker, no_orphans
 from tests.crash.retry_workers import POLICY, never_works
 from tests.crash.workers import ORDERS
+from tests.kit.patience import wait_until
+from tests.kit.waiting import file_reader_module as view
 
 JOBS = "tests.crash.retry_workers"
 PARTITIONS = 2
-PATIENCE_S = 120.0
 
 
 @pytest.fixture
 def store(scratch):
     return os.path.join(scratch, "store")
-
-
-def wait_until(is_so, what):
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def said(workers):
@@ -88,9 +82,13 @@ def kill_in_a_loop(scratch, store, count, kills, seed, *, keep_order="", kind="s
 
 def check_nothing_waits(store, kind="stream"):
     with penstock.open(store) as opened, opened.topic(ORDERS).reader(consumer="c", kind=kind) as reader:
-        while (message := reader.receive(timeout=1)) is not None:
-            reader.commit(message)  # handled, and its commit was lost with its process
-        assert opened.topic(ORDERS).consumers()[0].lag == 0
+
+        def all_is_committed():
+            while (message := reader.receive(timeout=1)) is not None:
+                reader.commit(message)  # handled, and its commit was lost with its process
+            return opened.topic(ORDERS).consumers()[0].lag == 0
+
+        wait_until(all_is_committed, "something waits that nobody is given")
 
 
 def test_workers_that_are_killed_lose_nothing(scratch, store):
@@ -135,18 +133,29 @@ def test_order_of_keys_survives_kills(scratch, store):
     assert all(earlier < later for line in by_key.values() for earlier, later in pairwise(line))
 
 
-def settled(store, kind="stream"):
-    """What became of the three messages: offsets that come again by now, and dead letters."""
+def settled(store, kind="stream", *, attempts=1):
+    """What became of the three messages: offsets that come again, by their attempts, and dead letters.
+
+    Waits until all three are accounted for, and the first was delivered for the `attempts`th time.
+    """
     with penstock.open(store) as opened:
         topic = opened.topic(ORDERS)
         found = {}
+
+        def letters():
+            return {letter.message.offset for letter in opened.dead_letters(ORDERS).list()}
+
         with topic.reader(consumer="c", retry=POLICY, kind=kind) as reader:
-            while (message := reader.receive(timeout=0.2)) is not None:
-                found[message.offset] = max(found.get(message.offset, 0), message.attempt)
-                reader.commit(message)
+
+            def are_all_there():
+                while (message := reader.receive(timeout=0.2)) is not None:
+                    found[message.offset] = max(found.get(message.offset, 0), message.attempt)
+                    reader.commit(message)
+                return {*found, *letters()} == {0, 1, 2} and found.get(0, 0) >= attempts
+
+            wait_until(are_all_there, lambda: f"lost: found {found}, dead {letters()}")
             assert reader.receive(timeout=0) is None
-        letters = {letter.message.offset for letter in opened.dead_letters(ORDERS).list()}
-        return found, letters
+        return found, letters()
 
 
 def die_at_each_call(scratch, step, kind="stream"):
@@ -163,10 +172,11 @@ def die_at_each_call(scratch, step, kind="stream"):
             everyone.append(worker)
             assert worker.end() == -signal.SIGKILL, worker.errors()
             assert "begun" in worker.lines()
-            found, letters = settled(store, kind)
+            has_settled = "settled" in worker.lines()
+            found, letters = settled(store, kind, attempts=3 if has_settled else 1)
             assert {*found, *letters} == {0, 1, 2}, f"lost at call {calls}"
             assert letters <= {1}
-            if "settled" in worker.lines():
+            if has_settled:
                 assert letters == {1}
                 assert found[0] == 3
                 return calls
@@ -193,20 +203,72 @@ def test_a_reader_of_a_queue_killed_at_any_step_of_settling_loses_nothing(scratc
     assert die_at_each_call(scratch, 1, "queue") > 7
 
 
-def test_ctrl_c_finishes_and_commits_what_runs(scratch, store):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_finish_and_commit_what_runs(scratch, store, number):
+    """`process` returns its summary, and the program goes on behind it."""
     with penstock.open(store) as opened:
         opened.create_topic(ORDERS).write_many([b"x"] * 1000)
     worker = Worker("interruptible", store, out=os.path.join(scratch, "w"), jobs=JOBS)
     with no_orphans([worker]):
         worker.wait_for("begun 4")
-        worker.send(signal.SIGINT)
+        worker.send(number)
         assert worker.end() == 0, worker.errors()
     lines = [line.split() for line in worker.lines()]
     begun, ended = ({int(n) for what, n in lines if what == wanted} for wanted in ("begun", "ended"))
-    assert lines[-1][0] == "interrupted"
+    assert lines[-1] == ["returned", str(len(begun))]
     assert begun == ended == set(range(len(begun)))
     with penstock.open(store) as opened, opened.topic(ORDERS).reader(consumer="c") as reader:
         assert reader.receive(timeout=5).offset == len(begun)
+
+
+def run_until_it_lives(scratch, store, *arguments):
+    """Start the worker again each time it dies; what each said, and how many died."""
+    for died in range(20):
+        worker = Worker("deadly", store, *arguments, out=os.path.join(scratch, f"d{died}"), jobs=JOBS)
+        with no_orphans([worker]):
+            code = worker.end()
+        assert code in (0, -signal.SIGKILL), worker.errors()
+        if code == 0:
+            return died
+    raise AssertionError("it kills each process that gets it, and nobody notices")
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "at", "deaths"),
+    [
+        ("stream", "process", 0, 3), ("stream", "process", 40, 8), ("stream", "receive", 40, 3),
+        ("stream", "batch", 40, 5), ("queue", "process", 40, 3), ("queue", "batch", 40, 3),
+    ],
+)  # fmt: skip
+def test_a_message_that_kills_its_process_becomes_a_dead_letter(scratch, store, kind, how, at, deaths):
+    """Crashes count as attempts; the others are handled, and one that was beside it is none the worse."""
+    with penstock.open(store) as opened:
+        topic = opened.create_topic(ORDERS)
+        topic.write_many([b"deadly" if number == at else b"x" for number in range(100)])
+    died = run_until_it_lives(scratch, store, kind, how)
+    with penstock.open(store) as opened:
+        (letter,) = opened.dead_letters(ORDERS).list()
+        assert (letter.message.offset, letter.reason) == (at, "the process died while handling it")
+        assert letter.attempts == POLICY.attempts
+        assert opened.topic(ORDERS).consumers()[0].lag == 0
+    lines = [line for n in range(died + 1) for line in Path(scratch, f"d{n}").read_text().splitlines()]
+    said = [line.split() for line in lines]
+    assert {int(offset) for _, offset, _ in said} == set(range(100)) - {at}
+    assert died <= deaths
+
+
+def test_a_process_that_dies_and_got_on_each_time_makes_no_dead_letters(scratch, store):
+    """Killed by somebody else again and again, it is nobody's fault."""
+    with penstock.open(store) as opened:
+        opened.create_topic(ORDERS).write_many([b"x", b"deadly"] * 10)
+    for _ in range(3):
+        worker = Worker("deadly", store, "stream", "receive", out=os.path.join(scratch, "w"), jobs=JOBS)
+        with no_orphans([worker]):
+            assert worker.end() == -signal.SIGKILL
+        with penstock.open(store) as opened, opened.topic(ORDERS).reader(consumer="c") as reader:
+            reader.commit(reader.receive(timeout=10))  # the deadly one, by someone who survives it
+    with penstock.open(store) as opened:
+        assert opened.dead_letters(ORDERS).list() == []
 
 
 def test_delayed_messages_survive_who_wrote_them(scratch, store):

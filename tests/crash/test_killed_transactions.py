@@ -14,6 +14,7 @@ import pytest
 import penstock
 from tests.crash.processes import Worker, no_orphans
 from tests.crash.workers import CLICKS, ORDERS
+from tests.kit.topics import inside
 
 
 def values(store, name):
@@ -150,7 +151,7 @@ def test_a_waiting_reader_finishes_what_a_killed_process_committed(scratch):
                 )
                 everyone.append(worker)
                 worker.end()
-                a = clicks.open_topic.log(0).folder.read_append()
+                a = inside(clicks).log(0).folder.read_append()
                 if a is not None and a.pending and opened._transactions.unfinished():
                     break
                 assert "committed" not in worker.lines(), "it was never killed between commit and append"

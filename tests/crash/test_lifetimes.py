@@ -9,6 +9,7 @@ import pytest
 
 import penstock
 from tests.crash.processes import ROOT
+from tests.kit.patience import PATIENCE_S
 
 ALTERS = """
 import sys, penstock
@@ -32,7 +33,7 @@ def test_lifetimes_given_by_a_process_that_was_killed_hold_for_all(tmp_path, syn
         with process:
             assert process.stdout.readline() == "done\n"
             process.send_signal(signal.SIGKILL)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while len(topic.read(key="a1")):
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -11,9 +11,11 @@ import pytest
 
 import penstock
 from penstock.errors import OutOfRange
-from penstock.log import segment_index as index
 from tests.crash.scenario import HandClock
 from tests.crash.tracing import FIRST_BOOT, BootFiles
+from tests.kit.logs import do_housekeeping, seal_segment
+from tests.kit.logs import segment_index_module as index
+from tests.kit.topics import inside
 
 PARTITION = os.path.join("topics", "orders", "parts", "000000")
 SEGMENTS = [range(40), range(40, 80), range(80, 120)]
@@ -34,15 +36,14 @@ def filled(folder, **options):
     clock = HandClock()
     with penstock.open(folder, files=BootFiles(FIRST_BOOT), clock=clock) as store:
         topic = store.create_topic("orders", **options)
-        log = topic.open_topic.log(0)
+        log = inside(topic).log(0)
         for segment in SEGMENTS:
             if segment.start:
-                log.appender.seal_active()
+                seal_segment(log)
             for offset in segment:
                 clock.forward(SECOND_NS)
                 topic.write(value(offset))
-        with log.folder.housekeeping():
-            log.tidy()
+        do_housekeeping(log)
     return os.path.join(folder, PARTITION)
 
 
@@ -93,9 +94,8 @@ def of_another_store(path):
         topic = store.create_topic("orders")
         for number in range(40):
             topic.write(b"of another store" * (2000 if number % 2 else 1))  # two frames when repacked
-        topic.open_topic.log(0).appender.seal_active()
-        with topic.open_topic.log(0).folder.housekeeping():
-            topic.open_topic.log(0).tidy()
+        seal_segment(inside(topic).log(0))
+        do_housekeeping(inside(topic).log(0))
     shutil.copy(os.path.join(folder, PARTITION, os.path.basename(path)), path)
 
 
@@ -114,11 +114,10 @@ def test_an_index_that_does_not_fit_is_made_again(scratch, spoil, kind):
         topic = store.topic("orders")
         assert everything(store) == ALL
         assert topic.get(17).value == value(17)
-        log = topic.open_topic.log(0)
+        log = inside(topic).log(0)
         first_ns = topic.get(0).written_at
         assert [log.offset_at(first_ns + n * SECOND_NS) for n in (0, 1, 17, 39, 40)] == [0, 1, 17, 39, 40]
-        with log.folder.housekeeping():
-            log.tidy()
+        do_housekeeping(log)
         assert index.load(
             log.folder, BASES[0], log.segments.sealed(0).generation, log.segments.sealed(0).salt
         )

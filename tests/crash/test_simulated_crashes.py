@@ -15,15 +15,12 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.log.append import Appender
-from penstock.log.frame import Frame
-from penstock.log.producers import Producers
-from penstock.log.records import DurableRecord
-from penstock.log.sync import Syncer
-from penstock.state.transactions import Transactions
 from tests.crash.explore import explore_recovery, look, points
 from tests.crash.scenario import STORE, HandClock, Run
 from tests.crash.tracing import Trace, TracingFiles, traced_commits
+from tests.kit.frames import Frame
+from tests.kit.logs import ActiveSegment, DurableRecord, Producers, Repair, Syncer
+from tests.kit.stores import Transactions
 
 STEPS = 32
 
@@ -172,8 +169,8 @@ _COMMIT = Transactions.commit
     [
         (Syncer, "sync", _sync_nothing, "acknowledged"),
         (Frame, "check_body", lambda self: True, ""),
-        (Appender, "_reserve", lambda self, a, next_offset: a, "is not behind"),
-        (Appender, "_finish_transactions", lambda self, a: a, "transaction"),
+        (ActiveSegment, "reserve", lambda self, a, stop: a, "is not behind"),
+        (Repair, "finish_transactions", lambda self, ends: ends, "transaction"),
         (Producers, "admit", lambda self, claim, a, durable: None, "twice"),
         pytest.param(Transactions, "commit", _commit_lightly, "moves to", marks=pytest.mark.slow),
     ],

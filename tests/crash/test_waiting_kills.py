@@ -11,10 +11,11 @@ from collections import defaultdict
 
 import pytest
 
-from penstock.delay import scheduler_lock as post
 from penstock.errors import Closed, TakenElsewhere
 from tests.crash.processes import Worker, no_orphans
 from tests.crash.waiting_workers import opened
+from tests.kit.patience import PATIENCE_S
+from tests.kit.waiting import scheduler_lock_module as post
 
 JOBS = "tests.crash.waiting_workers"
 
@@ -45,7 +46,7 @@ def run_with_kills(scratch, messages, chance):
                 storers["b"].end()
         assert storers["a"].end() == 0, storers["a"].errors()
         with opened(os.path.join(scratch, "delay")) as waiting:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + PATIENCE_S
             while waiting.count() > 8 and time.monotonic() < deadline:  # those that the takers hold back
                 time.sleep(0.02)
         open(stop, "w").close()
@@ -57,7 +58,7 @@ def run_with_kills(scratch, messages, chance):
         if line[0] == "stored":
             stored[line[1]] = max(stored[line[1]], int(line[2]))
     with opened(os.path.join(scratch, "delay")) as waiting:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while (left := waiting.count()) and time.monotonic() < deadline:  # a hop that was killed comes twice
             waiting.wait(1)
             for taken in waiting.take():

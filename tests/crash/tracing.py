@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from penstock.files import Files
-from penstock.state.database import Database
+from penstock import Files
 from tests.crash.disk import ROOT, Call
+from tests.kit.stores import Database
 
 FIRST_BOOT = 1
 
@@ -136,6 +136,12 @@ class TracingFiles(BootFiles):
     def unlink(self, path: str) -> None:  # type: ignore[override]
         with self._trace.mutex:
             os.unlink(path)
+            self._trace.add("remove", *self._place(path))
+            self._nodes.pop(path, None)
+
+    def remove_dir(self, path: str) -> None:  # type: ignore[override]
+        with self._trace.mutex:
+            os.rmdir(path)
             self._trace.add("remove", *self._place(path))
             self._nodes.pop(path, None)
 

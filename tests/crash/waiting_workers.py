@@ -7,9 +7,8 @@ import signal
 import sys
 import time
 
-from penstock.delay.records import NewRecord
-from penstock.delay.waiting import WaitingMessages
-from penstock.files import Files
+from penstock import Files
+from tests.kit.waiting import NewRecord, WaitingMessages
 
 LADDER = (0.02, 0.05, 0.2)
 #: Rungs, waits between them, below them, and longer than all.
@@ -32,8 +31,11 @@ def store(folder: str, name: str, count: str) -> None:
             wait = WAITS_MS[begin // size % len(WAITS_MS)]
             due = time.time_ns() // 1_000_000 + wait
             waiting.store_many(
-                NewRecord(wait, bytes(16), name, 0, b"%s %d %d %d" % (name.encode(), wait, number, due))
-                for number in range(begin, begin + size)
+                (
+                    NewRecord(wait, bytes(16), name, 0, b"%s %d %d %d" % (name.encode(), wait, number, due))
+                    for number in range(begin, begin + size)
+                ),
+                fixed=begin // size % 2 == 0,
             )
             say(f"stored {name} {begin + size}")
             time.sleep(0.005)  # takers are killed meanwhile

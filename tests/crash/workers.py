@@ -15,8 +15,9 @@ import threading
 import time
 
 import penstock
-from penstock import locks
-from penstock.store import Topic
+from penstock import Topic
+from tests.kit.system import locks_module as locks
+from tests.kit.topics import inside
 
 ORDERS, CLICKS = "orders", "clicks"
 
@@ -156,7 +157,7 @@ def member(store: str, topic: str, consumer: str, stop: str, pace: str = "0") ->
             if not batch:
                 continue
             first, last = batch[0], batch[-1]
-            source = reader._sources[topic, first.partition]
+            source = reader.engine[topic, first.partition]
             place = f"{first.partition} {source.epoch} {first.offset} {last.offset + 1}"
             say(f"got {time.monotonic_ns()} {place}")
             time.sleep(float(pace))
@@ -209,7 +210,7 @@ def follow(store: str, stop: str) -> None:
 def hold(store: str, which: str) -> None:
     """Take a lock, stop as by Ctrl-Z, and let go when continued."""
     with penstock.open(store) as opened:
-        log = opened.topic(ORDERS).open_topic.log(0)
+        log = inside(opened.topic(ORDERS)).log(0)
         lock = {"append": log.folder.append, "tail": log.folder.tail, "state": opened._database.lock}[which]
         with lock:
             say("held")
@@ -329,7 +330,7 @@ def _child(store: str, number: int, opened: object, topic: Topic, writer: object
 def fork_inside(store: str) -> None:
     """Fork with a lock held; the child ends; say whether the lock is still ours."""
     with penstock.open(store) as opened:
-        folder = opened.topic(ORDERS).open_topic.log(0).folder
+        folder = inside(opened.topic(ORDERS)).log(0).folder
         for lock in (folder.append, folder.tail, opened._database.lock):
             with lock:
                 pid = os.fork()

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from penstock.cli import main
+from tests.kit import processes
+from tests.kit.commands import main
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-W", "error", "-m", "penstock"]
@@ -40,7 +41,7 @@ class Command:
         return json.loads(ended.out)
 
     def quick(self, *arguments: str) -> "Ended":
-        """The same inside this process, which is faster: for all that a process is not needed for."""
+        """Run it inside this process, which is faster: for all that a process is not needed for."""
         out, err, here = io.TextIOWrapper(io.BytesIO()), io.StringIO(), os.getcwd()
         terminal, sys.stdin = sys.stdin, io.StringIO()
         os.chdir(self.folder)
@@ -54,7 +55,7 @@ class Command:
         return Ended(code, out.buffer.getvalue(), err.getvalue())  # type: ignore[attr-defined]
 
     def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(
+        return processes.start(
             [*COMMAND, *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.folder,
             env=self.environment,

@@ -3,22 +3,23 @@
 import json
 import os
 import signal
-import time
 
 import polars
 import pytest
 
 import penstock
-from penstock.cli.failures import Exit
-from penstock.spark import executors as jobs
 from tests.e2e.command import Command
+from tests.kit.commands import Exit
+from tests.kit.patience import wait_until
+from tests.kit.pipelines import archive_module
+from tests.kit.pipelines import executors_module as jobs
 from tests.lake.conftest import spread_here
 
 
 @pytest.fixture
 def cli(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "spread", spread_here)
-    monkeypatch.setattr("penstock.spark.pipelines.archive.session", lambda master: object())
+    monkeypatch.setattr(archive_module, "session", lambda master: object())
     command = Command(tmp_path)
     with penstock.open(command.store) as store:
         store.create_topic("orders").write_many([f"value {n}" for n in range(100)])
@@ -70,12 +71,9 @@ def test_wrong_calls_are_told(cli, arguments, told):
 def test_a_signal_ends_a_run_that_follows_behind_its_batch(cli, number):
     running = cli.start("pipeline", "archive", "orders", "lake", "--follow", "--every", "0s", "--json")
     with penstock.open(cli.store) as store:
-        deadline = time.monotonic() + 200
-        while not store.pipelines() or not store.pipelines()[0].run.rows:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        wait_until(lambda: store.pipelines() and store.pipelines()[0].run.rows, patience_s=200)
     os.kill(running.pid, number)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate()
     assert running.returncode == 0, err
     assert json.loads(out)["stopped"]
     assert polars.read_delta(str(cli.folder / "lake")).height == 100

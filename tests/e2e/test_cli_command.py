@@ -9,6 +9,7 @@ import pytest
 
 import penstock
 from tests.e2e.command import COMMAND, Command
+from tests.kit import processes
 
 VERBS = [
     ("write", "orders", "x"),
@@ -110,7 +111,7 @@ def test_colours_on_a_terminal_and_none_in_a_pipe(cli):
         store.create_topic("orders")
     assert "\x1b" not in cli.quick("topic", "list").out
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
+    process = processes.start(
         [*COMMAND, "topic", "list"], stdout=theirs, stdin=theirs, stderr=theirs, cwd=cli.folder,
         env=cli.environment | {"TERM": "xterm-256color"},
     )  # fmt: skip
@@ -122,6 +123,6 @@ def test_colours_on_a_terminal_and_none_in_a_pipe(cli):
     except OSError:
         pass  # the other end was closed
     os.close(ours)
-    assert process.wait(timeout=20) == 0
+    assert process.wait() == 0
     assert b"\x1b[1m" in shown
     assert b"orders" in shown

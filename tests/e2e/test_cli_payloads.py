@@ -6,6 +6,7 @@ import pytest
 
 import penstock
 from tests.e2e.command import Command
+from tests.kit.topics import inside
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_verify_and_vacuum_tell_of_bodies(cli, image):
     assert cli.quick("verify", "--payloads").code == 0
     with penstock.open(cli.store, create=False) as store:
         topic = store.topic("images")
-        [bodies] = topic.open_topic.bodies.stores().values()
+        [bodies] = inside(topic).bodies.stores().values()
         name = topic.get(1).reference.name
         bodies.delete([name])
     assert cli.quick("verify").code == 0

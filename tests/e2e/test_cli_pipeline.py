@@ -3,9 +3,9 @@
 import pytest
 
 import penstock
-from penstock.cli.failures import Exit
-from penstock.store.pipelines import claim
 from tests.e2e.command import Command
+from tests.kit.commands import Exit
+from tests.kit.stores import claim
 
 
 @pytest.fixture

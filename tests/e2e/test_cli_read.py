@@ -10,6 +10,7 @@ import pytest
 
 import penstock
 from tests.e2e.command import Command
+from tests.kit.patience import wait_until
 
 
 @pytest.fixture
@@ -27,6 +28,19 @@ def fill(cli, count=10, **options):
 
 def values(ended):
     return [int(line) for line in ended.lines]
+
+
+def lag(cli):
+    with penstock.open(cli.store, read_only=True) as store:
+        (consumer,) = store.topic("orders").consumers()
+        return consumer.lag
+
+
+def seconds(call):
+    """How long a call takes."""
+    began = time.monotonic()
+    call()
+    return time.monotonic() - began
 
 
 def raw(cli, *arguments):
@@ -166,11 +180,12 @@ def test_follow_prints_what_comes_and_ctrl_c_ends_it_within_a_second(cli):
     with penstock.open(cli.store) as store:
         store.topic("orders").write("1")
     assert process.stdout.readline() == b"1\n"
-    time.sleep(0.2)  # behind the print comes the commit
-    began = time.monotonic()
+    wait_until(lambda: not lag(cli), "behind the print comes the commit")
+    usual_s = seconds(lambda: cli.ok("--version"))
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
-    assert time.monotonic() - began < 1.5
+    # Under load a second is longer: as much as starting Python takes, which is far less on an idle machine.
+    assert seconds(process.wait) < 1.0 + usual_s
+    out, err = process.communicate()
     assert (process.returncode, out, err) == (130, b"", b"")
     assert raw(cli, "--consumer", "c") == []
 
@@ -182,7 +197,7 @@ def test_head_ends_a_read_quietly_and_commits_nothing_that_was_not_taken(cli):
         process.stdout.close()
         assert taken.stdout == b"0\n1\n"
         assert process.stderr.read() == b""
-        assert process.wait(timeout=20) == 0
+        assert process.wait() == 0
     with penstock.open(cli.store, read_only=True) as store:
         (consumer,) = store.topic("orders").consumers()
         assert consumer.lag > 25_000

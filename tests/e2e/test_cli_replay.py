@@ -5,8 +5,9 @@ import signal
 import pytest
 
 import penstock
-from penstock.cli.failures import Exit
 from tests.e2e.command import Command
+from tests.kit.commands import Exit
+from tests.kit.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -45,12 +46,12 @@ def test_a_replay_and_its_summary(cli):
 
 
 def test_sigterm_ends_it_behind_its_step_and_it_goes_on_later(cli):
-    running = cli.start("pipeline", "replay", "orders", "again", "--rate", "50/s", "--json")
+    running = cli.start("pipeline", "replay", "orders", "again", "--rate", "5/s", "--json")
     with penstock.open(cli.store) as store:
         with store.topic("again").reader() as reader:
-            reader.receive(timeout=30)
+            reader.receive(timeout=PATIENCE_S)
     running.send_signal(signal.SIGTERM)
-    out, err = running.communicate(timeout=30)
+    out, err = running.communicate()
     assert running.returncode == 0, err
     assert b'"stopped":true' in out
     copied = values(cli, "again")

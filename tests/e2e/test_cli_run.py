@@ -4,15 +4,15 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections import Counter
-from importlib.util import find_spec
 
 import pytest
 
 import penstock
-from penstock.cli.failures import Exit
 from tests.e2e.command import COMMAND, Command, has_traceback
+from tests.kit import processes
+from tests.kit.commands import Exit
+from tests.kit.patience import wait_until
 from tests.require import require
 
 #: A busy machine takes long to start Spark.
@@ -84,19 +84,19 @@ def messages(cli: Command, topic: str) -> list[penstock.Message]:
 
 def started(cli: Command, *arguments: str) -> subprocess.Popen[bytes]:
     """The command in a process group with its JVM."""
-    require("spark", find_spec("pyspark") is not None, "PySpark is not installed")
-    return subprocess.Popen(
+    require("spark")
+    return processes.start(
         [*COMMAND, "run", "--master", "local[2]", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         cwd=cli.folder, env=cli.environment, start_new_session=True,
     )  # fmt: skip
 
 
 def wait_for_messages(cli: Command, topic: str, count: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while len(messages(cli, topic)) < count:
+    def are_there() -> bool:
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+        return len(messages(cli, topic)) >= count
+
+    wait_until(are_there, patience_s=PATIENCE_S)
 
 
 @pytest.mark.timeout(400)

@@ -5,9 +5,9 @@ import json
 import pytest
 
 import penstock
-from penstock.tarantool.tarantool import VERSION
 from tests.contract.test_tarantool import BARE_SEED
 from tests.e2e.command import Command
+from tests.kit.tarantools import VERSION
 from tests.tarantool import PASSWORD, USER, tarantool_server
 
 SECRET = {"PENSTOCK_TARANTOOL_PASSWORD": PASSWORD}

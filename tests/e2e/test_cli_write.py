@@ -7,6 +7,7 @@ import pytest
 
 import penstock
 from tests.e2e.command import Command
+from tests.kit.patience import wait_until
 
 
 @pytest.fixture
@@ -17,6 +18,14 @@ def cli(tmp_path):
 def stored(cli, topic="orders"):
     with penstock.open(cli.store, create=False, read_only=True) as store:
         return list(store.topic(topic).read(limit=10**6))
+
+
+def stored_so_far(cli):
+    """What is stored; nothing while there is no topic."""
+    try:
+        return stored(cli)
+    except penstock.PenstockError:
+        return []
 
 
 def test_write_makes_store_and_topic_says_so_on_stderr_and_prints_the_receipt(cli):
@@ -80,7 +89,7 @@ def test_values_are_packed_on_request(cli):
 
 def test_lines_sent_again_under_a_producer_are_skipped(cli):
     """S001-04: a file can be sent again after a crash."""
-    sent = ("write", "orders", "--producer", "app.log", "--seqno-from", "1")
+    sent = ("write", "orders", "--format", "text", "--producer", "app.log", "--seqno-from", "1")
     assert cli.json(*sent, input="a\nb\n")["skipped"] == 0
     again = cli.json(*sent, "--group", "g", input="a\n")
     assert (again["messages"], again["skipped"]) == (1, 0)
@@ -100,7 +109,7 @@ def test_no_lines_are_no_messages_and_no_error(cli):
 
 def test_many_lines_are_written_whole_and_in_order(cli):
     lines = b"".join(b"%d\n" % number for number in range(250_000))
-    summary = cli.json("write", "orders", input=lines)
+    summary = cli.json("write", "orders", "--format", "text", input=lines)
     assert summary["partitions"] == [{"partition": 0, "messages": 250_000, "first": 0, "last": 249_999}]
     with penstock.open(cli.store, read_only=True) as store:
         scan = store.topic("orders").scan()
@@ -142,17 +151,10 @@ def test_ctrl_c_while_reading_stdin_keeps_what_was_accepted(cli):
     process = cli.start("write", "orders")
     process.stdin.write(b"one\ntwo\n")
     process.stdin.flush()
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        try:
-            if len(stored(cli)) == 2:
-                break
-        except penstock.PenstockError:
-            pass
-        time.sleep(0.05)
+    wait_until(lambda: len(stored_so_far(cli)) == 2, process.poll)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
-    assert process.returncode == 130
+    assert process.wait() == 130, "its input is still open: Ctrl-C ended it"
+    out, err = process.communicate()
     assert b"2 messages written before that" in err
     assert b"Traceback" not in err
     assert out == b""
@@ -184,3 +186,50 @@ def test_waits_that_make_no_sense_are_refused_and_nothing_is_made(cli):
     for options in (("--delay", "3650d"), ("--deliver-at", "soon"), ("--delay", "1s", "--deliver-at", "5")):
         assert cli.run("write", "orders", "x", *options).code == 2
     assert not cli.store.exists()
+
+
+def test_a_dash_is_stdin(cli):
+    cli.ok("write", "orders", "-", input="x\ny\n")
+    cli.ok("write", "orders", "--file", "-", input="two\nlines\n")
+    assert [m.value for m in stored(cli)] == [b"x", b"y", b"two\nlines\n"]
+
+
+def test_what_read_prints_as_json_write_takes_again(cli):
+    """Key, value, headers and timestamp come back to the byte; the partition if asked."""
+    with penstock.open(cli.store) as store:
+        topic = store.create_topic("orders", partitions=3)
+        topic.write(b"\xff", key=b"\xfe", headers={"a": "x", "b": b"\xff"}, timestamp=5, partition=2)
+        topic.write(None, key="gone", timestamp=-6, partition=1)
+        topic.write("ü\n".encode(), timestamp=7, partition=2)
+        topic.write(b"", key=b"", timestamp=8, partition=0)
+        for name in ("again", "placed"):
+            store.create_topic(name, partitions=3)
+    printed = cli.ok("read", "orders", "--json").raw
+    assert cli.json("write", "again", input=printed)["messages"] == 4
+    cli.ok("write", "placed", "--format", "json", "--keep-partition", input=printed)
+
+    def rows(topic, *, partition):
+        found = stored(cli, topic)
+        parts = [(m.key, m.value, m.timestamp, tuple(m.headers.items())) for m in found]
+        return sorted(zip([m.partition for m in found], parts, strict=True) if partition else parts, key=repr)
+
+    assert rows("again", partition=False) == rows("orders", partition=False)
+    assert rows("placed", partition=True) == rows("orders", partition=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments", "message"),
+    [
+        ("plain", ("--json",), "line 2 is not JSON"),
+        ("[1]", ("--json",), "line 2 is no message"),
+        ("{}", ("--format", "json"), "line 2 is no message"),
+        ('{"value": "x", "headers": {"a": 1}}', ("--json",), "line 2: header 'a' is text, not int"),
+        ('{"value": "x", "timestamp": "soon"}', ("--json",), "timestamp 'soon' is not a moment"),
+        ("", ("--format", "json", "--key-separator", ":"), "bring their own keys"),
+        ("", ("--keep-partition",), "--keep-partition is for messages in JSON"),
+    ],
+)
+def test_lines_that_are_no_messages_are_named(cli, line, arguments, message):
+    ended = cli.run("write", "orders", *arguments, input='{"value": "first"}\n' + line + "\n")
+    assert ended.code == 2
+    assert message in ended.err

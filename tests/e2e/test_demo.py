@@ -6,14 +6,13 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import penstock
-from penstock.spark.session import find_java
-from tests.require import require
+from tests.kit.pipelines import find_java
+from tests.require import absent, require
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo"
 
@@ -29,11 +28,11 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.spark
 @pytest.mark.timeout(220)
 def test_demo_loses_nothing_and_repeats_nothing(tmp_path):
-    require("spark", find_spec("pyspark") is not None, "PySpark is not installed")
+    require("spark")
     try:
         find_java(os.environ)
     except penstock.MissingExtra as error:
-        require("java", False, str(error))
+        absent("java", str(error))
     done = run(tmp_path, "--orders", "400")
     assert done.returncode == 0, done.stdout + done.stderr
     for told in ("kill -9 shop 1", "shop 1 is back", "kill -9 the Spark driver", "DuckDB asks the lake"):

@@ -1,15 +1,21 @@
 """The door to frames: encode them, decode them, their bytes."""
 
-from penstock.log import frame_encode
-from penstock.log.frame import RAW
-from penstock.log.frame_encode import EncodedFrame, MessageColumns, control
+from __future__ import annotations
 
-__all__ = ["EncodedFrame", "control", "encode"]
+from typing import Any
+
+from penstock.log import frame as frame_module
+from penstock.log import frame_encode as frame_encode_module
+from penstock.log.frame import RAW, Frame, ProducerStamp
+from penstock.log.frame_encode import EncodedFrame, MessageColumns, control
+from penstock.log.frame_encode import encode as frame_encode_encode
+from penstock.log.frame_header import COMPRESSED, FENCE, SEAL, read_head
+from penstock.log.rows import FrameRows, rows_that_fit
 
 
 def encode(
-    values, keys=None, *, created, compress=False, producer=None, producers=None, codec=RAW, codecs=None,
-    **columns,
+    values: Any, keys: Any = None, *, created: int, compress: bool = False, producer: Any = None,
+    producers: Any = None, codec: int = RAW, codecs: Any = None, **columns: Any,
 ) -> EncodedFrame:  # fmt: skip
     """One frame. `producer` is one for all with their seqnos, `producers` are one each with theirs."""
     if producer is not None:
@@ -17,4 +23,4 @@ def encode(
     if producers is not None:
         columns |= {"stamps": producers[0], "seqnos": producers[1]}
     made = MessageColumns(values, keys, codecs=codec if codecs is None else codecs, **columns)
-    return frame_encode.encode(made, created=created, compress=compress)
+    return frame_encode_module.encode(made, created=created, compress=compress)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.spark import executors as jobs
 from penstock.spark.pipelines.archive import archive
+from tests.kit.pipelines import executors_module as jobs
 from tests.lake.past import Kept, Made, make, opened
 
 

@@ -6,11 +6,12 @@ import signal
 import sys
 from collections.abc import Callable
 
-from penstock.lake import parquet_files as compaction
-from penstock.lake import storage, table
-from penstock.spark import executors as jobs
-from penstock.spark.pipelines import archive as module
-from penstock.spark.source import query
+from tests.kit.archives import parquet_files_module as compaction
+from tests.kit.archives import storage_module as storage
+from tests.kit.archives import table_module as table
+from tests.kit.pipelines import archive_module as module
+from tests.kit.pipelines import executors_module as jobs
+from tests.kit.slices import query_module as query
 from tests.lake.conftest import spread_here
 
 #: Where it may die: what is called there, and whether it dies before or after that.

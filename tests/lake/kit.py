@@ -6,10 +6,19 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.lake.layout import RAW_SCHEMA, TIME, in_files
-from penstock.lake.parquet_files import FILE_BYTES, FileTarget, write
-from penstock.lake.storage import Storage, storage
-from penstock.lake.table import Archive, ArchiveOrigin, open_or_create
+from tests.kit.archives import (
+    FILE_BYTES,
+    RAW_SCHEMA,
+    TIME,
+    Archive,
+    ArchiveOrigin,
+    FileTarget,
+    Storage,
+    in_files,
+    open_or_create,
+    storage,
+    write,
+)
 
 ORIGIN = ArchiveOrigin("store-1", 7, "orders")
 DAY_US = 86400 * 1_000_000

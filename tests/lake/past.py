@@ -9,18 +9,22 @@ from pathlib import Path
 import pyarrow as pa
 
 import penstock
-from penstock.lake import parquet_files as compaction
-from penstock.lake.layout import RAW_SCHEMA
-from penstock.lake.parquet_files import FileTarget
-from penstock.lake.storage import storage
-from penstock.lake.table import Archive, ArchivedSpan, ArchiveOrigin, open_archive, open_or_create
-from penstock.spark.pipelines.archive_tasks import Filling, fill
-from penstock.spark.source import batches, schema
-from penstock.spark.source.batches import arrow_schema
-from penstock.spark.source.options import parse
-from penstock.spark.source.plan import Slice, divided
-from penstock.spark.source.query import StreamQuery
-from penstock.spark.source.survey import survey
+from tests.kit.archives import (
+    RAW_SCHEMA,
+    Archive,
+    ArchivedSpan,
+    ArchiveOrigin,
+    FileTarget,
+    open_archive,
+    open_or_create,
+    storage,
+)
+from tests.kit.archives import parquet_files_module as compaction
+from tests.kit.pipelines import Filling, fill
+from tests.kit.slices import Slice, StreamQuery, arrow_schema, divided, parse, survey
+from tests.kit.slices import batches_module as batches
+from tests.kit.slices import schema_module as schema
+from tests.kit.topics import inside
 
 PARTITIONS = 3
 MESSAGES = 12  # in each partition
@@ -81,7 +85,7 @@ class Kept:
 
     def trim(self, upto: int) -> None:
         for number in range(PARTITIONS):
-            self.topic.open_topic.log(number).trim(upto)
+            inside(self.topic).log(number).trim(upto)
 
 
 @contextmanager

@@ -3,12 +3,10 @@
 from collections.abc import Iterator
 
 import penstock
-from penstock import arrow
-from penstock.lake import layout
-from penstock.lake import parquet_files as reading
-from penstock.lake.layout import RAW_SCHEMA
-from penstock.lake.storage import storage
-from penstock.lake.table import open_archive
+from tests.kit.archives import RAW_SCHEMA, open_archive, storage
+from tests.kit.archives import layout_module as layout
+from tests.kit.archives import parquet_files_module as reading
+from tests.kit.values import arrow_module as arrow
 
 _TIMES = ("timestamp", "written_at")
 _COLUMNS = tuple(name for name in RAW_SCHEMA.names if name in arrow.schema().names)

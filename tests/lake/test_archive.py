@@ -9,13 +9,13 @@ import pytest
 from deltalake import DeltaTable
 
 import penstock
-from penstock.lake.storage import storage
-from penstock.lake.table import open_archive
-from penstock.spark import executors as jobs
-from penstock.spark.pipelines import archive as module
-from penstock.spark.pipelines import archive_tasks
-from penstock.store.pipelines import claim
 from penstock.testing import Clock
+from tests.kit.archives import open_archive, storage
+from tests.kit.pipelines import archive_module as module
+from tests.kit.pipelines import archive_tasks_module as archive_tasks
+from tests.kit.pipelines import executors_module as jobs
+from tests.kit.stores import claim
+from tests.kit.topics import inside
 from tests.lake.rows import check_files, of_log, of_table
 
 # Everything a message can have.
@@ -42,7 +42,7 @@ def test_table_equals_log_for_every_kind_of_message(store, run, table, partition
     assert of_table(table) == of_log(topic)
     check_files(table)
     assert summary.rows == len(of_log(topic))
-    assert summary.next == {n: topic.open_topic.log(n).bounds().end for n in range(partitions)}
+    assert summary.next == {n: inside(topic).log(n).bounds().end for n in range(partitions)}
     assert sum(summary.first.values()) == 0
 
 
@@ -191,9 +191,9 @@ def test_retention_during_a_run(tmp_path, run, table, monkeypatch, important):
 
     def late(spark, function, work):
         topic.vacuum()
-        for left in os.listdir(topic.open_topic.log(0).folder.path):
+        for left in os.listdir(inside(topic).log(0).folder.path):
             if left.endswith(".deleted"):  # as a minute later
-                os.unlink(os.path.join(topic.open_topic.log(0).folder.path, left))
+                os.unlink(os.path.join(inside(topic).log(0).folder.path, left))
         return inner(spark, function, work)
 
     monkeypatch.setattr(jobs, "spread", late)
@@ -297,7 +297,7 @@ def test_a_failing_task_leaves_no_files(store, run, table):
     topic = store.create_topic("orders", partitions=2)
     for number in (0, 1):
         topic.write_many([b"x" * 50] * 20, partition=number)
-    damage(topic.open_topic.log(1))
+    damage(inside(topic).log(1))
     with pytest.raises(penstock.Corrupt, match="damaged"):
         run()
     assert list(table.glob("*/*.parquet")) == []
@@ -317,9 +317,9 @@ def test_damage_is_passed_over_when_that_is_asked_for_and_leaves_a_gap(store, ru
     ends = []
     for n in range(6):
         topic.write_many([f"{n}-{m}" * 10 for m in range(10)])
-        ends.append(topic.open_topic.log(0).bounds().byte)
+        ends.append(inside(topic).log(0).bounds().byte)
     for frame in (1, 4):
-        damage(topic.open_topic.log(0), ends[frame] - 40)
+        damage(inside(topic).log(0), ends[frame] - 40)
     with pytest.raises(penstock.Corrupt, match="on_gap"):
         run()
     assert of_table(table) == []

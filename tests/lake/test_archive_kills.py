@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.lake.storage import storage
-from penstock.lake.table import open_archive
+from tests.kit.archives import open_archive, storage
 from tests.lake.dying import POINTS
 from tests.lake.rows import check_files, of_log, of_table
 

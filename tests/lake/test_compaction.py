@@ -7,11 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock
-from penstock.lake import parquet_files as compaction
-from penstock.lake.layout import LakeFile
-from penstock.lake.parquet_files import read, write
-from penstock.lake.storage import storage
-from penstock.parse import KIB, MIB
+from tests.kit.archives import LakeFile, read, storage, write
+from tests.kit.archives import parquet_files_module as compaction
+from tests.kit.values import KIB, MIB
 from tests.lake.kit import batch, parquet_files, staged, target
 
 DAY = datetime.date(2026, 3, 1)

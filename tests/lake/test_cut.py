@@ -3,9 +3,8 @@
 import datetime
 from itertools import product
 
-from penstock.lake.cut import NOTHING, Held, OffsetRange, first_offset, shared
-from penstock.lake.layout import LakeFile
-from penstock.spark.source.plan import SegmentRange, Slice, clipped, divided, instead, range_bytes, reach
+from tests.kit.archives import NOTHING, Held, LakeFile, OffsetRange, first_offset, shared
+from tests.kit.slices import SegmentRange, Slice, clipped, divided, instead, range_bytes, reach
 
 ENDS = range(7)
 

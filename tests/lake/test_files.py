@@ -5,11 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
-from penstock.lake import layout
-from penstock.lake import parquet_files as writing
-from penstock.lake.layout import RAW_SCHEMA, in_files
-from penstock.lake.parquet_files import read, write
-from penstock.lake.storage import s3_arguments, storage
+from tests.kit.archives import RAW_SCHEMA, in_files, read, s3_arguments, storage, write
+from tests.kit.archives import layout_module as layout
+from tests.kit.archives import parquet_files_module as writing
 from tests.lake.kit import DAY_US, NOON_US, batch, parquet_files, target
 
 

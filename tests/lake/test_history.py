@@ -11,13 +11,18 @@ import pyarrow.compute as pc
 import pytest
 
 import penstock
-from penstock.lake.history import History
-from penstock.lake.layout import RAW_SCHEMA
-from penstock.lake.parquet_files import write
-from penstock.lake.storage import storage
-from penstock.lake.table import ArchivedSpan, ArchiveOrigin, open_archive, open_or_create
-from penstock.log.trim import purge
-from penstock.spark.source.query import StreamQuery
+from tests.kit.archives import (
+    RAW_SCHEMA,
+    ArchivedSpan,
+    ArchiveOrigin,
+    History,
+    open_archive,
+    open_or_create,
+    storage,
+    write,
+)
+from tests.kit.logs import purge
+from tests.kit.slices import StreamQuery
 from tests.lake.kit import batch, target
 from tests.lake.past import (
     MESSAGES,

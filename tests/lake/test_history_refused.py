@@ -6,10 +6,8 @@ import pyarrow as pa
 import pytest
 
 import penstock
-from penstock.lake.layout import RAW_SCHEMA, json_schema
-from penstock.lake.storage import storage
-from penstock.lake.table import ArchiveOrigin, open_or_create
-from penstock.spark.source.options import parse
+from tests.kit.archives import RAW_SCHEMA, ArchiveOrigin, json_schema, open_or_create, storage
+from tests.kit.slices import parse
 from tests.lake.past import slices, streamed
 
 

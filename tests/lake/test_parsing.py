@@ -8,8 +8,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from penstock.lake.json_columns import NO_VALUE, Parser
-from penstock.lake.layout import RAW_SCHEMA, in_files, json_schema
+from tests.kit.archives import NO_VALUE, RAW_SCHEMA, Parser, in_files, json_schema
 from tests.lake.kit import batch
 
 FIELDS = [pa.field("id", pa.int64()), pa.field("name", pa.string())]

@@ -8,8 +8,8 @@ import pytest
 from deltalake import DeltaTable
 
 import penstock
-from penstock.lake.storage import storage
-from penstock.lake.table import ArchivedSpan, open_archive
+from tests.kit.archives import ArchivedSpan, open_archive, storage
+from tests.kit.topics import inside
 from tests.lake.past import slices, streamed, table_of, write_all_kinds
 from tests.lake.rows import of_log, of_table
 from tests.s3 import s3_server
@@ -57,7 +57,7 @@ def test_history_in_s3_is_one_with_the_log(store, run, s3, caplog):
     run(into=into, storage_options=s3.options)
     rows = table_of(slices(store))
     for trimmed in (5, 12):
-        topic.open_topic.log(1).trim(trimmed)
+        inside(topic).log(1).trim(trimmed)
         options = {"history": into} | {f"history.{name}": value for name, value in s3.options.items()}
         for plan in (slices, streamed):
             planned = plan(store, **options)

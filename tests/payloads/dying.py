@@ -5,10 +5,9 @@ import signal
 import sys
 
 import penstock
-from penstock.log.log import Log
-from penstock.payloads.files import FileBodies
-from penstock.topic.append import TopicAppender
-from penstock.topic.body_trim import BodyTrim
+from tests.kit.bodies import BodyTrim, FileBodies
+from tests.kit.logs import Log
+from tests.kit.topics import TopicAppender, inside
 
 
 def die(*_, **__):
@@ -36,7 +35,7 @@ def body_before_message(topic):
 
 
 def bodies_before_commit(topic):
-    store = penstock.open(os.path.dirname(os.path.dirname(topic.open_topic.folder)))
+    store = penstock.open(os.path.dirname(os.path.dirname(inside(topic).folder)))
     tx = store.transaction()
     tx.write_many("images", [os.urandom(100_000)] * 3)
     tx.commit = die
@@ -59,8 +58,8 @@ def messages_before_bodies(topic):
 
 
 def some_bodies_deleted(topic):
-    unlink = topic.open_topic.files.unlink
-    topic.open_topic.bodies._present()._files.unlink = after(unlink, 2)
+    unlink = inside(topic).files.unlink
+    inside(topic).bodies._present()._files.unlink = after(unlink, 2)
     topic.vacuum()
 
 
@@ -70,10 +69,10 @@ def bodies_deleted_list_left(topic):
 
 
 def topic_before_bodies(topic):
-    from penstock.store.catalogue import DroppedBodies
+    from tests.kit.stores import DroppedBodies
 
     DroppedBodies.delete = die
-    store = penstock.open(os.path.dirname(os.path.dirname(topic.open_topic.folder)))
+    store = penstock.open(os.path.dirname(os.path.dirname(inside(topic).folder)))
     store.drop_topic("images")
 
 

@@ -3,8 +3,8 @@
 import sys
 
 import penstock
-from penstock.payloads.files import FileBodies
-from penstock.spark.pipelines import sweep
+from tests.kit.bodies import FileBodies
+from tests.kit.pipelines import sweep_module as sweep
 from tests.payloads.dying import after
 
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 
 import penstock
+from tests.kit.topics import inside
 
 KIB = 1024
 
@@ -15,7 +16,7 @@ def body(size: int) -> bytes:
 
 def objects(topic: penstock.Topic) -> list[str]:
     """Names of everything that lies outside the log, in all places of the topic."""
-    stores = topic.open_topic.bodies.stores().values()
+    stores = inside(topic).bodies.stores().values()
     return sorted(found.name for store in stores for found in store.list())
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import penstock
 from penstock import Payloads
-from penstock.payloads.files import FileBodies
-from penstock.payloads.names import TEMPORARY, path_of
+from tests.kit.bodies import TEMPORARY, FileBodies, path_of
+from tests.kit.topics import inside
 from tests.payloads.kit import KIB, body, messages, objects, referred
 
 DAY_S = 24 * 3600
@@ -29,7 +29,7 @@ class Scene:
 
 
 def bodies_of(topic: penstock.Topic):
-    [store] = topic.open_topic.bodies.stores().values()
+    [store] = inside(topic).bodies.stores().values()
     return store
 
 
@@ -50,7 +50,7 @@ def age_unfinished(topic: penstock.Topic, seconds: float = 2 * DAY_S) -> None:
 
 def lone_body(topic: penstock.Topic, name: str | None = None) -> str:
     """A body as a process leaves it that dies before its message is written."""
-    return topic.open_topic.bodies.put(body(3 * KIB), name).name
+    return inside(topic).bodies.put(body(3 * KIB), name).name
 
 
 def scene(store: penstock.Store, place: str = "files") -> Scene:

@@ -7,7 +7,9 @@ from penstock import Payloads
 from penstock.spark.pipelines.compact import compact
 from penstock.store.replay import replay
 from penstock.testing import Clock
-from penstock.topic import copy_bodies as carrying
+from tests.kit.bodies import copy_bodies_module as carrying
+from tests.kit.stores import replay_module
+from tests.kit.topics import inside
 from tests.payloads.kit import KIB, body, messages, objects, referred, values
 
 #: Small ones share an object, large ones have one each.
@@ -112,7 +114,7 @@ def refuse(*arguments, **options):
 
 
 def test_bodies_fill_a_step(store, source, monkeypatch):
-    monkeypatch.setattr("penstock.store.replay._STEP_BYTES", 1000)
+    monkeypatch.setattr(replay_module, "_STEP_BYTES", 1000)
     sink = store.create_topic("b", payloads=SOURCE)
     with monkeypatch.context() as patch:
         steps = []
@@ -125,7 +127,7 @@ def test_bodies_fill_a_step(store, source, monkeypatch):
 
 def test_a_body_that_is_lost_is_said_and_the_replay_can_go_on(store, source):
     sink = store.create_topic("b", payloads=SOURCE)
-    [place] = source.open_topic.bodies.stores().values()
+    [place] = inside(source).bodies.stores().values()
     lost = next(m.reference.name for m in messages(source) if m.key == b"d")
     place.delete([lost])
     with pytest.raises(penstock.BodyMissing, match="copy into 'b'"):

@@ -7,6 +7,7 @@ import pytest
 import penstock
 from penstock import Payloads
 from penstock.errors import Unavailable
+from tests.kit.topics import inside
 from tests.payloads.kit import KIB, body, objects, referred, values
 from tests.payloads.proxy import proxy
 
@@ -103,7 +104,7 @@ def test_messages_go_while_their_bodies_wait_for_the_server(topic, between):
 
 def test_a_topic_is_dropped_while_the_server_is_gone(topic, between, tmp_path):
     topic.write(SMALL)
-    bodies = topic.open_topic.bodies._present()
+    bodies = inside(topic).bodies._present()
     with penstock.open(tmp_path / "data") as store:
         between.set(gone=True)
         store.drop_topic("images")

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock import Payloads
-from penstock.clock import NANOSECONDS
-from penstock.payloads.store import GRACE_NS, FoundBody, losses, orphans
-from penstock.references import Reference, unpack
+from penstock import Payloads, Reference
 from penstock.testing import Clock
-from penstock.topic.body_trim import references_between
+from tests.kit.bodies import GRACE_NS, FoundBody, losses, orphans, references_between, unpack
+from tests.kit.system import NANOSECONDS
+from tests.kit.topics import inside
 from tests.payloads.kit import KIB, body, objects, referred, values
 
 ROOT = Path(__file__).parents[2]
@@ -114,7 +113,7 @@ def test_dropping_a_topic_deletes_its_bodies_and_no_others(store, address):
     for each in (topic, other):
         each.write_many(BODIES)
         each.write(b"x", name="y" * 900)
-    gone = topic.open_topic.bodies._present()
+    gone = inside(topic).bodies._present()
     store.drop_topic("images")
     assert list(gone.list()) == []
     assert values(other) == [*BODIES, b"x"]
@@ -134,7 +133,7 @@ def test_killed_between_body_and_message(tmp_path, moment):
         assert values(topic) == [BODIES[0]]
         topic.write(BODIES[1])
         assert values(topic) == BODIES[:2]
-        [bodies] = topic.open_topic.bodies.stores().values()
+        [bodies] = inside(topic).bodies.stores().values()
         found = list(bodies.list())
         later = time.time_ns() + GRACE_NS + 60 * NANOSECONDS
         lost = {each.name for each in orphans(found, referred(topic), later)}
@@ -214,7 +213,7 @@ def test_references_of_a_range(store):
     topic = store.create_topic("images", payloads=Payloads(above="1KiB"))
     topic.write_many([BODIES[0], b"x", None, BODIES[1]])
     topic.write(BODIES[2])
-    log = topic.open_topic.log(0)
+    log = inside(topic).log(0)
     assert [each.offset for each in references_between(log, 0, 5)] == [0, 3, 4]
     assert [each.offset for each in references_between(log, 1, 4)] == [3]
     first = next(iter(references_between(log, 0, 1))).reference

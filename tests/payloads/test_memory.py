@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.parse import MIB
+from tests.kit.values import MIB
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import BodyMissing, InvalidOption, MessageTooLarge, WrongType
-from penstock.payloads.chunks import PIECE_BYTES
-from penstock.payloads.open import open_bodies
+from tests.kit.bodies import PIECE_BYTES, open_bodies
 
 LARGE = os.urandom(1 << 20) * 9 + b"and a little"
 ODD_NAMES = [

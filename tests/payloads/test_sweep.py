@@ -12,10 +12,10 @@ import pytest
 
 import penstock
 from penstock import Payloads
-from penstock.payloads.open import open_bodies
 from penstock.spark.pipelines.sweep import sweep
 from penstock.testing import Clock
 from tests.e2e.command import Command
+from tests.kit.bodies import open_bodies
 from tests.payloads.kit import KIB, body, objects, referred, values
 from tests.payloads.sweeping import age, age_unfinished, bodies_of, check_found, check_kept, lone_body, scene
 

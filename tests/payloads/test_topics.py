@@ -21,6 +21,7 @@ from penstock.errors import (
     UsageError,
     WrongType,
 )
+from tests.kit.topics import inside
 from tests.payloads.kit import KIB, body, messages, objects, referred, values
 
 A, B, C = body(100 * KIB), body(70 * KIB), body(2000 * KIB)
@@ -113,7 +114,7 @@ def test_every_way_of_reading(topic, store):
 
 def test_looking_at_a_message_fetches_nothing(local):
     local.write(A, key="k")
-    local.open_topic.bodies._present().delete(objects(local))
+    inside(local).bodies._present().delete(objects(local))
     message = local.get(0)
     assert (message.key, message.reference.size) == (b"k", len(A))
     assert message.reference.name in repr(message)
@@ -247,13 +248,13 @@ def test_a_delayed_value_goes_outside_when_it_is_due(local):
 def test_a_changed_body_is_named(topic):
     topic.write(A, headers={"type": "png"})
     [name] = objects(topic)
-    topic.open_topic.bodies._present().put(name, A[:-1] + b"\0" if A[-1] else A[:-1] + b"\1")
+    inside(topic).bodies._present().put(name, A[:-1] + b"\0" if A[-1] else A[:-1] + b"\1")
     message = topic.get(0)
     with pytest.raises(Corrupt, match=name):
         _ = message.value
     with pytest.raises(Corrupt, match=name), message.open() as file:
         file.read()
-    topic.open_topic.bodies._present().put(name, A[:-1])
+    inside(topic).bodies._present().put(name, A[:-1])
     with pytest.raises(Corrupt):
         _ = topic.get(0).value
     with pytest.raises(DataError):

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.consume.membership import FREE_TOO_LONG_S, moves, quota
+from tests.kit.consumers import FREE_TOO_LONG_S, moves, quota
 
 counts = st.integers(0, 60)
 members = st.integers(1, 20)

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock import codecs
+from tests.kit.values import codecs_module as codecs
+from tests.require import require
 
 NAMES = ("raw", "gzip", "zstd", "lzop")
 contents = st.one_of(
@@ -55,7 +56,7 @@ def test_a_topic_gives_back_every_value_for_all_codecs_compressed_or_not(store, 
         expected += [(codec, value) for value in values]
     assert [(m.codec, m.value) for m in topic.read()] == expected
     assert [topic.get(n).value for n in range(len(expected))] == [value for _, value in expected]
-    pytest.importorskip("pyarrow")
+    require("pyarrow")
     table = topic.scan().to_arrow()
     assert list(zip(table["codec"].to_pylist(), table["value"].to_pylist(), strict=True)) == expected
     store.drop_topic(name)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.consume.partition import Commits
+from tests.kit.consumers import Commits
 
 
 @st.composite

@@ -3,17 +3,25 @@
 None and b"" are different, as keys and as values; so are an absent and an empty key.
 """
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import codecs as packers
-from penstock.log import frame
-from penstock.log.frame import RAW, ProducerStamp
-from penstock.log.frame_header import COMPRESSED, SEAL, read_head
-from penstock.log.rows import FrameRows, rows_that_fit
-from penstock.message import NO_HEADERS
-from tests.kit.frames import EncodedFrame, control, encode
+from tests.kit.frames import (
+    COMPRESSED,
+    RAW,
+    SEAL,
+    EncodedFrame,
+    FrameRows,
+    ProducerStamp,
+    control,
+    encode,
+    read_head,
+    rows_that_fit,
+)
+from tests.kit.frames import frame_module as frame
+from tests.kit.values import NO_HEADERS
+from tests.kit.values import codecs_module as packers
+from tests.require import module
 
 SALT = 0xABCD1234
 NUMBERS = (packers.RAW, packers.GZIP, packers.LZOP, packers.ZSTD)
@@ -125,7 +133,7 @@ def test_a_frame_gives_back_every_column_of_every_message(batch, base, written_a
 
 @given(batches(), st.integers(0, 2**40), shown_times, st.data())
 def test_python_and_arrow_tell_the_same(batch, base, written_at, data):
-    pa = pytest.importorskip("pyarrow")
+    pa = module("pyarrow")
     values, keys, columns, *_, codecs = batch
     clipped = {
         name: [n // 2 for n in column] if name in ("timestamps", "written") else column

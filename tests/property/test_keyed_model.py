@@ -9,9 +9,10 @@ import random
 import pytest
 
 import penstock
-from penstock.log import key_index as keyindex
-from penstock.log.key_index import GatheredKeys
 from penstock.testing import Clock
+from tests.kit.logs import GatheredKeys, do_housekeeping, seal_segment
+from tests.kit.logs import key_index_module as keyindex
+from tests.kit.topics import inside
 
 KEYS = [
     ["chat", 1],
@@ -72,7 +73,7 @@ class Model:
         return self.chance.choice(self.stores).topic("t")
 
     def log(self):
-        return self.topic().open_topic.log(0)
+        return inside(self.topic()).log(0)
 
     # What is done.
 
@@ -89,12 +90,11 @@ class Model:
             self._note(receipt.offset, key, value)
 
     def seal(self):
-        self.log().appender.seal_active()
+        seal_segment(self.log())
 
     def tidy(self):
         log = self.log()
-        with log.folder.housekeeping():
-            log.tidy()
+        do_housekeeping(log)
 
     def lose(self):
         for path in self._indexes():
@@ -121,7 +121,7 @@ class Model:
         self.lifetimes = self.chance.choice(LIFETIMES)
         self.topic().alter(key_retention=self.lifetimes)
         for store in self.stores:
-            store.topic("t").open_topic.refresh()  # else the other one follows within a second
+            inside(store.topic("t")).refresh()  # else the other one follows within a second
 
     def reopen(self):
         number = self.chance.randrange(2)
@@ -146,7 +146,7 @@ class Model:
         limit = self.chance.randrange(1, 9)
         between = [each for each in mine if first <= each[0] < stop]
         assert self._found(topic.read(key=key, start=first, stop=stop, limit=limit)) == between[:limit]
-        newest = topic.open_topic.log(0).keys.newest
+        newest = inside(topic).log(0).keys.newest
         match = penstock.keys.match([key])
         assert newest(match, first, stop, limit) == [each[0] for each in between[-limit:]]
         latest = topic.latest(key)

@@ -8,18 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidOption, UsageError, WrongType
-from penstock.options import TopicOptions, topic_changes
-from penstock.parse import (
+from tests.kit.values import (
     TIME_MAX_NS,
     TIME_MIN_NS,
+    TopicOptions,
     consumer_name,
     datetime_ns,
     nanoseconds,
     seconds,
     size,
+    spot,
+    topic_changes,
     topic_name,
 )
-from penstock.place import spot
 
 UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 SIZES = {"": 1, "B": 1, "KB": 1000, "MB": 10**6, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "k": 1024}

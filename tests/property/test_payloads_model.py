@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import penstock
 from penstock import Payloads
 from penstock.testing import Clock
+from tests.kit.topics import inside
 
 #: Around the threshold of 100 bytes, and that of packs, 300; 0 is an empty value, None a tombstone.
 SIZES = st.one_of(st.none(), st.sampled_from([0, 1, 100, 101, 250, 300, 301, 700]))
@@ -104,7 +105,7 @@ class PayloadsModel(RuleBasedStateMachine):
             assert [m.value for m in found] == expected[self.starts[number] :]
             referred |= {m.reference.name for m in found if m.reference is not None}
             assert all((m.reference is not None) == (len(m.value or b"") > 100) for m in found)
-        [bodies] = self.topic.open_topic.bodies.stores().values()
+        [bodies] = inside(self.topic).bodies.stores().values()
         assert {each.name for each in bodies.list()} == referred
 
     def teardown(self):

@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import penstock
-from penstock.log import producer_table as checkpoints
-from penstock.log import producer_table as fold
-from penstock.log.folder import PRODUCERS
-from penstock.log.producers import Producers
-from penstock.topic.partition_table import PartitionTable
 from tests.crash.hostile import HostileFiles
 from tests.crash.scenario import HandClock
 from tests.crash.tracing import FIRST_BOOT
+from tests.kit.logs import PRODUCERS, Producers, do_housekeeping, seal_segment
+from tests.kit.logs import producer_table_module as checkpoints
+from tests.kit.logs import producer_table_module as fold
+from tests.kit.topics import PartitionTable, inside
 from tests.property.machines import at_length, everyday, must_notice, scratch_folder
 
 MINUTE_NS = 60 * 10**9
@@ -147,26 +146,25 @@ class ProducerMachine(RuleBasedStateMachine):
 
     @rule(store=which, partition=st.integers(0, 3), tidy=st.booleans())
     def seal(self, store, partition, tidy):
-        partitions = self._topic(store).open_topic
+        partitions = inside(self._topic(store))
         partitions.refresh()
         log = partitions.log(partition % len(partitions))
-        log.appender.seal_active()
+        seal_segment(log)
         if tidy:
-            with log.folder.housekeeping():
-                log.tidy()
+            do_housekeeping(log)
 
     @rule(store=which, minutes=st.integers(0, 90))
     def vacuum(self, store, minutes):
         self.clock.forward(minutes * MINUTE_NS)
         self._topic(store).vacuum()
 
-    @precondition(lambda self: len(self._topic(0).open_topic) < 4)
+    @precondition(lambda self: len(inside(self._topic(0))) < 4)
     @rule(store=which)
     def add_partition(self, store):
         topic = self._topic(store)
-        topic.open_topic.refresh()
-        topic.alter(partitions=len(topic.open_topic) + 1)
-        self._topic(1 - store).open_topic.refresh()
+        inside(topic).refresh()
+        topic.alter(partitions=len(inside(topic)) + 1)
+        inside(self._topic(1 - store)).refresh()
 
     @rule(restart=st.booleans(), checkpoints=st.sampled_from(["kept", "newest gone", "newest damaged"]))
     def reopen(self, restart, checkpoints):

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import penstock
-from penstock.consume.transaction_part import TransactionPart
-from penstock.log import append
-from penstock.log import staging as shelf
-from penstock.log import staging as staged
-from penstock.log.append import Appender
-from penstock.log.producers import Producers
-from penstock.state.transactions import Transactions
 from tests.crash.scenario import HandClock
 from tests.crash.tracing import FIRST_BOOT, BootFiles
+from tests.kit.consumers import TransactionPart
+from tests.kit.logs import Appender, Producers, Repair, do_housekeeping, seal_segment
+from tests.kit.logs import append_module as append
+from tests.kit.logs import staging_module as shelf
+from tests.kit.logs import staging_module as staged
+from tests.kit.stores import Transactions
+from tests.kit.topics import inside
 from tests.property.machines import at_length, everyday, must_notice, scratch_folder
 
 MINUTE_NS = 60 * 10**9
@@ -34,7 +34,7 @@ topics = st.sampled_from([ORDERS, INVOICES])
 pairs = st.sampled_from([("a", None), ("b", None), ("a", "g")])
 #: What is called in a commit, and whether the transaction is true by then.
 STEPS = {
-    (Appender, "mark"): False,
+    (Appender, "announce"): False,
     (Transactions, "commit"): False,
     (Appender, "bring_in"): True,
     (Transactions, "finish"): True,
@@ -212,7 +212,7 @@ class PromisesMachine(RuleBasedStateMachine):
         """The message is there when the positions moved."""
         (text,) = self._texts("done", 1)
         self.forbidden.add(text)
-        store = next(each for each in self.stores if reader in each.topic(ORDERS).open_topic.readers)
+        store = next(each for each in self.stores if reader.engine in inside(each.topic(ORDERS)).readers)
         with suppress(penstock.PartitionLost, penstock.UsageError), store.transaction() as tx:
             tx.write(INVOICES, text)
             for message in messages:
@@ -226,7 +226,7 @@ class PromisesMachine(RuleBasedStateMachine):
     def seek(self, store, place):
         topic = self._topic(store, ORDERS)
         topic.seek_consumer("members", place)
-        for log in topic.open_topic.logs():
+        for log in inside(topic).logs():
             self.excused[log.partition] = max(self.excused.get(log.partition, 0), log.bounds().end)
 
     # What happens meanwhile.
@@ -238,16 +238,15 @@ class PromisesMachine(RuleBasedStateMachine):
 
     @rule(store=which, topic=topics, tidy=st.booleans())
     def seal(self, store, topic, tidy):
-        log = self._topic(store, topic).open_topic.log(0)
-        log.appender.seal_active()
+        log = inside(self._topic(store, topic)).log(0)
+        seal_segment(log)
         if tidy:
-            with log.folder.housekeeping():
-                log.tidy()
+            do_housekeeping(log)
 
     @rule(store=which, topic=topics)
     def add_partition(self, store, topic):
         found = self._topic(store, topic)
-        found.open_topic.refresh()
+        inside(found).refresh()
         if found.options.partitions < 4:
             found.alter(partitions=found.options.partitions + 1)
 
@@ -297,7 +296,7 @@ class PromisesMachine(RuleBasedStateMachine):
                 last[message.partition, pair] = message.seqno
         for place, told in here.items():
             assert self.seen.setdefault(place, told) == told
-        starts = {log.partition: log.bounds().start for log in topic.open_topic.logs()}
+        starts = {log.partition: log.bounds().start for log in inside(topic).logs()}
         assert topic.options.retention_ns is not None or not any(starts.values())
         for name, partition, offset in self.seen:
             if name == topic.name and offset >= starts[partition]:
@@ -311,7 +310,7 @@ class PromisesMachine(RuleBasedStateMachine):
         assert {text for text in known if text.startswith("copy")} == passed
         for partition, offset in orders:
             if self.excused.get(partition, 0) <= offset < stored.get("members", {}).get(partition, 0):
-                trimmed = offset < self._topic(0, ORDERS).open_topic.log(partition).bounds().start
+                trimmed = offset < inside(self._topic(0, ORDERS)).log(partition).bounds().start
                 assert trimmed or (partition, offset) in self.done, "a position went too far"
 
     # Inside.
@@ -412,7 +411,7 @@ TestPromises.settings = everyday(60, 30)
     ("owner", "name", "broken"),
     [
         (Producers, "admit", lambda self, claim, a, durable: None),
-        (Appender, "_finish_transactions", lambda self, a: a),
+        (Repair, "finish_transactions", lambda self, ends: ends),
         (TransactionPart, "moves", lambda self, consumer: ()),
     ],
 )

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import penstock
 from penstock import Retry
 from penstock.testing import Clock
+from tests.kit.patience import PATIENCE_S
 
 READERS = st.integers(0, 2)
 LEASE_S = 10
@@ -56,7 +57,7 @@ class QueueOfThree(RuleBasedStateMachine):
 
     def received(self, who, limit):
         """What comes; what is due is brought by a thread, which is given a moment."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             batch = list(self.readers[who].receive_batch(limit, timeout=0))
             if batch or not self.free() or time.monotonic() > deadline:
@@ -104,11 +105,11 @@ class QueueOfThree(RuleBasedStateMachine):
     @rule(who=READERS)
     def die(self, who):
         """Without a word: the files are closed, as the kernel does it."""
-        self.readers[who]._end()
-        self.readers[who]._closed = "killed"
+        self.readers[who].engine._end()
+        self.readers[who].engine._closed = "killed"
         self.leave(who)
         for reader in self.readers:
-            reader._look_at = 0.0  # which happens by itself within a second
+            reader.engine._look_at = 0.0  # which happens by itself within a second
 
     def leave(self, who):
         for offset, (holder, _, message) in list(self.out.items()):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import Retry
-from penstock.parse import seconds
+from tests.kit.values import seconds
 
 policies = st.builds(
     lambda first, more, factor, attempts, jitter: Retry(

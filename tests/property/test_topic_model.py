@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import penstock
-from penstock.consume.partition import Commits
 from penstock.errors import OffsetAhead, OffsetTrimmed
-from penstock.log.log import Log
-from penstock.topic.routing import by_range
 from tests.crash.scenario import HandClock
 from tests.crash.tracing import FIRST_BOOT, BootFiles
+from tests.kit.consumers import Commits
+from tests.kit.logs import Log, do_housekeeping, seal_segment
+from tests.kit.topics import by_range, inside
 from tests.property.machines import at_length, everyday, must_notice, scratch_folder
 
 HOUR_NS = 3600 * 10**9
@@ -215,11 +215,10 @@ class TopicMachine(RuleBasedStateMachine):
 
     @rule(partition=st.integers(0, 3), tidy=st.booleans())
     def seal(self, partition, tidy):
-        log = self.topic.open_topic.log(partition % len(self.kept))
-        log.appender.seal_active()
+        log = inside(self.topic).log(partition % len(self.kept))
+        seal_segment(log)
         if tidy:
-            with log.folder.housekeeping():
-                log.tidy()
+            do_housekeeping(log)
 
     @rule(chance=st.randoms(use_true_random=False))
     def lose_indexes(self, chance):
@@ -271,7 +270,7 @@ class TopicMachine(RuleBasedStateMachine):
         self.store.flush_housekeeping()
         limit = self.clock.now - HOUR_NS
         for partition in range(len(self.kept)):
-            bounds = self.topic.open_topic.log(partition).bounds()
+            bounds = inside(self.topic).log(partition).bounds()
             if bounds.start > self.starts[partition]:  # the vacuum that follows a roll
                 gone = [each for each in self.kept[partition] if each.offset < bounds.start]
                 assert self.topic.options.retention_ns is not None

@@ -1,7 +1,5 @@
 """One server for the tests that do not end it; keys are their own."""
 
-from importlib.util import find_spec
-
 import pytest
 
 from tests.require import require
@@ -10,8 +8,7 @@ from tests.serve.kit import Mounted, Polling, Sse, Ws, served
 
 @pytest.fixture(scope="session", autouse=True)
 def _server_extra():
-    missing = [name for name in ("uvloop", "httptools", "jwt") if find_spec(name) is None]
-    require("server", not missing, f"{', '.join(missing)} is not installed")
+    require("server")
 
 
 @pytest.fixture(scope="session")
@@ -24,8 +21,7 @@ def port(tmp_path_factory):
 @pytest.fixture(scope="session")
 def mounted(tmp_path_factory):
     """The same within an app of one's own."""
-    missing = [name for name in ("starlette", "uvicorn", "wsproto") if find_spec(name) is None]
-    require("server", not missing, f"{', '.join(missing)} is not installed")
+    require("asgi")
     with served(tmp_path_factory.mktemp("mounted") / "data", kind=Mounted) as server:
         yield server
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from penstock.websocket_frames import CLOSE, TEXT, Frames, frame
+from tests.kit.patience import PATIENCE_S
+from tests.kit.server import CLOSE, TEXT, Frames, frame
 
 ROOT = Path(__file__).parents[2]
 SECRET = "a secret that is long enough for a hash of 256 bits"
@@ -150,14 +151,14 @@ class Listener:
         self.gaps: list[dict[str, Any]] = []
         self.cursor: str | None = None
 
-    def hear(self, timeout: float = 30.0) -> bool:
+    def hear(self, timeout: float = PATIENCE_S) -> bool:
         """Wait for the next thing said; False when there was none."""
         raise NotImplementedError
 
     def close(self) -> None:
         raise NotImplementedError
 
-    def until(self, count: int, timeout: float = 30.0) -> list[dict[str, Any]]:
+    def until(self, count: int, timeout: float = PATIENCE_S) -> list[dict[str, Any]]:
         """So many events, at least."""
         deadline = time.monotonic() + timeout
         while len(self.events) < count:
@@ -166,7 +167,7 @@ class Listener:
         return self.events
 
     def until_gap(self) -> dict[str, Any]:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while not self.gaps:
             assert time.monotonic() < deadline
             self.hear()
@@ -204,7 +205,7 @@ class Polling(Listener):
         asked = query(self._keys, self.cursor, timeout=timeout, **self._more)
         self._connection.request("GET", f"/v1/events?{asked}")
 
-    def hear(self, timeout: float = 30.0) -> bool:
+    def hear(self, timeout: float = PATIENCE_S) -> bool:
         try:
             self.ask(timeout)
             answer = self._connection.getresponse()
@@ -249,7 +250,7 @@ class Sse(Listener):
         while self.cursor is None:
             self.hear()
 
-    def hear(self, timeout: float = 30.0) -> bool:
+    def hear(self, timeout: float = PATIENCE_S) -> bool:
         self._socket.settimeout(max(timeout, 0.001))
         try:
             while b"\n\n" not in self._data:
@@ -328,7 +329,7 @@ class Ws(Listener):
             while self.cursor is None:
                 self.hear()
 
-    def hear(self, timeout: float = 30.0) -> bool:
+    def hear(self, timeout: float = PATIENCE_S) -> bool:
         self._socket.settimeout(max(timeout, 0.001))
         try:
             data = self._socket.recv(65536)
@@ -356,7 +357,7 @@ class Ws(Listener):
         self._socket.sendall(data)
 
     def until_closed(self) -> int:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while self.closed is None:
             assert time.monotonic() < deadline
             self.hear()
@@ -366,7 +367,7 @@ class Ws(Listener):
         self._socket.close()
 
 
-def read_all(connection: socket.socket, timeout: float = 30.0) -> bytes:
+def read_all(connection: socket.socket, timeout: float = PATIENCE_S) -> bytes:
     """All that comes until the server closes."""
     connection.settimeout(timeout)
     data = b""

@@ -6,7 +6,7 @@ import time
 import pytest
 
 import penstock
-from penstock.serve.server import ServeOptions
+from tests.kit.server import ServeOptions
 from tests.serve.kit import SECRET, Sse, Ws, served, token
 
 ALL = {"prefixes": [""]}

@@ -6,6 +6,7 @@ import time
 import pytest
 
 import penstock
+from tests.kit.patience import PATIENCE_S
 from tests.serve.kit import Polling, Ws, served
 
 
@@ -164,7 +165,7 @@ def test_ids_go_on_when_everything_expired(tmp_path, restarted):
         if restarted:
             assert server.end() == 0
         with penstock.open(folder) as store:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + PATIENCE_S
             while store.topic("events").stats().messages:
                 assert time.monotonic() < deadline
                 store.topic("events").vacuum()
@@ -210,7 +211,7 @@ def test_what_expired_goes_by_itself(tmp_path):
         store.create_topic("events", index="key", retention="1s")
         with served(tmp_path / "data") as server:
             server.push("k", 1)
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + PATIENCE_S
             while store.topic("events").stats().messages:
                 assert time.monotonic() < deadline
                 time.sleep(0.1)

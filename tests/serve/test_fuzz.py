@@ -11,7 +11,8 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.websocket_frames import CLOSE, PING, TEXT, BadFrame, Frames, frame
+from tests.kit.patience import PATIENCE_S
+from tests.kit.server import CLOSE, PING, TEXT, BadFrame, Frames, frame
 from tests.serve.kit import Served, own_bytes, served
 
 MASK = b"mask"
@@ -180,7 +181,7 @@ def storm(server: Served, seed: int, cases: int) -> None:
 
 def settle(server: Served, pid: int, most: int) -> None:
     """Wait until the server has let go of everybody."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while sockets(pid) > most:
         assert time.monotonic() < deadline, f"{sockets(pid)} sockets, {most} before"
         time.sleep(0.05)

@@ -7,8 +7,8 @@ import pytest
 
 import penstock
 from penstock.errors import MessageTooLarge, TopicReplaced
-from penstock.events.event import Pushed
-from penstock.serve.push import Push, store_together
+from tests.kit.products import Pushed
+from tests.kit.server import Push, store_together
 from tests.serve.kit import read_all, served
 from tests.serve.test_http import answers, post
 

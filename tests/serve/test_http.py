@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from penstock.websocket_frames import frame
+from tests.kit.server import frame
 from tests.serve.kit import Ws, read_all
 
 

@@ -15,6 +15,7 @@ import pytest
 import penstock
 from penstock.client.events import Events
 from penstock.errors import Unavailable
+from tests.kit.patience import PATIENCE_S
 from tests.serve.kit import ROOT, Listener, Polling, Served, Sse, Ws, served
 
 
@@ -115,7 +116,7 @@ def test_workers_end_when_their_supervisor_is_killed(tmp_path):
         assert heard.until_closed() == 1012
         heard.close()
         server.process.wait(30)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while any(os.path.exists(f"/proc/{pid}") for pid in workers):
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -7,14 +7,13 @@ import socket
 import ssl
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import pytest
 
 import penstock
 from penstock.client.events import Events
 from penstock.errors import InvalidOption
-from penstock.serve.server import ServeOptions
+from tests.kit.server import ServeOptions
 from tests.require import require
 from tests.serve.kit import ROOT, Served, Ws, read_all, served
 from tests.serve.test_http import answers, post
@@ -23,7 +22,7 @@ from tests.serve.test_http import answers, post
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     """A certificate for 127.0.0.1 signed by itself, and its key."""
-    require("cryptography", find_spec("cryptography") is not None, "cryptography is not installed")
+    require("cryptography")
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

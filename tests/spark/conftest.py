@@ -1,23 +1,22 @@
 """One Spark session for all tests of this folder, and topics to read with it."""
 
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import penstock
 from penstock.spark import session
-from tests.require import require
+from tests.require import absent, require
 
 
 @pytest.fixture(scope="session")
 def spark():
-    require("spark", find_spec("pyspark") is not None, "PySpark is not installed")
+    require("spark")
     try:
         running = session("local[2,2]", **{"spark.sql.shuffle.partitions": 2})
     except penstock.MissingExtra as error:
-        require("java", False, str(error))
+        absent("java", str(error))
     yield running
     running.stop()
 

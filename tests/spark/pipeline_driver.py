@@ -6,9 +6,11 @@ import signal
 import sys
 
 import penstock
+from penstock import Transaction
 from penstock.spark import session
-from penstock.spark.pipelines import compact, dedup, replay_table
-from penstock.store.transaction import Transaction
+from tests.kit.pipelines import compact_module as compact
+from tests.kit.pipelines import dedup_module as dedup
+from tests.kit.pipelines import replay_table_module as replay_table
 
 #: Where a driver may die: before or after the commit of what its tasks staged.
 POINTS = ("before", "after")

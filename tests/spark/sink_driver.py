@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from penstock.spark import session
-from penstock.spark.sink.sink import TopicStreamWriter
-from penstock.spark.source.source import DefaultSource
+from tests.kit.sinks import TopicStreamWriter
+from tests.kit.slices import DefaultSource
 
 #: Where a driver may die, in the order in which a batch gets there.
 POINTS = ("staging", "staged", "committed", "done")
@@ -46,7 +46,7 @@ class DyingWriter(TopicStreamWriter):
         kill(self.group)
 
     def commit(self, messages, batchId):
-        from penstock.state.transactions import Transactions
+        from tests.kit.stores import Transactions
 
         if batchId == AT_BATCH and self.point == "staged":
             kill(self.group)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.spark.session import find_java
-from tests.require import require
+from tests.kit.pipelines import find_java
+from tests.require import absent
 
 ROOT = Path(__file__).parents[2]
 HOSTS = ("127.0.0.1", "127.0.0.2")
@@ -25,7 +25,7 @@ def environment() -> dict[str, str]:
     try:
         java = find_java(os.environ).home
     except penstock.MissingExtra as error:
-        require("java", False, str(error))
+        absent("java", str(error))
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     found = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
     return found if java is None else {**found, "JAVA_HOME": java}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.source.admission import (
+from tests.kit.slices import (
     Extent,
     Loss,
     Reading,

@@ -13,8 +13,10 @@ import pytest
 from deltalake import DeltaTable
 
 import penstock
-from penstock.spark import executors as jobs
 from penstock.spark.pipelines.archive import archive
+from tests.kit.pipelines import executors_module as jobs
+from tests.kit.slices import plan_module
+from tests.kit.topics import inside
 from tests.lake.rows import check_files, of_log, of_table
 from tests.lake.test_archive import damage, write_all_kinds
 
@@ -39,7 +41,7 @@ def _plain(table, columns) -> list[tuple]:
 
 
 def test_a_topic_is_divided_among_tasks_and_stays_in_order(spark, store, tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.spark.source.plan.TASK_BYTES_LEAST", 4096)
+    monkeypatch.setattr(plan_module, "TASK_BYTES_LEAST", 4096)
     topic = store.create_topic("orders", segment_bytes="16KiB")
     for _ in range(20):
         topic.write_many([os.urandom(200) for _ in range(20)])
@@ -51,7 +53,7 @@ def test_a_topic_is_divided_among_tasks_and_stays_in_order(spark, store, tmp_pat
 def test_an_error_of_a_task_is_told_as_what_it_is(spark, store, tmp_path):
     topic = store.create_topic("orders")
     topic.write_many([b"x" * 100] * 10)
-    damage(topic.open_topic.log(0))
+    damage(inside(topic).log(0))
     with pytest.raises(penstock.Corrupt) as told:
         archive(store.path, "orders", tmp_path / "t", spark=spark)
     assert (told.value.partition, told.value.first) == (0, 0)

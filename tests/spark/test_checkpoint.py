@@ -5,7 +5,7 @@ import json
 import pytest
 
 from penstock import DataError, TopicReplaced
-from penstock.spark.source.query import decode, encode
+from tests.kit.slices import decode, encode
 
 IDS = {"orders": 2**62 - 1, "payments": 7}
 POSITIONS = {("orders", 10): 5, ("orders", 2): 2**62, ("payments", 0): 0}

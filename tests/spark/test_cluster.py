@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from importlib.util import find_spec
 from textwrap import dedent
 
 import pytest
@@ -37,7 +36,7 @@ PROGRAM = dedent(
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_executors_of_their_own_read_batches_and_streams(tmp_path):
-    require("spark", find_spec("pyspark") is not None, "PySpark is not installed")
+    require("spark")
     with penstock.open(tmp_path / "data") as store:
         topic = store.create_topic("orders", segment_bytes="64KiB", sync="os")
         for _ in range(10):

@@ -3,14 +3,13 @@
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from textwrap import dedent
 
 import pytest
 
 import penstock
-from penstock.spark.session import find_java
-from tests.require import require
+from tests.kit.pipelines import find_java
+from tests.require import absent, require
 
 PROGRAM = dedent(
     """
@@ -40,11 +39,11 @@ PROGRAM = dedent(
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_connect_client_reads_writes_and_streams(store, tmp_path):
-    require("connect", find_spec("grpc") is not None, 'pip install "pyspark[connect]"')
+    require("connect")
     try:
         java = find_java(os.environ).home
     except penstock.MissingExtra as error:
-        require("java", False, str(error))
+        absent("java", str(error))
     orders = store.create_topic("orders", partitions=2)
     orders.write_many([b"%d" % n for n in range(1000)])
     copies, streamed = store.create_topic("copies"), store.create_topic("streamed")

@@ -8,8 +8,9 @@ from textwrap import dedent
 import pytest
 
 import penstock
-from penstock.spark.source import batches
+from tests.kit.slices import batches_module as batches
 from tests.lake import past
+from tests.require import require
 from tests.spark.test_slices import ALL, fill, plan
 
 PROGRAM = dedent(
@@ -41,7 +42,7 @@ def read_elsewhere(slices, folder) -> list[str]:
 
 def test_only_the_standard_library_and_pyarrow_are_imported(store, tmp_path):
     """Also for frames of every shape; `msgspec`, the only dependency of the base install, is not needed."""
-    pytest.importorskip("pyspark")
+    require("spark")
     topic = store.create_topic("orders", segment_bytes="16KiB", sync="os", index="key")
     fill(topic, 100)
     topic.write_many([b"x"] * 500, headers=[{"a": "b"}] * 500)
@@ -50,7 +51,7 @@ def test_only_the_standard_library_and_pyarrow_are_imported(store, tmp_path):
 
 
 def test_files_of_an_archive_are_read_with_pyarrow_alone(tmp_path):
-    pytest.importorskip("pyspark")
+    require("spark")
     made = past.make(tmp_path)
     with past.opened(made, tmp_path / "copy") as kept:
         kept.trim(7)

@@ -7,8 +7,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import penstock
-from penstock.spark.user.load import load
-from penstock.spark.user.query import check_table, read_table
+from tests.kit.pipelines import check_table, load, read_table
 from tests.spark.streams import stored
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"

@@ -6,8 +6,8 @@ from datetime import datetime
 import pytest
 
 import penstock
-from penstock.spark.user.load import load
-from penstock.store.pipelines import claim
+from tests.kit.pipelines import load
+from tests.kit.stores import claim
 
 IMPORTS = "import penstock\n"
 ONE = (

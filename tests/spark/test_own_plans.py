@@ -7,10 +7,9 @@ import pytest
 from pyspark.sql import functions as F
 
 import penstock
-from penstock.spark.source.schema import ALL
-from penstock.spark.user.query import build
-from penstock.spark.user.run import identity
-from penstock.store.pipelines import claim
+from tests.kit.pipelines import build, identity
+from tests.kit.slices import ALL
+from tests.kit.stores import claim
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 import penstock
-from penstock import codecs
+from tests.kit.values import codecs_module as codecs
 from tests.spark.test_slices import fill, plan, scanned, table
 
 VALUES = [b'{"order": %d, "status": "paid"}' % n * 5 for n in range(300)]

@@ -11,14 +11,12 @@ import pytest
 
 import penstock
 from penstock import Payloads
-from penstock.payloads.names import path_of
 from penstock.spark.pipelines.archive import archive
 from penstock.spark.pipelines.sweep import sweep
-from penstock.spark.source import batches, bodies
-from penstock.spark.source.options import parse
-from penstock.spark.source.plan import divided
-from penstock.spark.source.survey import survey
-from penstock.spark.source.views import view_rows
+from tests.kit.bodies import path_of
+from tests.kit.slices import batches_module as batches
+from tests.kit.slices import bodies_module as bodies
+from tests.kit.slices import divided, parse, survey, view_rows
 from tests.payloads.kit import KIB, body, objects, referred, values
 from tests.payloads.sweeping import bodies_of, check_found, check_kept, scene
 
@@ -220,9 +218,7 @@ def test_large_values_go_outside(spark, store):
 def test_a_task_that_fails_leaves_no_bodies(store):
     import pyarrow as pa
 
-    from penstock.spark.sink.commit import target
-    from penstock.spark.sink.rows import WriteRows
-    from penstock.spark.sink.task import stage_rows
+    from tests.kit.sinks import WriteRows, stage_rows, target
 
     topic = store.create_topic("images", payloads=Payloads(above="1KiB", max_body="64KiB"))
 

@@ -4,11 +4,13 @@ import pytest
 
 import penstock
 from penstock.spark.pipelines.archive import archive
-from penstock.spark.pipelines.replay_table import plan_replay_table, replay_table, wanted_of
+from penstock.spark.pipelines.replay_table import replay_table
 from tests.e2e.command import Command
+from tests.kit.pipelines import plan_replay_table, wanted_of
+from tests.require import require
 from tests.spark.streams import as_bytes
 
-pytest.importorskip("deltalake")
+require("deltalake")
 
 
 def content(topic) -> list[tuple]:

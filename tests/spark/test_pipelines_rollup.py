@@ -8,6 +8,7 @@ import pytest
 import penstock
 from penstock.spark.pipelines.rollup import rollup
 from tests.e2e.command import Command
+from tests.require import module
 
 SECOND = 1_000_000_000
 BEGIN = 1_700_000_040 * SECOND  # a whole minute
@@ -54,7 +55,7 @@ def test_a_window_is_written_once_when_it_is_over(spark, store, caplog):
 
 
 def test_a_table_and_a_picture_of_all_there_is(spark, tmp_path):
-    deltalake = pytest.importorskip("deltalake")
+    deltalake = module("deltalake")
     command = Command(tmp_path)
     with penstock.open(command.store) as store:
         fill(store.create_topic("a"), range(3))
@@ -86,6 +87,24 @@ def test_a_table_and_a_picture_of_all_there_is(spark, tmp_path):
             command.quick_json(*words, "--table", "t", "--mode", "append")["result"]["table_rows"] == wanted
         )
     assert deltalake.DeltaTable(str(tmp_path / "t")).to_pyarrow_table().num_rows == 8
+
+
+@pytest.mark.parametrize("by", [None, "key"])
+def test_what_is_measured_beside_the_data_is_what_spark_measures(spark, store, tmp_path, by):
+    """18.8c: the same rows, whichever way they are made; a condition that is always true makes it Spark's."""
+    deltalake = module("deltalake")
+    topic = store.create_topic("a", partitions=2)
+    fill(topic, range(3))
+    topic.write(None, key="gone", timestamp=BEGIN - 100 * SECOND)
+    topic.write(b"no key", timestamp=-5)
+    tables = []
+    for name, where in (("beside", "offset >= 1"), ("spark", "offset >= 1 AND length(topic) > 0")):
+        table = str(tmp_path / name)
+        rollup(store, "a", window="1m", by=by, where=where, table=table, once=True, spark=spark, name=name)
+        tables.append(deltalake.DeltaTable(table).to_pyarrow_table().to_pylist())
+    beside, by_spark = tables
+    assert beside == by_spark
+    assert sum(row["count"] for row in beside) > 10
 
 
 def test_wrong_expressions_are_told_and_leave_nothing(spark, store):

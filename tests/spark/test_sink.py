@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.kit.topics import inside
 from tests.spark.streams import Stream, numbers, staged_files, stored
 
 
@@ -61,7 +62,7 @@ def test_large_parts_become_segments_by_renaming(spark, store, save, load):
     topic.write(b"first")
     frame = spark.range(0, 5000, 1, 1).selectExpr("binary(rpad(string(id), 5000, '.')) AS value")
     save(frame, "large")
-    assert len(topic.open_topic.log(0).segments.bases()) == 2
+    assert len(inside(topic).log(0).segments.bases()) == 2
     found = [int(message.value.rstrip(b".")) for message in stored(topic)[1:]]
     assert found == list(range(5000))
     assert load("large").count() == 5001

@@ -3,8 +3,7 @@
 import pytest
 
 from penstock.errors import InvalidOption
-from penstock.spark.sink.rows import Column, Shape, shape
-from penstock.spark.sink.sink import WriteOptions, parse
+from tests.kit.sinks import Column, Shape, WriteOptions, parse, shape
 
 
 def shape_of(ddl: str, *, topic_given: bool = True, key_column: str | None = None) -> Shape:
@@ -91,7 +90,7 @@ def test_options_in_any_case():
 @pytest.mark.parametrize(
     ("options", "streaming", "told"),
     [
-        ({"path": "d", "topics": "o"}, False, "unknown option 'topics' .*topic, keyColumn"),
+        ({"path": "d", "topics": "o"}, False, "unknown option 'topics' .*did you mean topic"),
         ({"topic": "o"}, False, r"which store\? .*save"),
         ({"topic": "o"}, True, r"which store\? .*start"),
         ({"path": "d", "txnAppId": "a"}, False, "belong together"),

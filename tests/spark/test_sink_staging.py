@@ -21,11 +21,9 @@ from penstock.errors import (
     UnknownTopic,
     WrongType,
 )
-from penstock.spark.sink import frames
-from penstock.spark.sink.commit import WriterCommit, abort, commit, target
-from penstock.spark.sink.rows import Shape
-from penstock.spark.sink.task import TaskResult, stage
 from penstock.testing import Clock
+from tests.kit.sinks import Shape, TaskResult, WriterCommit, abort, commit, stage, target
+from tests.kit.sinks import frames_module as frames
 
 HEADERS = pa.map_(pa.string(), pa.binary())
 TIME = pa.timestamp("us", tz="UTC")

@@ -9,14 +9,12 @@ import pyarrow as pa
 import pytest
 
 import penstock
-from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
-from penstock.log.trim import purge
-from penstock.spark.source import batches, schema
-from penstock.spark.source import batches as columns
-from penstock.spark.source.batches import arrow_schema, floored
-from penstock.spark.source.options import parse
-from penstock.spark.source.plan import Slice, divided
-from penstock.spark.source.survey import survey
+from tests.kit.logs import SEGMENT_HEADER_BYTES, parse_head, purge
+from tests.kit.slices import Slice, arrow_schema, divided, floored, parse, survey
+from tests.kit.slices import batches_module as batches
+from tests.kit.slices import batches_module as columns
+from tests.kit.slices import schema_module as schema
+from tests.kit.topics import inside
 
 ALL = dict.fromkeys(schema.ALL, True)
 
@@ -41,7 +39,7 @@ def scanned(topic: penstock.Topic) -> pa.Table:
 
 
 def sealed_segments(topic: penstock.Topic, partition: int = 0) -> list[int]:
-    return topic.open_topic.log(partition).segments.bases()[:-1]
+    return inside(topic).log(partition).segments.bases()[:-1]
 
 
 def fill(topic: penstock.Topic, count: int, *, first: int = 0) -> None:
@@ -172,7 +170,7 @@ def test_segment_sealed_and_repacked_after_planning(store, topic):
     slices, before = plan(store), scanned(topic)
     fill(topic, 300, first=10)
     assert store.flush_housekeeping()
-    with open(topic.open_topic.log(0).folder.segment_path(0), "rb") as file:
+    with open(inside(topic).log(0).folder.segment_path(0), "rb") as file:
         assert parse_head(file.read(SEGMENT_HEADER_BYTES)).generation == 1
     assert table(slices).equals(before)
 
@@ -185,7 +183,7 @@ def test_segments_removed_after_planning_can_be_read_for_a_while(store, topic):
     assert topic.vacuum().segments > 0
     assert table(slices).equals(before)
     assert table(plan(store)).equals(scanned(topic))
-    purge(topic.open_topic.log(0).folder, now=True)
+    purge(inside(topic).log(0).folder, now=True)
     with pytest.raises(penstock.OffsetTrimmed, match="while the query was running"):
         table(slices)
 
@@ -232,7 +230,7 @@ def test_executor_imports_nothing_that_opens_a_store():
 
 def damage(topic: penstock.Topic, base: int, text: bytes, *, before: int) -> None:
     """Change the byte that lies so many bytes before `text`."""
-    path = topic.open_topic.log(0).folder.segment_path(base)
+    path = inside(topic).log(0).folder.segment_path(base)
     at = Path(path).read_bytes().index(text) - before
     with open(path, "r+b") as file:
         file.seek(at)
@@ -246,7 +244,7 @@ def test_damage_is_named_and_what_lies_behind_it_can_be_read(store, topic, repac
         topic.write(b"value %d!" % number)
     if repacked:
         assert store.flush_housekeeping()
-    base = sealed_segments(topic)[1] if repacked else topic.open_topic.log(0).segments.bases()[-1]
+    base = sealed_segments(topic)[1] if repacked else inside(topic).log(0).segments.bases()[-1]
     victim = base + 3
     damage(topic, base, b"value %d!" % victim, before=before)
     with pytest.raises(penstock.Corrupt, match="a damaged frame") as caught:

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from textwrap import dedent
 
@@ -51,7 +50,7 @@ PIPELINE = dedent(
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_two_workers_read_a_topic_write_it_back_and_run_a_pipeline(store, environment, tmp_path):
-    require("spark", find_spec("pyspark") is not None, "PySpark is not installed")
+    require("spark")
     topic = store.create_topic("orders", partitions=2, segment_bytes="64KiB", sync="os")
     for begin in range(0, ROWS, 1000):
         topic.write_many([b"%d" % n for n in range(begin, begin + 1000)])

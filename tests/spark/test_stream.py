@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from tests.kit.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def test_batch_whose_commit_was_lost_is_run_again_with_the_same_rows(topic, stre
 def test_live_query_sees_what_is_written_and_refuses_what_it_must(store, topic, stream, spark):
     running = stream.start(sink="noop", consumer="billing", trigger={"processingTime": "0 seconds"})
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         for number in range(3):
             topic.write(b"%d" % number)
             while topic.consumers() == [] or topic.consumers()[0].lag:

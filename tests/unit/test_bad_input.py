@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.files import Files, file_system, refuse_network_file_system
+from penstock import Files
 from penstock.testing import Clock
+from tests.kit.system import file_system, refuse_network_file_system
 
 BAD_NAMES = [
     "../x",
@@ -542,8 +543,9 @@ def test_a_clock_that_stepped_back_does_not_disturb_a_seek_to_what_came_before_o
 
 
 def leftover_folder(folder):
-    """What a crash leaves inside `drop_topic`: the row is gone, the folder is there."""
+    """What a crash leaves inside `drop_topic`: the row is gone, the folder is there, with its mark."""
     shutil.copytree(folder / "topics" / "orders", folder / "topics" / "ghost")
+    (folder / "topics" / "ghost" / "dropped").write_bytes(b"1\n")
 
 
 def test_a_folder_without_a_topic_is_cleared_away_when_the_store_is_opened(store, topic, tmp_path, clock):

@@ -5,12 +5,10 @@ other; modules of one part may. Imports inside functions count, and so do those 
 """
 
 import ast
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.kit.source import ROOT, imported_names
 
 # Bottom to top. The files of the lowest layer are small and may import each other.
 LAYERS = (
@@ -23,38 +21,23 @@ LAYERS = (
     {"topic"},
     {"consume"},
     {"store"},
-    {"events", "streams", "sessions"},
+    {"events", "exchange", "streams", "sessions"},
     {"aio", "client", "tarantool"},
     {"spark", "serve"},
-    {"cli", "web"},
+    {"cli"},
 )  # fmt: skip
-# Factories on a lower class: `Store.events`, `.stream` and `.sessions` load what they make when called.
-LATE = {("penstock.store.store", part) for part in ("events", "streams", "sessions")}
+# Factories on a lower class: `Store.events`, `.stream` and `.sessions` load what they make when called, and
+# so do the ways in and out.
+LATE = {("penstock.store.store", part) for part in ("events", "exchange", "streams", "sessions")} | {
+    ("penstock.store.topic", "exchange")
+}
 HEIGHT = {part: height for height, layer in enumerate(LAYERS) for part in layer}
 TOP = len(LAYERS) - 1
 
 # The package itself (`import penstock`): its public names reach into every layer.
 PUBLIC = "(public names)"
-# These may import anything, and only cli and web may import the public names.
+# These may import anything, and only cli may import the public names.
 FREE = {"__init__", "__main__", "testing"}
-
-
-def imported_modules(source: str, *, module: str, is_package: bool = False) -> Iterator[tuple[int, str]]:
-    """Yield (line, absolute dotted name) of everything that `source` imports, also inside functions."""
-    package = module.split(".") if is_package else module.split(".")[:-1]
-    for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Import(names=names):
-                yield from ((node.lineno, alias.name) for alias in names)
-            case ast.ImportFrom(module=name, names=names, level=level):
-                start = package[: len(package) - level + 1] if level else []
-                base = ".".join([*start, *([name] if name else [])])
-                yield from ((node.lineno, f"{base}.{alias.name}") for alias in names)
-            case ast.Call(
-                func=ast.Name(id="__import__" | "import_module") | ast.Attribute(attr="import_module"),
-                args=[ast.Constant(value=str(name)), *_],
-            ):
-                yield node.lineno, name
 
 
 def imported_part(name: str) -> str | None:
@@ -89,7 +72,7 @@ def violations(source: str, *, module: str, is_package: bool = False) -> list[st
         return [f"{module} is in no layer: give {part!r} a place in LAYERS"]
     return [
         f"{module}:{line} imports {name}"
-        for line, name in imported_modules(source, module=module, is_package=is_package)
+        for line, name in imported_names(ast.parse(source), module=module, is_package=is_package)
         if (target := imported_part(name)) is not None
         and not may_import(part, target)
         and (module, target) not in LATE

@@ -2,18 +2,17 @@
 
 import os
 import re
-import shutil
 import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.require import require
+from tests.require import absent, require
 
 ROOT = Path(__file__).parents[2]
 USER_EXTRAS = {"arrow", "codecs", "spark", "server", "kafka", "s3", "tarantool", "cli"}
-TARGETS = ["help", "setup", "demo", "test", "test-all", "check", "bench", "docs", "clean"]
+TARGETS = ["help", "setup", "demo", "parts", "test", "test-all", "check", "bench", "docs", "clean"]
 
 # Written so that these lines do not match themselves.
 MACHINE_PATH = re.compile(r"(?<![\w.\-/])/(?:work|root|home)(?:/|(?![\w.\-]))")
@@ -26,7 +25,9 @@ REGISTRY = re.compile(
 
 def tracked_files() -> list[Path]:
     """Files that are, or would be, committed."""
-    require("git", shutil.which("git") is not None and (ROOT / ".git").exists(), "this is not a git checkout")
+    require("git")
+    if not (ROOT / ".git").exists():
+        absent("git", "this is not a git checkout")
     # The checkout may belong to another user than the one who runs the tests, as in containers.
     command = [
         "git",
@@ -97,6 +98,7 @@ def test_every_dependency_has_an_upper_bound():
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_make_target_exists(target):
+    require("make")
     # Without MAKEFLAGS: they are those of the `make test` that may be running this.
     environment = {
         name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL"}

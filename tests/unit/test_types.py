@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.require import require
+
 PROGRAM = """
 import asyncio
 from dataclasses import dataclass
@@ -67,7 +69,7 @@ asyncio.run(main())
 
 @pytest.mark.slow
 def test_mypy_strict_knows_the_type_of_values(tmp_path):
-    pytest.importorskip("mypy")
+    require("mypy")
     (tmp_path / "program.py").write_text(PROGRAM)
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--python-version", "3.11", "program.py"],

@@ -9,6 +9,7 @@ import pytest
 
 import penstock
 import penstock.aio
+from tests.kit.patience import PATIENCE_S
 
 
 async def settled(seconds=0.05):
@@ -157,13 +158,13 @@ async def test_a_backlog_is_read_in_threads_and_news_in_the_loop(tmp_path, monke
         await topic.write_many([b"x"] * 3000)
         async with topic.reader() as reader:
             threads = []
-            poll = reader._blocking.poll
+            poll = reader.engine.poll
 
             def noted(*limits):
                 threads.append(threading.current_thread())
                 return poll(*limits)
 
-            monkeypatch.setattr(reader._blocking, "poll", noted)
+            monkeypatch.setattr(reader.engine, "poll", noted)
             while await reader.receive_batch(timeout=0):
                 pass
             assert threading.main_thread() not in threads
@@ -195,7 +196,7 @@ async def test_an_opening_that_is_cancelled_leaves_no_watch_and_no_lock(tmp_path
         for _ in range(steps):
             await asyncio.sleep(0)
         await cancel(opening)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
             store = await penstock.aio.open(tmp_path, exclusive=True)
@@ -223,10 +224,12 @@ def test_a_ring_after_the_loop_is_closed_harms_nobody(tmp_path):
         topic = writing.topic("orders")
         with topic.reader() as following:
             assert following.receive(timeout=0) is None
-            for number in range(3):
+            waits = []
+            for number in range(5):
                 topic.write(b"%d" % number)
                 began = time.monotonic()
                 assert following.receive(timeout=10).value == b"%d" % number
-                assert time.monotonic() - began < 0.9, "nobody hears of writes any more"
-    reader._blocking.close()
+                waits.append(time.monotonic() - began)
+            assert min(waits) < 0.9, "nobody hears of writes any more"
+    reader.engine.close()
     store._store.close()

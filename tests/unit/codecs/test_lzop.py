@@ -1,7 +1,6 @@
 """The lzop container: what the `lzop` program writes is read here, and the other way round."""
 
 import os
-import shutil
 import struct
 import subprocess
 from zlib import adler32, crc32
@@ -10,16 +9,16 @@ import pytest
 
 from penstock.codecs import lzop
 from penstock.codecs.limits import Damaged
-from tests.require import require
+from tests.require import module, require
 
-lzallright = pytest.importorskip("lzallright")
+lzallright = module("lzallright")
 
 NOISE = os.urandom(300_000)
 VALUES = [b"", b"x", b"hello " * 100, b"long " * 200_000, NOISE, NOISE[:262_144], bytes(262_145)]
 
 
 def run_lzop(*arguments: str, given: bytes) -> bytes:
-    require("lzop", shutil.which("lzop") is not None, "the program is not installed")
+    require("lzop")
     done = subprocess.run(["lzop", *arguments], input=given, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -6,8 +6,9 @@ import pytest
 
 from penstock.codecs import zstd
 from penstock.codecs.limits import Damaged
+from tests.require import module
 
-zstandard = pytest.importorskip("zstandard")
+zstandard = module("zstandard")
 
 TEXT = b"some text " * 10_000
 

@@ -8,6 +8,7 @@ from penstock.log.copy import FrameRun, SingleRun
 from penstock.log.frame import RAW, Frame, ProducerStamp
 from penstock.log.frame_header import COMPRESSED, PRODUCER, PRODUCERS, SEQNOS, WRITTEN, read_head
 from tests.kit.frames import EncodedFrame, encode
+from tests.require import require
 
 N = 40
 VALUES = [None if n % 7 == 3 else b"value %d" % n * (n % 5) for n in range(N)]
@@ -48,7 +49,7 @@ def own(found: Frame) -> list[tuple]:
 
 def made(shape: str, *, compress: bool = False) -> Frame:
     if compress:
-        pytest.importorskip("zstandard")
+        require("zstandard")
     return stored(encode(VALUES, created=50, compress=compress, **SHAPES[shape]), base=1000)
 
 

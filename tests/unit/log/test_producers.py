@@ -20,6 +20,7 @@ from penstock.log.producers import Claim, StaleClaim
 from penstock.log.verify import PartitionVerifier
 from penstock.options import TopicOptions
 from tests.kit import frames as encode
+from tests.kit.logs import lone_log
 
 SHOP = Pair("shop", "")
 
@@ -32,10 +33,7 @@ def log(tmp_path: Path):
 
 
 def opened(path: Path) -> Log:
-    return Log(
-        str(path / "000000"), topic="t", topic_id=7, partition=0, options=TopicOptions(segment_bytes=1 << 16),
-        files=Files(), clock=Clock(),
-    )  # fmt: skip
+    return lone_log(str(path / "000000"), TopicOptions(segment_bytes=1 << 16))
 
 
 def claim(first: int, last: int, *, epoch: int = 0, joined: bool = False, dropped: int = -1) -> Claim:

@@ -3,11 +3,13 @@
 import re
 import socket
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("httptools")
+from tests.require import require
+
+# ruff: noqa: E402 - what follows cannot be imported without the extra.
+require("server")
 
 from penstock.serve import limits
 from penstock.serve.http_connection import Connection

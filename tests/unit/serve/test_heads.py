@@ -4,7 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("httptools")
+from tests.require import require
+
+# ruff: noqa: E402 - what follows cannot be imported without the extra.
+require("server")
 
 from penstock.serve import http_messages as heads
 from tests.unit.serve.test_connections import Host, connected, statuses

@@ -7,8 +7,10 @@ import pytest
 
 import penstock
 from penstock.keys import match
+from tests.require import require
 
-pytest.importorskip("httptools")
+# ruff: noqa: E402 - what follows cannot be imported without the extra.
+require("server")
 
 from penstock.serve import limits
 from penstock.serve.access import OPEN

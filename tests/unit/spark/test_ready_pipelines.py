@@ -8,6 +8,7 @@ from penstock.spark.pipelines.engine import PYTHON_MESSAGES_MOST, chosen
 from penstock.spark.pipelines.expressions import columns_for, interval
 from penstock.spark.pipelines.rollup import rollup
 from penstock.spark.pipelines.rollup_output import check_plot, largest
+from tests.require import require
 
 
 @pytest.fixture
@@ -116,7 +117,7 @@ def test_rollup_refuses_before_spark_starts(store, wrong, options):
 
 
 def test_a_table_that_is_something_else_is_refused(store, tmp_path):
-    pytest.importorskip("deltalake")
+    require("deltalake")
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "letter.txt").touch()
     with pytest.raises(penstock.NotATable, match="no Delta table"):

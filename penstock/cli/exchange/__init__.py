@@ -1,0 +1,1 @@
+"""`penstock import`, `penstock export` and `penstock topic copy`."""

@@ -1,0 +1,108 @@
+"""Where a topic came from: a small file in its folder, so that an import can go on and an export agrees.
+
+`topics/<name>/origin.json` is made before the first message is brought in and marked whole behind the last.
+A topic whose origin is not whole is an import, or a copy, that was cut short.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from penstock.errors import AlreadyExists, ConflictError, DataError
+from penstock.files import Files
+from penstock.locks import Claimed, claim
+from penstock.topic.open_topic import OpenTopic
+
+ORIGIN = "origin.json"
+_LOCK = "origin.lock"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a topic was made from."""
+
+    #: "diskq" or "topic".
+    kind: str
+    #: The folder, or STORE/TOPIC, as an absolute path.
+    source: str
+    whole: bool = False
+    #: What else its kind keeps: for diskq, the settings and the bounds of segments.
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def read_origin(topic: OpenTopic) -> Origin | None:
+    """The topic's origin; None for one that was made here."""
+    path = os.path.join(topic.folder, ORIGIN)
+    try:
+        with open(path, "rb") as file:
+            record = json.loads(file.read())
+        if record.pop("version") != _VERSION:
+            raise DataError(f"{path} was written by a newer Penstock", hint="upgrade")
+        return Origin(**record)
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DataError(
+            f"{path} is damaged: {error}", hint="remove it: the topic stays, and is as if it were made here"
+        ) from error
+
+
+def write_origin(topic: OpenTopic, origin: Origin) -> None:
+    """Keep it, durably."""
+    record = {"version": _VERSION, **asdict(origin)}
+    replace_file(topic.files, os.path.join(topic.folder, ORIGIN), json.dumps(record, indent=1).encode())
+
+
+def mark_whole(topic: OpenTopic, origin: Origin) -> None:
+    write_origin(topic, replace(origin, whole=True))
+
+
+def refuse_unless_cut_short(topic: OpenTopic, kind: str, source: str) -> Origin:
+    """The origin of an import that is to go on; raises `AlreadyExists` for any other topic."""
+    origin = read_origin(topic)
+    if origin is None or origin.whole or origin.kind != kind:
+        raise AlreadyExists(
+            f"topic {topic.name!r} is there already", hint="choose another name, or drop the topic first"
+        )
+    if origin.source != source:
+        raise AlreadyExists(
+            f"topic {topic.name!r} is there already: an import of {origin.source} that was cut short",
+            hint="import that one again to go on, or drop the topic first",
+        )
+    return origin
+
+
+@contextmanager
+def sole_importer(topic: OpenTopic) -> Iterator[None]:
+    """One process at a time brings messages into a topic; another one gets `ConflictError`."""
+    try:
+        fd = claim(os.path.join(topic.folder, _LOCK))
+    except Claimed as error:
+        raise ConflictError(
+            f"topic {topic.name!r} is being imported by another process{error}",
+            hint="wait until that process is done",
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+def replace_file(files: Files, path: str, data: bytes) -> None:
+    """Put a small file in place: readers, and a crash, leave the old one or the new one."""
+    draft = f"{path}.tmp"
+    fd = files.open(draft, create=True)
+    try:
+        files.truncate(fd, 0)
+        files.pwrite(fd, data, 0)
+        files.sync(fd)
+    finally:
+        files.close(fd)
+    files.rename(draft, path)
+    files.sync_dir(os.path.dirname(path))

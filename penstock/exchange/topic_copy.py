@@ -1,0 +1,161 @@
+"""A topic copied into another store: the same frames at the same offsets, its consumers if asked.
+
+Bodies and checksums of frames are taken as they are; what belongs to the place they had (written times, who
+wrote them under which seqno) is new, as for a replay. Offsets stay, so where a partition of the copy ends
+says how far it came: started again after a crash it goes on there. Values that lie outside the source's log
+are stored anew, as the copy keeps its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from penstock.codecs import REFERENCE
+from penstock.errors import AlreadyExists, InvalidOption, OffsetTrimmed
+from penstock.exchange.arrival import PartitionArrival
+from penstock.exchange.origin import (
+    Origin,
+    mark_whole,
+    refuse_unless_cut_short,
+    sole_importer,
+    write_origin,
+)
+from penstock.log.copy import FrameRun
+from penstock.log.frame_encode import EncodedFrame
+from penstock.message import Rows
+from penstock.options import TopicOptions
+from penstock.parse import MIB, topic_name
+from penstock.store.replay import run_of
+from penstock.store.store import Store
+from penstock.store.topic import Topic
+from penstock.topic.copy_bodies import BodyCopy
+
+KIND = "topic"
+_STEP_MESSAGES, _STEP_BYTES = 1 << 16, 8 * MIB
+#: Called with how many messages have been copied, and about how many there are.
+Progress = Callable[[int, int], None]
+
+
+class TopicCopied(NamedTuple):
+    """What a copy brought over."""
+
+    topic: Topic
+    messages: int
+    #: Messages that an earlier run, cut short, had brought over.
+    before: int
+    partitions: int
+    consumers: tuple[str, ...]
+
+
+def copy_topic(
+    source: Topic[Any], store: Store, name: str, *, consumers: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> TopicCopied:  # fmt: skip
+    """Copy a topic into a new one of another store, or of its own under another name.
+
+    With `consumers`, they stand in the copy where they stand in the source. Raises `AlreadyExists` for a
+    topic that is there, unless it is a copy of this source that was cut short: that goes on.
+    """
+    topic_name(name)
+    raw: Topic = Topic(source.open_topic)
+    raw.open_topic.refresh()
+    address = os.path.join(os.path.dirname(os.path.dirname(raw.open_topic.folder)), raw.name)
+    made = _topic(store, name, raw, address)
+    with sole_importer(made.open_topic):
+        origin = Origin(KIND, address, facts={"id": raw.id})
+        write_origin(made.open_topic, origin)
+        run = _Run(raw, made, progress)
+        run.bring_over()
+        copied = _copy_consumers(raw, made) if consumers else ()
+        mark_whole(made.open_topic, origin)
+    return TopicCopied(made, run.done, run.before, len(made.open_topic), copied)
+
+
+class _Run:
+    """One run of a copy."""
+
+    def __init__(self, source: Topic, sink: Topic, progress: Progress) -> None:
+        self._source, self._sink, self._progress = source, sink, progress
+        self._carrier = BodyCopy(sink.open_topic)
+        self._ends = [log.bounds().end for log in source.open_topic.logs()]
+        self._total = sum(log.bounds().end - log.bounds().start for log in source.open_topic.logs())
+        self.done = self.before = 0
+
+    def bring_over(self) -> None:
+        for number, end in enumerate(self._ends):
+            start = self._source.open_topic.log(number).bounds().start
+            arrival = PartitionArrival(self._sink.open_topic, number)
+            self.before += max(arrival.next - start, 0)
+            arrival.begin_at(start)
+            self._bring_over_partition(arrival, number, end)
+
+    def _bring_over_partition(self, arrival: PartitionArrival, number: int, end: int) -> None:
+        cursor = self._source.open_topic.log(number).cursor(arrival.next, far=True)
+        while arrival.next < end:
+            try:
+                found = cursor.read(_STEP_MESSAGES, _STEP_BYTES, end)
+            except OffsetTrimmed as trimmed:  # the source's retention was faster: a gap there, and here
+                arrival.skip_to(min(trimmed.first, end))
+                cursor = self._source.open_topic.log(number).cursor(arrival.next, far=True)
+                continue
+            if not found:
+                arrival.skip_to(end)
+            for rows in found:
+                arrival.skip_to(rows.stop - len(rows))
+                arrival.append(self._frames(rows))
+                self.done += len(rows)
+            self._progress(self.before + self.done, self._total)
+
+    def _frames(self, rows: Rows) -> list[EncodedFrame]:
+        run = run_of(rows)
+        if isinstance(run, FrameRun) and REFERENCE in run.codecs():
+            return list(self._carrier.drafts(run, None))
+        return run.drafts()
+
+
+def _topic(store: Store, name: str, source: Topic, address: str) -> Topic:
+    try:
+        return store.create_topic(name, **_spoken(source.options))
+    except AlreadyExists:
+        made = store.topic(name)
+        if (made.open_topic.topics.store_id, made.id) == (source.open_topic.topics.store_id, source.id):
+            raise InvalidOption(
+                f"{name!r} would be copied into itself", hint="name another topic, or another store"
+            ) from None
+        origin = refuse_unless_cut_short(made.open_topic, KIND, address)
+        if origin.facts.get("id") != source.id:
+            raise AlreadyExists(
+                f"topic {name!r} is there already: a copy of a topic that was dropped since",
+                hint="drop it, and copy again",
+            ) from None
+        return made
+
+
+def _spoken(options: TopicOptions) -> dict[str, Any]:
+    """Options as `create_topic` takes them."""
+    fields = {name: getattr(options, name) for name in TopicOptions.__dataclass_fields__}
+    spoken = {"retention": fields.pop("retention_s"), "segment_age": fields.pop("segment_age_s")}
+    return {**fields, **spoken, "key_retention": dict(options.key_retention)}
+
+
+def _copy_consumers(source: Topic, sink: Topic) -> tuple[str, ...]:
+    """Consumers with what they promise, where they stand; who reads for them stays behind."""
+    known = {each.consumer for each in sink.consumers()}
+    ends = {log.partition: log.bounds().end for log in sink.open_topic.logs()}
+    names = []
+    for each in source.consumers():
+        names.append(each.consumer)
+        if each.consumer not in known:
+            places = {
+                number: min(at, ends[number]) for number, at in each.positions.items() if number in ends
+            }
+            sink.add_consumer(
+                each.consumer, important=each.important, availability_period=each.availability_period_s,
+                start=places,
+            )  # fmt: skip
+            sink.open_topic.consumers.alter(
+                each.consumer, sink.id, source.open_topic.consumers.options(each.consumer, source.id)
+            )
+    return tuple(names)

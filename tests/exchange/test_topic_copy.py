@@ -1,0 +1,90 @@
+"""`topic copy`: the same messages at the same offsets in another store."""
+
+import pytest
+
+import penstock
+from penstock.errors import AlreadyExists, InvalidOption
+from tests.exchange.dying import run_until_killed
+from tests.kit.values import copy_topic
+
+
+def rows(topic, partition):
+    return [
+        (m.offset, m.key, m.value, m.timestamp, dict(m.headers), m.codec)
+        for m in topic.read(partition=partition, limit=10**6)
+    ]
+
+
+def filled(store, name="orders", **options):
+    topic = store.create_topic(name, partitions=2, segment_bytes="64KiB", **options)
+    for begin in range(0, 3000, 500):
+        topic.write_many(
+            [b"%050d" % n for n in range(begin, begin + 500)], keys=[b"k%d" % (n % 9) for n in range(500)]
+        )
+    with topic.writer(codec="gzip", headers={"h": "1"}) as writer:
+        for n in range(100):
+            writer.write(b"packed %d" % n, key=f"k{n}", timestamp=n)
+    topic.write(None, key="gone")
+    return topic
+
+
+def test_a_copy_has_every_message_at_its_offset(tmp_path):
+    with penstock.open(tmp_path / "a") as a, penstock.open(tmp_path / "b") as b:
+        source = filled(a, retention="7d", partitioner="kafka")
+        source.delete_before({0: 700, 1: 3})
+        source.add_consumer("billing", start={0: 900, 1: 10}, important=True)
+        done = copy_topic(source, b, "copy")
+        assert [rows(done.topic, n) for n in (0, 1)] == [rows(source, n) for n in (0, 1)]
+        assert done.topic.options == source.options
+        assert done.topic.stats().partitions[0].start == 700
+        assert done.topic.consumers() == []
+        assert done.consumers == ()
+        end = source.stats().partitions[0].end
+        assert done.topic.write(b"next", partition=0).offset == end
+
+
+def test_consumers_come_along_if_asked(tmp_path):
+    with penstock.open(tmp_path / "a") as a, penstock.open(tmp_path / "b") as b:
+        source = filled(a)
+        source.add_consumer("billing", start={0: 900, 1: 10}, important=True, read_from=5)
+        (copied,) = copy_topic(source, b, "copy", consumers=True).topic.consumers()
+        (there,) = source.consumers()
+        assert (copied.consumer, copied.positions, copied.important, copied.read_from_ns) == (
+            there.consumer, {0: 900, 1: 10}, True, 5,
+        )  # fmt: skip
+
+
+def test_bodies_outside_the_log_come_along(tmp_path):
+    with penstock.open(tmp_path / "a") as a, penstock.open(tmp_path / "b") as b:
+        source = a.create_topic("t", payloads="files")
+        bodies = [bytes([n]) * 100_000 for n in range(5)] + [b"small"]
+        for body in bodies:
+            source.write(body)
+        copy = copy_topic(source, b, "t").topic
+        a.drop_topic("t")
+        assert [m.value for m in copy.read()] == bodies
+
+
+def test_what_cannot_be_is_refused(tmp_path):
+    with penstock.open(tmp_path / "a") as a:
+        source = filled(a)
+        with pytest.raises(InvalidOption, match="copied into itself"):
+            copy_topic(source, a, "orders")
+        a.create_topic("there")
+        with pytest.raises(AlreadyExists, match="is there already"):
+            copy_topic(source, a, "there")
+        assert copy_topic(source, a, "again").messages == 3101
+
+
+@pytest.mark.timeout(120)
+def test_a_copy_killed_again_and_again_is_whole_at_last(tmp_path):
+    with penstock.open(tmp_path / "a") as a:
+        filled(a)
+    kills, length = 0, 5
+    while run_until_killed("copy", tmp_path / "a", tmp_path / "b", length):
+        kills += 1
+        length *= 2
+    assert kills >= 3
+    with penstock.open(tmp_path / "a") as a, penstock.open(tmp_path / "b") as b:
+        source, copy = a.topic("orders"), b.topic("orders")
+        assert [rows(copy, n) for n in (0, 1)] == [rows(source, n) for n in (0, 1)]

@@ -1,0 +1,3 @@
+"""The door to the Tarantool engine of streams."""
+
+from penstock.tarantool.tarantool import SEED_FUNCTIONS, VERSION, install_text
