@@ -26,6 +26,7 @@ class Common(NamedTuple):
 
     @property
     def waits(self) -> bool:
+        """Whether messages enter the topic later."""
         return self.delay is not None or self.deliver_at is not None
 
 
@@ -40,6 +41,7 @@ class Sender(NamedTuple):
     codec: str | None
 
     def writer(self, topic: Topic) -> Writer:
+        """A writer under these names."""
         return topic.writer(producer_id=self.producer, group=self.group, codec=self.codec)
 
 
@@ -73,6 +75,7 @@ def refuse_in_new_store(store: str, name: str, partition: int | None, value_byte
 
 
 def refuse_in_new_topic(name: str, partition: int | None, value_bytes: int) -> None:
+    """Raise for a message that a topic made for it could not take."""
     limit = TopicOptions().max_message_bytes
     if partition:
         raise InvalidOption(

@@ -31,12 +31,14 @@ class ReaderEngine(Protocol):
     bell: Bell
     #: Whether the reader waits at the end for what is to come.
     follow: bool
-    #: How many messages `receive` asks for at a time.
-    fetches: int
     gaps: list[Gap]
     skipped: list[Gap]
 
     # Delivering.
+
+    @property
+    def fetches(self) -> int:
+        """How many messages `receive` asks for at a time."""
 
     def next(self) -> Message[Any] | None:
         """The next of the messages that were fetched before; None when all were delivered."""

@@ -182,6 +182,11 @@ class HeldPartition:
         return self.topic.log(self.partition)
 
     @property
+    def has_waited(self) -> bool:
+        """Whether something is out that had waited for another attempt."""
+        return self.retries is not None and self.retries.has_out
+
+    @property
     def is_doubtful(self) -> bool:
         """Whether the next message may have killed a process: it is delivered alone."""
         return self.doubt is not None and self.cursor.offset < self.doubt.until

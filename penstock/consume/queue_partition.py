@@ -29,6 +29,8 @@ _LOOK_FREE_MS = 20
 #: So many messages are read for a reader that takes one at a time.
 _AHEAD = 256
 _AHEAD_BYTES = 1 << 20
+#: So few messages at a time are taken one by one.
+_FEW = 32
 #: They are read again after so long: some may have expired.
 _AHEAD_MS = 500
 #: So many due messages are put where all can take them at a time.
@@ -142,6 +144,8 @@ class QueuePartition:
                 self._next = None  # the consumer was moved
                 continue
             runs, behind = [(each.first, each.stop) for each in rows], rows[-1].stop
+            if limit <= _FEW:  # they are settled one by one: a lease each
+                runs = [(offset, offset + 1) for first, stop in runs for offset in range(first, stop)]
             until_ms = self._now_ms() + self._lease_ms
             if self._queues.take_new(self._place, runs, behind, begin, self._member, until_ms):
                 self._next = behind
@@ -169,7 +173,7 @@ class QueuePartition:
         if is_old or (self._ahead and self._next < log.bounds().start):
             self._ahead.clear()
             self._cursor = log.cursor(self._next)
-        if not self._ahead and limit > 1:
+        if not self._ahead and limit > _FEW:
             return self._cursor.read(limit, max_bytes)
         if not self._ahead:
             read = [
@@ -247,6 +251,11 @@ class QueuePartition:
         self._look_free_ms = 0
         self._queues.give_back(self._place, self._member, undelivered=undelivered)
         self.store_position()
+
+    def put_back(self, undelivered: Iterable[int]) -> None:
+        """What this reader took and did not deliver is anybody's."""
+        self._look_free_ms = 0
+        self._queues.put_back(self._place, self._member, undelivered)
 
     def free_the_dead(self, is_alive: Callable[[int], bool]) -> None:
         """What readers have whose process is gone is anybody's, at once."""

@@ -22,6 +22,8 @@ from penstock.place import Place
 from penstock.topic.open_topic import OpenTopic
 from penstock.wake import within
 
+_BATCH_BYTES = 8 * MIB
+
 
 class Reader(Generic[V]):
     """Reads topics as a consumer, or without one; not to be shared between threads.
@@ -56,13 +58,17 @@ class Reader(Generic[V]):
 
         `timeout` is in seconds, or text like "200ms". With `follow=False` also None at the end.
         """
-        message = self.engine.next()
+        engine = self.engine
+        message = engine.next()
         if message is None:
-            message = self.engine.hand_out(self.receive_batch(self.engine.fetches, timeout=timeout))
+            batch = engine.poll(engine.fetches, _BATCH_BYTES)  # mostly something is there
+            if batch is None:
+                batch = self.receive_batch(engine.fetches, timeout=timeout)
+            message = engine.hand_out(batch)
         return message
 
     def receive_batch(
-        self, max_messages: int = 1000, max_bytes: Size = 8 * MIB, timeout: Duration | None = None,
+        self, max_messages: int = 1000, max_bytes: Size = _BATCH_BYTES, timeout: Duration | None = None,
         tx: Transactional | None = None,
     ) -> Batch[V]:  # fmt: skip
         """What comes next from one partition, one message at least; empty after `timeout`.
@@ -86,7 +92,16 @@ class Reader(Generic[V]):
         return batch
 
     def __iter__(self) -> Iterator[Message[V]]:
-        return self
+        engine, fetched = self.engine, self.engine.next
+        while True:
+            message = fetched()
+            if message is None:
+                message = engine.hand_out(self.receive_batch(engine.fetches))
+                if message is None:
+                    if engine.follow:
+                        continue
+                    return
+            yield message
 
     def __next__(self) -> Message[V]:
         message = self.engine.next()

@@ -16,7 +16,7 @@ import msgspec
 from penstock import codecs, references
 from penstock.delay import file_reader as view
 from penstock.delay.identity import uuid7
-from penstock.delay.records import DATA_BYTES_MAX, Record
+from penstock.delay.records import DATA_BYTES_MAX, WaitingRecord
 from penstock.delay.waiting import WaitingMessages
 from penstock.delay.window import TakenMessage
 from penstock.errors import DataError, MessageTooLarge, PartitionLost, TakenElsewhere, Unavailable
@@ -255,6 +255,11 @@ class PartitionRetries:
         """Whether the next `take` looks into files, which may take a moment."""
         return self._waiting is not None and not self._fetched and self._is_worth_a_look()
 
+    @property
+    def has_out(self) -> bool:
+        """Whether something was handed out from here and is not done."""
+        return bool(self._out)
+
     def out(self, offset: int) -> OutMessage | None:
         """What was handed out from here and is not done, at an offset."""
         return self._out.get(offset)
@@ -426,6 +431,6 @@ def waiting_messages(topic: OpenTopic) -> Iterator[WaitingMessage]:
             yield WaitingMessage(None, each.partition, None, 0, record.due, each.key, "")
 
 
-def _records(folder: str, topic: OpenTopic) -> Iterator[Record]:
+def _records(folder: str, topic: OpenTopic) -> Iterator[WaitingRecord]:
     if topic.files.exists(folder):
         yield from view.records(folder, topic.files, view.states(folder, topic.files))

@@ -75,22 +75,28 @@ class Settlement:
 
     def commit(self, done: Message[Any] | Batch[Any]) -> None:
         """Commit messages, in any order."""
-        if isinstance(done, Message) and done.attempt > 1:
-            self._require_held(done.topic, done.partition)
+        if isinstance(done, Message):
+            if done.attempt > 1:
+                self._require_held(done.topic, done.partition)
+            self.commit_range(done.topic, done.partition, done.offset, done.offset + 1)
+            return
         for topic, partition, first, stop in ranges_of(done):
             self.commit_range(topic, partition, first, stop)
 
     def commit_range(self, topic: str, partition: int, first: int, stop: int) -> None:
         """Commit messages `first` to `stop`, whether the log delivered them or they had waited."""
-        if self._finish(topic, partition, first, stop):
-            return
-        source = self.delivered(topic, partition, stop)
-        if source is None:
-            return
+        source = self._assignment.get(topic, partition)
+        if source is None or source.commits.delivered < stop or source.has_waited:
+            if self._finish(topic, partition, first, stop):
+                return
+            source = self.delivered(topic, partition, stop)
+            if source is None:
+                return
         source.commits.commit(first, stop)
         if source.commits.position > source.stored:  # also when storing it failed the last time
             self._store(source)
-        self._assignment.release_if_leaving(source)
+        if source.leaving_since is not None:
+            self._assignment.release_if_leaving(source)
 
     def store_skipped(self, source: HeldPartition) -> bool:
         """Store that something was skipped, if all before it is done; False if the partition is lost."""

@@ -36,10 +36,11 @@ class DueBatch(Batch[Any]):
         self.source = source
 
 
+_FETCHES = 1000
+
+
 class StreamReader:
     """Reads partitions as their only reader of a consumer, or all of them without one."""
-
-    fetches = 1000
 
     def __init__(self, topics: Sequence[OpenTopic], options: ReaderOptions) -> None:
         self._topics = topics
@@ -84,6 +85,10 @@ class StreamReader:
         return self._assignment[key]
 
     # Delivering.
+
+    @property
+    def fetches(self) -> int:
+        return _FETCHES
 
     def next(self) -> Message[Any] | None:
         # Never waits: the async twin asks in its event loop, while a thread may be committing.

@@ -10,6 +10,7 @@ import errno
 import logging
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import msgspec
@@ -20,7 +21,6 @@ from penstock.delay import file_names as names
 from penstock.delay.checksums import EMPTY, Sum
 from penstock.delay.file_names import ChainName
 from penstock.delay.file_repair import last_entry
-from penstock.delay.paired_sync import sync_both
 from penstock.delay.records import Block, are_records
 from penstock.delay.state_table import PendingChange, StateTable
 from penstock.delay.states import FileState, Operation
@@ -32,10 +32,13 @@ logger = logging.getLogger("penstock.delay")
 #: A clock set back by less than this makes due times wait for it; further back begins a new file.
 STEP_BACK_MS = 3_600_000
 _LAYOUT = checksums.CURRENT
+#: So many pairs of this process are synced at a time; further ones wait.
+_SYNC_THREADS = 4
+_sync_threads: ThreadPoolExecutor | None = None
 
 
 @dataclass(slots=True)
-class OpenFile:
+class WrittenFile:
     """The file that is written now."""
 
     name: str
@@ -75,7 +78,7 @@ class Chain:
         self._files: Files = table.files
         self._file_bytes = file_bytes
         self._file_age_ms = file_age_ms
-        self._open_file: OpenFile | None = None
+        self._open_file: WrittenFile | None = None
         self._sync_mutex = threading.Lock()
         #: Numbers of files whose sync failed: a later one that succeeds would mean nothing.
         self._failed: set[int] = set()
@@ -116,7 +119,7 @@ class Chain:
                 return
             end = file.last.end
             try:
-                sync_both(self._files, file.fd, file.sums_fd)
+                _sync_both(self._files, file.fd, file.sums_fd)
                 file.synced = max(file.synced, end)
             except OSError as error:
                 self._failed.add(file.number)  # the next append begins a new file
@@ -159,7 +162,7 @@ class Chain:
         state_id = self._table.announce()
         synced = file.synced if file.synced > last.synced else last.synced
         entry = Sum._make((
-            end, block.size, last.records + len(block.tails), synced, due, crc32(data), *state_id,
+            end, block.size, last.records + len(block.ids), synced, due, crc32(data), *state_id,
         ))  # fmt: skip
         self._files.pwrite(file.fd, data, last.end)
         self._files.pwrite(file.sums_fd, _LAYOUT.pack(entry), file.entries * _LAYOUT.entry_bytes)
@@ -167,7 +170,7 @@ class Chain:
         self._table.confirm()
         return AppendedBlock(file.name, file.number, last.end, end, first_due)
 
-    def _current(self) -> OpenFile | None:
+    def _current(self) -> WrittenFile | None:
         """The file that is written now, with what other processes appended; None when there is none."""
         table, file = self._table, self._open_file
         if file is not None and file.seen == table.foreign_changes:
@@ -193,7 +196,7 @@ class Chain:
         state = self._table.states.get(name)
         return state is not None and state.is_written
 
-    def _look_again(self, file: OpenFile) -> bool:
+    def _look_again(self, file: WrittenFile) -> bool:
         """Take in what others appended; False when the end is damaged, and the file was given up for that."""
         entries = _LAYOUT.how_many(self._files, file.sums_fd)
         if entries == file.entries:
@@ -205,7 +208,7 @@ class Chain:
         file.last, file.entries = last, entries
         return True
 
-    def _has_lost_checksums(self, file: OpenFile) -> bool:
+    def _has_lost_checksums(self, file: WrittenFile) -> bool:
         """Whether whole records lie behind the last checksum; then the file was given up, so that they stay.
 
         A killed process may have left them too, before it said that they are stored.
@@ -233,7 +236,7 @@ class Chain:
         self._table.append([PendingChange(Operation.STOP_WRITING, state.name, end)], sync=True)
         self.release()
 
-    def _is_full(self, file: OpenFile, size: int, now_ms: int) -> bool:
+    def _is_full(self, file: WrittenFile, size: int, now_ms: int) -> bool:
         return (
             file.number in self._failed
             or self._is_far_ahead(file, now_ms)
@@ -241,15 +244,15 @@ class Chain:
             or self._is_old(file, now_ms)
         )
 
-    def _is_old(self, file: OpenFile, now_ms: int) -> bool:
+    def _is_old(self, file: WrittenFile, now_ms: int) -> bool:
         return now_ms - (file.replay - self._delay_ms) > self._file_age_ms and file.last.end > 0
 
-    def _is_far_ahead(self, file: OpenFile, now_ms: int) -> bool:
+    def _is_far_ahead(self, file: WrittenFile, now_ms: int) -> bool:
         """The clock was set back so far that nobody should wait until it has caught up."""
         latest = now_ms + self._delay_ms + STEP_BACK_MS
         return file.last.due > latest or file.replay > latest
 
-    def _roll(self, file: OpenFile | None, begun: int, now_ms: int) -> OpenFile:
+    def _roll(self, file: WrittenFile | None, begun: int, now_ms: int) -> WrittenFile:
         """Begin a new file; its records are due no earlier than those before, unless the clock jumped."""
         stop = None
         if file is not None:
@@ -264,13 +267,13 @@ class Chain:
         file.seen = self._table.foreign_changes
         return file
 
-    def _end_of(self, file: OpenFile, *, sync: bool) -> PendingChange:
+    def _end_of(self, file: WrittenFile, *, sync: bool) -> PendingChange:
         """The change that ends a file. Who waits for a sync of it that fails here is told so."""
         if sync:
             with self._sync_mutex:
                 try:
                     self._files.truncate(file.fd, file.last.end)
-                    sync_both(self._files, file.fd, file.sums_fd)
+                    _sync_both(self._files, file.fd, file.sums_fd)
                     file.synced = file.last.end
                 except OSError:
                     logger.exception("could not sync %s", file.name, extra={"path": self.path})
@@ -291,7 +294,7 @@ class Chain:
                 self._files.close(fd)
         self._files.sync_dir(self.path)
 
-    def _open(self, state: FileState) -> OpenFile:
+    def _open(self, state: FileState) -> WrittenFile:
         folder = self._table.folder
         fd = self._files.open(names.data_path(folder, state.name))
         try:
@@ -299,7 +302,7 @@ class Chain:
         except BaseException:
             self._files.close(fd)
             raise
-        return OpenFile(state.name, names.made(state.name).number, fd, sums_fd, state.replay, EMPTY, 0, -1)
+        return WrittenFile(state.name, names.made(state.name).number, fd, sums_fd, state.replay, EMPTY, 0, -1)
 
     def _cut_back(self) -> None:
         """A write failed: nothing of it stays."""
@@ -329,3 +332,37 @@ class Chain:
                 raise NotDurable(f"{path}: the disk failed to sync: {error}") from error
             finally:
                 self._files.close(fd)
+
+
+def _sync_both(files: Files, fd: int, other: int) -> None:
+    """Return when both files are durable; OSError when one of them could not be synced.
+
+    At the same time: the file system then makes both durable with one commit of its journal. One after the
+    other they cost two, which is most of what a durable message costs.
+    """
+    try:
+        second = _executor().submit(files.sync, other)
+    except RuntimeError:  # the interpreter is ending
+        files.sync(other)
+        files.sync(fd)
+        return
+    try:
+        files.sync(fd)
+    finally:
+        second.result()
+
+
+def _executor() -> ThreadPoolExecutor:
+    global _sync_threads
+    if _sync_threads is None:
+        _sync_threads = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="penstock-sync")
+    return _sync_threads
+
+
+def _forget() -> None:
+    """In a forked child the threads are not there."""
+    global _sync_threads
+    _sync_threads = None
+
+
+os.register_at_fork(after_in_child=_forget)

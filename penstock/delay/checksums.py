@@ -49,7 +49,7 @@ class Sum(NamedTuple):
 EMPTY = Sum(0, 0, 0, 0, 0, 0)
 
 
-class Layout:
+class ChecksumLayout:
     """How entries lie in a file of checksums."""
 
     def __init__(self, body: struct.Struct) -> None:
@@ -107,9 +107,9 @@ class Layout:
         return low
 
 
-CURRENT, OLD = Layout(_CURRENT), Layout(_OLD)
+CURRENT, OLD = ChecksumLayout(_CURRENT), ChecksumLayout(_OLD)
 
 
-def layout(name: str) -> Layout:
+def layout(name: str) -> ChecksumLayout:
     """How the checksums of a file of records lie."""
     return OLD if made(name).chain.kind is ChainKind.OLD else CURRENT

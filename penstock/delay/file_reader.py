@@ -11,7 +11,7 @@ from penstock.delay import checksums
 from penstock.delay import file_names as names
 from penstock.delay import states as state_files
 from penstock.delay.checksums import EMPTY, ENTRIES_READ, Sum
-from penstock.delay.records import BLOCK_BYTES, Make, R, Record, are_records, decode
+from penstock.delay.records import BLOCK_BYTES, Make, R, WaitingRecord, are_records, decode
 from penstock.delay.states import FileState, fold
 from penstock.errors import Corrupt
 from penstock.files import Files
@@ -179,7 +179,7 @@ def states(folder: str, files: Files) -> list[FileState]:
     return [] if loaded is None else list(fold(loaded.states, loaded.changes).values())
 
 
-def records(folder: str, files: Files, found: Iterable[FileState]) -> Iterator[Record]:
+def records(folder: str, files: Files, found: Iterable[FileState]) -> Iterator[WaitingRecord]:
     """Every message from the read positions on; damage is left out (`damage` names it)."""
     for state in found:
         for _, block in _blocks_of(folder, files, state):
@@ -230,8 +230,8 @@ def _blocks_of(folder: str, files: Files, state: FileState) -> Iterator[tuple[Fi
 
 def _record(
     due: int, rest: int, record_id: bytes, topic: str, attempts: int, data: bytes, at: int
-) -> tuple[int, Record]:
-    return at, Record(due, record_id, topic, attempts, data)
+) -> tuple[int, WaitingRecord]:
+    return at, WaitingRecord(due, record_id, topic, attempts, data)
 
 
 def _place(due: int, rest: int, record_id: bytes, topic: str, attempts: int, data: bytes, at: int) -> int:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Container
+import struct
+from collections.abc import Container, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -16,12 +17,15 @@ from penstock.checksum import crc32
 from penstock.delay import file_names as names
 from penstock.delay.checksums import EMPTY, Sum, layout
 from penstock.delay.file_names import ChainKind
+from penstock.delay.states import FileState
 from penstock.files import Files
+from penstock.locks import RUNG_RANK, FileLock
 
 logger = logging.getLogger("penstock.delay")
 
-#: In a chain's folder of an older store.
+#: In a chain's folder of an older store: boot, number of the file that is written.
 OLD_LOCK = "lock"
+_OLD_RECORD = struct.Struct("<QQ")
 
 
 class Adopted(NamedTuple):
@@ -132,6 +136,29 @@ def sound_entries(entries: list[Sum | None], files: Files, fd: int) -> int:
         elif entry.begin >= durable and not _fits(entry, files, fd):
             return number
     return len(entries)
+
+
+def taken_over(folder: str, files: Files, written: Iterable[FileState]) -> list[tuple[str, int]]:
+    """(file, its length) of those that an older version wrote, each cut to its last sound block.
+
+    There each chain had a lock of its own, with the boot and the number of the file that is written. A
+    process of that version that is still running finds 0 there, asks the states, and is told that they are
+    newer.
+    """
+    ends: list[tuple[str, int]] = []
+    for state in written:
+        path = os.path.join(folder, names.made(state.name).chain.folder, OLD_LOCK)
+        if not files.exists(os.path.dirname(path)):
+            ends.append((state.name, 0))  # reading reports that it is missing
+            continue
+        lock = FileLock(files, path, order=(RUNG_RANK, 0, 0), holder=lambda: None)
+        try:
+            with lock.held():
+                ends.append((state.name, cut_torn_tail(folder, state.name, files)))
+                files.pwrite(lock.fd, _OLD_RECORD.pack(files.boot(), 0), 0)
+        finally:
+            lock.close()
+    return ends
 
 
 def _adopted(folder: str, files: Files, name: str) -> Adopted | None:

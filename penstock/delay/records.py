@@ -78,7 +78,7 @@ class NewRecord(NamedTuple):
     data: bytes
 
 
-class Record(NamedTuple):
+class WaitingRecord(NamedTuple):
     """A waiting message, as it is seen without taking it."""
 
     #: When it is to be handed out, in milliseconds since 1970.
@@ -90,9 +90,12 @@ class Record(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Records under one checksum, each without its due time, which is known when they are written."""
+    """Records under one checksum, as columns; when they are due is known when they are written."""
 
-    tails: list[bytes]
+    ids: Sequence[bytes]
+    #: What lies between a record's id and its own data.
+    middles: Sequence[bytes]
+    datas: Sequence[bytes]
     #: The bytes of all of it.
     size: int
     #: When each record is due, ascending; None when all their waits begin with the writing.
@@ -100,8 +103,7 @@ class Block(NamedTuple):
 
     def at(self, due: int) -> bytes:
         """The block as it is written when all its records are due at one time."""
-        begin = _DUE.pack(due)
-        return begin + begin.join(self.tails)
+        return self._joined([_DUE.pack(due)] * len(self.ids))
 
     def written(self, due: int, floor: int) -> tuple[bytes, int, int]:
         """The bytes, and when the first and the last record are due.
@@ -112,19 +114,22 @@ class Block(NamedTuple):
             due = max(due, floor)
             return self.at(due), due, due
         dues = self.dues if self.dues[0] >= floor else [max(each, floor) for each in self.dues]
-        first, last = dues[0], dues[-1]
-        if first == last:
-            return self.at(first), first, last
-        parts, place, tails = list[bytes](), 0, self.tails
-        while place < len(tails):  # mostly there are few different times
-            begin, stop = _DUE.pack(dues[place]), bisect_right(dues, dues[place], place)
-            parts += begin, begin.join(tails[place:stop])
-            place = stop
-        return b"".join(parts), first, last
+        packed: list[bytes] = []
+        while len(packed) < len(dues):  # mostly there are few different times
+            each = dues[len(packed)]
+            packed += [_DUE.pack(each)] * (bisect_right(dues, each, len(packed)) - len(packed))
+        return self._joined(packed), dues[0], dues[-1]
 
     def begins(self) -> Iterator[int]:
         """Where each record begins, from the beginning of the block."""
-        return accumulate((_DUE.size + len(tail) for tail in self.tails[:-1]), initial=0)
+        return accumulate(_sizes(self.middles, self.datas)[:-1], initial=0)
+
+    def _joined(self, dues: list[bytes]) -> bytes:
+        if len(dues) == 1:
+            return b"".join((dues[0], self.ids[0], self.middles[0], self.datas[0]))
+        parts: list[bytes] = [b""] * (4 * len(dues))
+        parts[0::4], parts[1::4], parts[2::4], parts[3::4] = dues, self.ids, self.middles, self.datas
+        return b"".join(parts)
 
 
 class RecordColumns(NamedTuple):
@@ -203,27 +208,33 @@ def check_one(entry: NewRecord) -> None:
 
 def one_block(id: bytes, topic: str, attempts: int, data: bytes, rest: int | None) -> Block:
     """A block of one checked record; `rest` is None in a chain of one delay."""
-    tail = b"".join((id, _middle(topic, attempts, len(data), rest), data))
-    return Block([tail], _DUE.size + len(tail))
+    middle = _middle(topic, attempts, len(data), rest)
+    return Block((id,), (middle,), (data,), _HEAD.size + len(middle) + len(data))
 
 
 def blocks(entries: RecordColumns, rung_ms: int | None) -> list[Block]:
     """Checked entries as blocks: of a chain of one delay, or of a rung, where each says how much is left."""
     waits, ids, topics, attempts, datas, lengths, begun = entries
-    middles: Iterable[bytes]
     if len(_distinct(waits)) == len(_distinct(topics)) == len(_distinct(attempts)) == 1:
         rest = None if rung_ms is None else waits[0] - rung_ms
         by_length = {length: _middle(topics[0], attempts[0], length, rest) for length in _distinct(lengths)}
-        middles = map(by_length.__getitem__, lengths)
+        middles = list(map(by_length.__getitem__, lengths))
     else:
         rests = [None if rung_ms is None else wait - rung_ms for wait in waits]
         kinds = tuple(zip(topics, attempts, lengths, rests, strict=True))
         by_kind = {kind: _middle(*kind) for kind in set(kinds)}
-        middles = map(by_kind.__getitem__, kinds)
-    tails = list(map(b"".join, zip(ids, middles, datas, strict=True)))
-    if rung_ms is not None or begun is None:
-        return list(_split(tails, None))
-    return list(_split(tails, list(accumulate(map(add, begun, waits), max))))
+        middles = list(map(by_kind.__getitem__, kinds))
+    dues = None
+    if rung_ms is None and begun is not None:
+        dues = list(accumulate(map(add, begun, waits), max))
+    size = sum(map(len, middles)) + sum(lengths) + _HEAD.size * len(ids)
+    if size <= BLOCK_BYTES:
+        return [Block(ids, middles, datas, size, dues)]
+    return list(_split(Block(ids, middles, datas, size, dues)))
+
+
+def _sizes(middles: Sequence[bytes], datas: Sequence[bytes]) -> list[int]:
+    return [_HEAD.size + len(middle) + len(data) for middle, data in zip(middles, datas, strict=True)]
 
 
 @lru_cache(maxsize=1024)
@@ -235,17 +246,15 @@ def _middle(topic: str, attempts: int, length: int, rest: int | None) -> bytes:
     ))  # fmt: skip
 
 
-def _split(tails: list[bytes], dues: list[int] | None) -> Iterator[Block]:
-    """Runs that are as long as a block may be, but one record at least."""
-    total = sum(map(len, tails)) + _DUE.size * len(tails)
-    if total <= BLOCK_BYTES:
-        yield Block(tails, total, dues)
-        return
-    ends = list(accumulate([_DUE.size + len(tail) for tail in tails]))
+def _split(block: Block) -> Iterator[Block]:
+    """Parts that are as long as a block may be, but have one record at least."""
+    ids, middles, datas, _, dues = block
+    ends = list(accumulate(_sizes(middles, datas)))
     begin = written = 0
-    while begin < len(tails):
+    while begin < len(ids):
         stop = max(bisect_right(ends, written + BLOCK_BYTES, begin), begin + 1)
-        yield Block(tails[begin:stop], ends[stop - 1] - written, dues and dues[begin:stop])
+        part = slice(begin, stop)
+        yield Block(ids[part], middles[part], datas[part], ends[stop - 1] - written, dues and dues[part])
         begin, written = stop, ends[stop - 1]
 
 

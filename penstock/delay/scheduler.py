@@ -22,12 +22,11 @@ from penstock.delay import file_repair
 from penstock.delay.chains import Chains
 from penstock.delay.copies import Copies
 from penstock.delay.ladder import wait_ms
-from penstock.delay.lanes import Lane, first, runs
 from penstock.delay.records import NewRecord, RecordColumns, check, some_columns
 from penstock.delay.scheduler_lock import SchedulerLock
 from penstock.delay.state_table import PendingChange, StateTable
 from penstock.delay.states import READING, FileState, Operation
-from penstock.delay.window import TakenMessage, Tenure, Window
+from penstock.delay.window import ChainLane, SchedulerTerm, TakenMessage, Window, first, runs
 from penstock.errors import Corrupt, PenstockError, TakenElsewhere, UsageError
 from penstock.parse import Duration
 
@@ -63,8 +62,8 @@ class Scheduler:
 
     def _begin(self) -> None:
         """Know nothing: at first, and when another process took over."""
-        self._tenure = Tenure(self.finish, self.again, self.damage.append)
-        self._lanes: list[Lane] = []
+        self._term = SchedulerTerm(self.finish, self.again, self.damage.append)
+        self._lanes: list[ChainLane] = []
         self._windows: dict[str, Window] = {}
         self._version = -1
         self._looked_at = self._table.clock.monotonic()
@@ -197,7 +196,7 @@ class Scheduler:
     def _forget(self) -> None:
         for window in self._windows.values():
             window.close()
-        self._tenure.is_over = True
+        self._term.is_over = True
         self._begin()
 
     def _stop_files(self, idle_ms: int) -> None:
@@ -208,11 +207,11 @@ class Scheduler:
     def _lay_out(self) -> None:
         """Lanes from the states: a chain is one, and one more begins where the clock was set back."""
         self._remove_finished()
-        lanes: list[Lane] = []
-        by_name: dict[str, Lane] = {}
+        lanes: list[ChainLane] = []
+        by_name: dict[str, ChainLane] = {}
         for chain in sorted(self._table.chains()):
             for run in runs(self._table.chain(chain)):
-                lanes.append(Lane(run))
+                lanes.append(ChainLane(run))
                 by_name.update(dict.fromkeys(lanes[-1].names, lanes[-1]))
         for lane in self._lanes:
             for taken in lane.queue:
@@ -248,7 +247,7 @@ class Scheduler:
         window = self._windows.get(state.name)
         return state.offset if window is None else window.position
 
-    def _next_in(self, lane: Lane, now: int) -> int | None:
+    def _next_in(self, lane: ChainLane, now: int) -> int | None:
         """When a lane has something to deliver or to store on; None when nothing of it is left to take."""
         for name in lane.names:
             state = self._table.states.get(name)
@@ -262,7 +261,7 @@ class Scheduler:
             return None if window.is_full else window.first_ripe(state)
         return None
 
-    def _reading(self, lane: Lane, now: int) -> Window | None:
+    def _reading(self, lane: ChainLane, now: int) -> Window | None:
         """The file of a lane that is read now; None when there is none, or nothing in it can be due."""
         for name in lane.names:
             state = self._table.states.get(name)
@@ -289,7 +288,7 @@ class Scheduler:
             return None
 
     def _open(self, state: FileState) -> Window:
-        window = Window(self._tenure, self._table.folder, state, self._table.files)
+        window = Window(self._term, self._table.folder, state, self._table.files)
         self._windows[state.name] = window
         if not state.rw & READING:
             pending = PendingChange(Operation.OPEN_FOR_READING, state.name)
@@ -304,7 +303,7 @@ class Scheduler:
         logger.error("%s", self.damage[-1], extra={"path": path})
         self._remove([state.name])
 
-    def _fill(self, lane: Lane, now: int, limit: int) -> None:
+    def _fill(self, lane: ChainLane, now: int, limit: int) -> None:
         """Queue what is due in a lane, so that at least `limit` are there, if there are so many."""
         while len(lane.queue) < limit:
             window = self._reading(lane, now)
@@ -347,8 +346,8 @@ class Scheduler:
 
     def _check(self, taken: Sequence[TakenMessage]) -> None:
         window = taken[0].window
-        is_mine = window is not None and window.tenure is self._tenure and window.begins_with(taken)
-        if not is_mine and any(each.tenure is not self._tenure for each in taken):
+        is_mine = window is not None and window.term is self._term and window.begins_with(taken)
+        if not is_mine and any(each.term is not self._term for each in taken):
             raise TakenElsewhere(
                 "another process delivers these waiting messages now, or this one closed them",
                 hint="what was taken here and not finished is delivered again",

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from penstock.checksum import crc32
 from penstock.clock import Clock
 from penstock.delay import file_names as names
-from penstock.delay import file_repair, old_chains, states
+from penstock.delay import file_repair, states
 from penstock.delay.file_names import ChainName
 from penstock.delay.states import Change, FileState, Operation, StateId, decode_changes, encode_change, fold
 from penstock.errors import DataError
@@ -261,7 +261,7 @@ class StateTable:
         self._last = max(self._logged, record.id) if record and is_same_boot else self._latest()
         self._announce(self._last)
         if loaded.header.version == states.OLD_VERSION:
-            self._stop_written(old_chains.taken_over(self.folder, self.files, self._written()))
+            self._stop_written(file_repair.taken_over(self.folder, self.files, self._written()))
             self._replace()
         elif not is_same_boot:
             self._recover()

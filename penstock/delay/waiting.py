@@ -21,8 +21,8 @@ from penstock.delay.chains import Chains, Part
 from penstock.delay.ladder import DEFAULT, Ladder, checked_wait, wait_ms
 from penstock.delay.records import (
     NewRecord,
-    Record,
     RecordColumns,
+    WaitingRecord,
     check,
     check_one,
     columns,
@@ -247,7 +247,7 @@ class WaitingMessages:
 
     # Looking.
 
-    def scan(self) -> Iterator[Record]:
+    def scan(self) -> Iterator[WaitingRecord]:
         """Every waiting message, also those that are out, delay by delay; nothing is taken."""
         self._check_open()
         self._table.refresh()

@@ -1,4 +1,7 @@
-"""A file of waiting messages as the scheduler reads it: what was decoded, what is out, what is finished."""
+"""A file of waiting messages as the scheduler reads it: what was decoded, what is out, what is finished.
+
+Files of one chain are read one after another, as a lane; lanes are merged by due time.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -24,7 +28,7 @@ logger = logging.getLogger("penstock.delay")
 _FORGET = 4096
 
 
-class Tenure:
+class SchedulerTerm:
     """The time in which one process delivers the messages of a folder.
 
     What was taken then can be finished only while it lasts.
@@ -44,7 +48,7 @@ class Tenure:
 class TakenMessage(msgspec.Struct, gc=False, eq=False):
     """A message that is due, delivered. It is delivered again, here or elsewhere, unless it is finished."""
 
-    tenure: Tenure
+    term: SchedulerTerm
     #: The file it lies in; None when only a copy of it is left.
     window: Window | None
     #: When it was to be delivered, in ms since 1970.
@@ -61,13 +65,13 @@ class TakenMessage(msgspec.Struct, gc=False, eq=False):
 
     def done(self) -> None:
         """Finish it: it is never delivered again. `WaitingMessages.finish` does so for many at a time."""
-        self.tenure.finish([self])
+        self.term.finish([self])
 
     def again(
         self, wait: Duration, *, attempts: int | None = None, data: bytes | None = None, fixed: bool = True
     ) -> None:
         """Store it once more, due after another wait, then finish this one. Nothing is lost in between."""
-        self.tenure.again(self, wait, attempts=attempts, data=data, fixed=fixed)
+        self.term.again(self, wait, attempts=attempts, data=data, fixed=fixed)
 
     def __repr__(self) -> str:
         return f"<TakenMessage {self.topic} {self.id.hex()}: due {self.due}, {self.attempts} attempts>"
@@ -88,9 +92,9 @@ class Window:
     RECORDS_MAX: ClassVar[int] = 16_384
     BYTES_MAX: ClassVar[int] = 4 * 1024 * 1024
 
-    def __init__(self, tenure: Tenure, folder: str, state: FileState, files: Files) -> None:
+    def __init__(self, term: SchedulerTerm, folder: str, state: FileState, files: Files) -> None:
         self.name = state.name
-        self.tenure = tenure
+        self.term = term
         self._files = files
         self._reader = FileReader(folder, state.name, files, state.offset)
         #: Decoded records; before `head` they are finished, before `next` they are out or waited for.
@@ -101,7 +105,7 @@ class Window:
         #: The read position as the states have it.
         self.offset = state.offset
         self._decoded = max(state.offset, self._reader.at)
-        self._make = partial(TakenMessage, tenure, self)
+        self._make = partial(TakenMessage, term, self)
         #: Some records wait on after they are due in this file.
         self.has_rests = False
         #: Since when something is finished behind something that is not.
@@ -192,7 +196,7 @@ class Window:
     def leave(self, place: int) -> None:
         """What lies there is stored elsewhere now."""
         self.records[place] = TakenMessage(
-            self.tenure, self, 0, 0, b"", "", 0, b"", self.records[place].byte, True
+            self.term, self, 0, 0, b"", "", 0, b"", self.records[place].byte, True
         )
         self.done += 1
 
@@ -223,4 +227,45 @@ class Window:
         finally:
             self._files.close(fd)
         self._files.sync_dir(os.path.dirname(path))
-        self.tenure.report(corrupt)
+        self.term.report(corrupt)
+
+
+_due = attrgetter("due")
+
+
+class ChainLane:
+    """Files of one chain that are read one after another."""
+
+    def __init__(self, states: list[FileState]) -> None:
+        self.names = [state.name for state in states]
+        #: Due, and not delivered yet.
+        self.queue: list[TakenMessage] = []
+
+
+def runs(states: Sequence[FileState]) -> list[list[FileState]]:
+    """A chain in parts within which `Replay` never decreases."""
+    found: list[list[FileState]] = []
+    for state in states:
+        if found and state.replay >= found[-1][-1].replay:
+            found[-1].append(state)
+        else:
+            found.append([state])
+    return found
+
+
+def first(queues: Sequence[list[TakenMessage]], limit: int) -> list[TakenMessage]:
+    """Take the first ones of all queues, in the order of due times; each queue keeps its own order."""
+    filled = [queue for queue in queues if queue]
+    if len(filled) == 1:
+        chosen = filled[0][:limit]
+        del filled[0][:limit]
+        return chosen
+    tagged = sorted(
+        (due, which, place)
+        for which, queue in enumerate(filled)
+        for place, due in enumerate(accumulate(map(_due, queue[:limit]), max))
+    )[:limit]
+    chosen = [filled[which][place] for _, which, place in tagged]
+    for which, queue in enumerate(filled):
+        del queue[: sum(tag[1] == which for tag in tagged)]
+    return chosen

@@ -73,10 +73,12 @@ class Misfit(Exception):
 
 
 def partition_name(number: int) -> str:
+    """The folder of a partition (S004-17)."""
     return f"{number:06d}"
 
 
 def segment_name(base: int) -> str:
+    """The name of a segment's files, less their endings (S004-18)."""
     return f"{base:020d}"
 
 
@@ -103,6 +105,7 @@ def pack_index(first: int, start: int, sizes: Sequence[int]) -> bytes:
 
 
 def pack_time_index(first: int, times: Sequence[int]) -> bytes:
+    """Entries of neighbouring messages, of which the first has offset `first`."""
     entries = array("q", bytes(TIME_ENTRY_BYTES * len(times)))
     entries[0::2] = array("q", range(first, first + len(times)))
     entries[1::2] = array("q", times)
@@ -115,6 +118,7 @@ def parse_mark(data: bytes) -> int:
 
 
 def pack_mark(offset: int) -> bytes:
+    """The 8 bytes of a group's file."""
     return offset.to_bytes(MARK_BYTES, "little")
 
 

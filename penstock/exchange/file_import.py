@@ -40,6 +40,7 @@ class FileImported:
     skipped: int = 0
 
     def add(self, receipts: Receipts) -> None:
+        """Count what was stored, and what was there."""
         for run in receipts.runs:
             if run.duplicate:
                 self.skipped += run.count
@@ -194,4 +195,5 @@ def opened(path: str) -> Iterator[BinaryIO]:
 
 
 def shown_name(path: str) -> str:
+    """The file as messages to people name it."""
     return "stdin" if path == DASH else path

@@ -153,9 +153,9 @@ class Syncer:
             self.close()
             try:
                 self._fd = self._folder.files.open(self._folder.segment_path(segment))
-            except FileNotFoundError:
-                raise  # the topic was dropped meanwhile: those above know
             except OSError as error:
+                if not self._folder.files.exists(self._folder.path):
+                    raise  # the topic was dropped meanwhile: those above know
                 raise NotDurable(
                     f"{self._folder.path}: messages are appended, but could not be synced: {error.strerror}",
                     hint="do not write them again: the next sync makes them durable",

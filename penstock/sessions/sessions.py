@@ -328,7 +328,7 @@ class SessionTopic:
 class Sessions:
     """The sessions of a store, by topic; it is `Store.sessions`. Threads may share it.
 
-    Their topics are names of their own, not those of logs. One process at a time hands out what is due of a
+    Their topics are names of their own, not those of logs. One process at a time delivers what is due of a
     topic; when it ends or closes the store, the next one that asks goes on.
     """
 
@@ -383,7 +383,7 @@ class Sessions:
         self._topic(topic).store([NewRecord(0, identity, topic, 1, _encoder.encode(again))])
 
     def count(self, topic: str) -> int:
-        """How many wait or were handed out."""
+        """How many wait or were delivered and are not settled."""
         return self._topic(topic).count()
 
     def topics(self) -> list[str]:

@@ -224,10 +224,16 @@ class Queues:
         """A reader gives back all it has; what it did not deliver counts as no attempt."""
         with self._database.transaction(durable=False) as connection:
             for offset in undelivered:
-                _uncount(connection, place, offset, member)
+                _uncount(connection, place, offset, member, member)
             connection.execute(
                 f"UPDATE leases SET until = 0, member = {FREE} WHERE {_OF} AND member = ?", (*place, member)
             )
+
+    def put_back(self, place: QueuePlace, member: int, offsets: Iterable[int]) -> None:
+        """A reader gives back what it took and did not deliver: that was no attempt."""
+        with self._database.transaction(durable=False) as connection:
+            for offset in offsets:
+                _uncount(connection, place, offset, member, FREE)
 
     def members(self, place: QueuePlace) -> set[int]:
         """All readers that have something."""
@@ -292,8 +298,8 @@ def _insert(
     connection.execute("INSERT INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
-def _uncount(connection: sqlite3.Connection, place: QueuePlace, offset: int, member: int) -> None:
-    """The message at an offset was taken and not delivered."""
+def _uncount(connection: sqlite3.Connection, place: QueuePlace, offset: int, member: int, owner: int) -> None:
+    """The message at an offset was taken and not delivered; it is `owner`'s then."""
     row = connection.execute(
         f"SELECT first, stop, attempts, data FROM leases WHERE {_OF} AND first <= ? AND stop > ? "
         "AND member = ?",
@@ -302,4 +308,4 @@ def _uncount(connection: sqlite3.Connection, place: QueuePlace, offset: int, mem
     if row is not None:
         first, stop, attempts, data = row
         _cut(connection, place, first, (offset, offset + 1), stop)
-        _insert(connection, place, Lease(offset, offset + 1, attempts - 1, data), member, 0)
+        _insert(connection, place, Lease(offset, offset + 1, attempts - 1, data), owner, 0)

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -35,7 +35,7 @@ RETRIES, PUBLISH, SESSIONS = "retries", "publish", "sessions"
 _MS = 1_000_000
 
 
-class Extras(NamedTuple):
+class Extras(msgspec.Struct, frozen=True, gc=False):
     """What most messages do not have."""
 
     headers: Headers | None
@@ -202,11 +202,11 @@ def postponed(
     options = record.options
     if value is not None and (type(value) is not bytes or len(value) > options.max_message_bytes):
         value = bytes(checked_value(value, options.max_message_bytes) or b"")
-    headers, timestamp, partition, group = extras
+    headers, timestamp = extras.headers, extras.timestamp
     # The fields of a `DelayedMessage`, as a plain tuple: the same bytes in half the time.
     data = _encode((
         record.id, key, value, codec, dict(headers) if headers else None,
-        topic.clock.now_ns() if timestamp is None else timestamp, partition, group or None,
+        topic.clock.now_ns() if timestamp is None else timestamp, extras.partition, extras.group or None,
     ))  # fmt: skip
     return Postponed(data, due, options.sync == "disk")
 

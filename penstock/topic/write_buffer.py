@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeGuard
 
 from penstock.errors import InvalidOption, PenstockError
 from penstock.headers import Headers, checked_headers
@@ -62,6 +62,11 @@ SKIP: Any = object()
 Number = Callable[[int | None, int | None, int | None, str | None], Any]
 #: Has a checked message (value, key, the rest) wait; False when it is due already.
 Postpone = Callable[[bytes | None, bytes | None, Extras, Duration | None, int | datetime | None], bool]
+
+
+def _is_short_text(key: Key) -> TypeGuard[str]:
+    """Whether a key is text that encodes to a key as it is: the usual case, quickly seen."""
+    return key.__class__ is str and key.isascii() and 0 < len(key) <= KEY_BYTES_MAX
 
 
 class _Never:
@@ -275,14 +280,14 @@ class WriteBuffer:
     ) -> None:  # fmt: skip
         """Take a message that has something to say of its place, its number or its time to come."""
         waits = delay is not None or deliver_at is not None
-        if waits:
+        if waits and value.__class__ not in (bytes, str):
             refuse_waiting_file(value)
         if partition is not None:
             self._topic.check(partition)
         moment = None if timestamp is None else nanoseconds("timestamp", timestamp)
         name = None if group is None else identifier("group", group)
         stored: bytes | None = value if value.__class__ is bytes is self._plain else self._odd(value)
-        stored_key = checked_key(key)
+        stored_key = key.encode() if _is_short_text(key) else checked_key(key)
         own = self._own if headers is None else self._new_headers(headers)
         if waits and self._postpone(
             stored, stored_key, Extras(own, moment, partition, name), delay, deliver_at

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Generic, Self
 
+import msgspec
+
 from penstock.errors import InvalidOption, PenstockError
 from penstock.keys import Key
 from penstock.log.frame import RAW
@@ -252,7 +254,7 @@ class Writer(Generic[V]):
         if due is None:
             return False
         if self.producer.group and not extras.group:
-            extras = extras._replace(group=self.producer.group)
+            extras = msgspec.structs.replace(extras, group=self.producer.group)
         codec = RAW if self.packing is None else self.packing.codec
         postponed_message = postponed(self.open_topic, value, key, extras, due, codec)
         buffer, flusher = self.buffer, self.flusher

@@ -128,7 +128,7 @@ def come_back(entries, rung_ms):
         assert len(data) == block.size
         places = [at + begin for begin in block.begins()]
         has_rests = rung_ms is not None
-        decoded = records.decode(data, at, len(block.tails), has_rests, lambda *row: row)
+        decoded = records.decode(data, at, len(block.ids), has_rests, lambda *row: row)
         assert decoded == records.decode(data, at, None, has_rests, lambda *row: row)
         assert [row[-1] for row in decoded] == places
         found += decoded

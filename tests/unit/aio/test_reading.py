@@ -232,4 +232,4 @@ def test_a_ring_after_the_loop_is_closed_harms_nobody(tmp_path):
                 waits.append(time.monotonic() - began)
             assert min(waits) < 0.9, "nobody hears of writes any more"
     reader.engine.close()
-    store._store.close()
+    store.blocking.close()

@@ -6,8 +6,8 @@ import pytest
 
 from penstock.errors import Corrupt
 from penstock.keys import match
-from penstock.log.frame_encode import encode
 from penstock.options import TopicOptions
+from tests.kit.frames import encode
 from tests.kit.logs import lone_log
 
 
