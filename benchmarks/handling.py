@@ -158,10 +158,9 @@ class Peer:
         def handle(row: tuple[int, bytes, bytes]) -> None:
             return None
 
-        done = 0
-        for row in self._database.execute("SELECT id, key, value FROM messages ORDER BY id"):
+        rows = self._database.execute("SELECT id, key, value FROM messages ORDER BY id")
+        for done, row in enumerate(rows, 1):
             handle(row)
-            done += 1
             if done % _EACH == 0:
                 self._database.execute("UPDATE positions SET position = ? WHERE consumer = 'c'", (done,))
 

@@ -126,6 +126,11 @@ class Assignment:
         return all(member.is_alone for member in self._members)
 
     @property
+    def was_expelled(self) -> bool:
+        """Whether another process took this reader's partitions, or dropped its consumer."""
+        return any(member.was_kicked() or member.was_removed() for member in self._members)
+
+    @property
     def is_waiting(self) -> bool:
         """Whether others still hold partitions that this reader should have, and not for too long."""
         since = self._short_since

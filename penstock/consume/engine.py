@@ -8,7 +8,7 @@ no reference to its reader: when that is forgotten, the engine ends and frees wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from penstock.consume.lag import Lag
@@ -42,6 +42,9 @@ class ReaderEngine(Protocol):
 
     def next(self) -> Message[Any] | None:
         """The next of the messages that were fetched before; None when all were delivered."""
+
+    def few(self, count: int) -> Iterator[Message[Any]]:
+        """The next few of the messages that were fetched, delivered as they are asked for; perhaps none."""
 
     def poll(self, max_messages: int, max_bytes: int) -> Batch[Any] | None:
         """What comes next of one partition, one message at least; None when nothing is there."""

@@ -241,14 +241,16 @@ class _InThreads:
         finally:
             left = self._crew.end()
             try:
-                self._list.settle(self._crew.finished())
+                self._list.finish(self._crew.handled())
+                self._list.settle(self._crew.failed())
             finally:
                 self._list.end(left)
 
     def _work(self) -> None:
         engine, work, crew = self._engine, self._list, self._crew
         while not self._stop.is_set:
-            work.settle(crew.finished())
+            work.finish(crew.handled())
+            work.settle(crew.failed())
             if work.commit_is_due:
                 work.commit()
             work.fill()
@@ -259,17 +261,17 @@ class _InThreads:
             self._start()
             if batch is not None or crew.has_finished:
                 continue
-            if not crew.running:
+            running = crew.running  # asked once: workers end meanwhile
+            if not running:
                 work.commit()
-                if (
-                    batch := engine.poll(1, BYTES_MOST)
-                ) is not None:  # what is committed may open a partition
+                batch = engine.poll(1, BYTES_MOST)  # what was committed may have opened a partition
+                if batch is not None:
                     work.put(batch)
                     continue
-            pause = engine.pause_s()
-            if pause is None and not crew.running and not work.has_some:
+            pause, is_busy = engine.pause_s(), running or work.has_some or crew.has_finished
+            if pause is None and not is_busy:
                 return
-            self._wait(LOOK_AGAIN_S if pause is None or crew.running or work.has_some else pause)
+            self._wait(LOOK_AGAIN_S if pause is None or is_busy else pause)
 
     def _start(self) -> None:
         self._signals.handles = self._crew.is_here
@@ -303,7 +305,8 @@ class Handlers:
         self._stop = stop
         self._ring = ring
         self.is_here = workers == 1
-        self._ended: deque[Handled] = deque()
+        self._handled: deque[Message[Any]] = deque()
+        self._failed: deque[Handled] = deque()
         #: One entry for each worker that is to look at the list; False ends it.
         self._calls: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -319,8 +322,8 @@ class Handlers:
 
     @property
     def has_finished(self) -> bool:
-        """Whether a handler ended since `finished` was called."""
-        return bool(self._ended)
+        """Whether a handler ended, and nobody has asked for it yet."""
+        return bool(self._handled or self._failed)
 
     def start(self) -> None:
         """Have as many workers look at the list as there are messages in it."""
@@ -336,12 +339,15 @@ class Handlers:
             else:
                 return
 
-    def finished(self) -> list[Handled]:
-        """What ended since the last call."""
-        found: list[Handled] = []
-        while self._ended:
-            found.append(self._ended.popleft())
-        return found
+    def handled(self) -> list[Message[Any]]:
+        """Messages whose handler returned since the last call."""
+        take = self._handled.popleft
+        return [take() for _ in range(len(self._handled))]
+
+    def failed(self) -> list[Handled]:
+        """Messages whose handler raised since the last call, and what."""
+        take = self._failed.popleft
+        return [take() for _ in range(len(self._failed))]
 
     def end(self) -> list[Message[Any]]:
         """Wait for what runs; nothing more is begun. What was begun and never ended."""
@@ -370,7 +376,7 @@ class Handlers:
 
     def _work_off(self, number: int) -> None:
         """Handle what is in the list, until nothing is."""
-        ready, current, handler, ended = self._ready, self._current, self._handler, self._ended
+        ready, current, handler, handled = self._ready, self._current, self._handler, self._handled.append
         now = time.monotonic
         ring_at = now() + COMMIT_S
         while not self._is_over and not self._stop.is_set:
@@ -378,15 +384,15 @@ class Handlers:
                 current[number] = message = ready.popleft()
             except IndexError:
                 return
-            error: BaseException | None = None
             try:
                 handler(message)
-            except BaseException as raised:  # noqa: BLE001 - told to the thread that called `process`
-                error = raised
-            ended.append(Handled(message, error))
+                handled(message)
+            except BaseException as error:  # noqa: BLE001 - told to the thread that called `process`
+                self._failed.append(Handled(message, error))
+                ring_at = 0.0
             current[number] = None
             at = now()
-            if at >= ring_at or error is not None:
+            if at >= ring_at:
                 if self.is_here:
                     return
                 ring_at = at + COMMIT_S

@@ -32,8 +32,6 @@ _PATIENCE_MS = 1000
 
 #: (topic, partition, key): what keeps its order.
 Line = tuple[str, int, bytes]
-#: (topic, partition, offset)
-Place = tuple[str, int, int]
 
 
 class Summary(NamedTuple):
@@ -171,22 +169,31 @@ class ProcessQueue:
                 else:
                     self.ready.append(message)
 
+    def finish(self, handled: list[Message[Any]]) -> None:
+        """Note messages whose handler returned: they are committed soon."""
+        self._account.handled += len(handled)
+        if self._keeps_order:
+            for message in handled:
+                self._leave(message)
+        else:
+            self._in_hand -= len(handled)
+            self._settled += len(handled)
+        if handled and not self._done:
+            self._commit_at = time.monotonic() + COMMIT_S
+        self._done += handled
+
     def settle(self, finished: Iterable[Handled]) -> None:
         """Settle all of them, then raise what no handler should: Ctrl-C, or the end of the program."""
         ending: BaseException | None = None
         for message, error in finished:
             if error is None:
-                self._account.handled += 1
-                self._leave(message)
-                self._done.append(message)
+                self.finish([message])
             elif isinstance(error, Exception):
                 self._leave(message)
                 self._account.failed(message, error)
             else:
                 ending = error
                 self.ready.appendleft(message)  # it was not handled: it is delivered again
-        if self._done and self._commit_at == float("inf"):
-            self._commit_at = time.monotonic() + COMMIT_S
         if ending is not None:
             raise ending
 
@@ -267,14 +274,18 @@ def _line(message: Message[Any]) -> Line | None:
 
 def runs_of(done: Iterable[Message[Any]]) -> Iterator[tuple[str, int, int, int]]:
     """Runs of neighbours: (topic, partition, first offset, offset behind the last)."""
-    first: Place | None = None
-    stop = 0
-    for topic, partition, offset in sorted((m.topic, m.partition, m.offset) for m in done):
-        if first is not None and offset == stop and (topic, partition) == first[:2]:
-            stop += 1
+    offsets: dict[tuple[str, int], list[int]] = {}
+    for message in done:
+        offsets.setdefault((message.topic, message.partition), []).append(message.offset)
+    for key, some in sorted(offsets.items()):
+        some.sort()
+        if some[-1] - some[0] + 1 == len(some):
+            yield *key, some[0], some[-1] + 1
             continue
-        if first is not None:
-            yield *first, stop
-        first, stop = (topic, partition, offset), offset + 1
-    if first is not None:
-        yield *first, stop
+        first = stop = some[0]
+        for offset in some:
+            if offset > stop:
+                yield *key, first, stop
+                first = offset
+            stop = offset + 1
+        yield *key, first, stop

@@ -98,6 +98,9 @@ class QueueReader:
         self._delivered_at = time.monotonic()
         return message
 
+    def few(self, count: int) -> Iterator[Message[Any]]:
+        return iter(())  # each message has its own time
+
     def poll(self, max_messages: int, max_bytes: int) -> Batch[Any] | None:
         with self._mutex:
             self.require_open()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from operator import length_hint
 from typing import Any
 
@@ -95,6 +96,9 @@ class StreamReader:
         if time.monotonic() >= self._assignment.due and not self._closed:
             self._look_meanwhile()
         return next(self._fetched.messages, None)
+
+    def few(self, count: int) -> Iterator[Message[Any]]:
+        return islice(self._fetched.messages, count)
 
     def poll(self, max_messages: int, max_bytes: int) -> Batch[Any] | None:
         with self._mutex:
@@ -242,6 +246,9 @@ class StreamReader:
             return
         try:
             self._assignment.hand_over()
+            if self._assignment.was_expelled or self._is_due():
+                self._assignment.look_soon()
+                self._fetched.take_back()  # it need not wait until all that was fetched is handled
         finally:
             self._mutex.release()
 
@@ -274,10 +281,13 @@ class StreamReader:
         if self._mutex.acquire(blocking=False):
             try:
                 self._assignment.rebalance()
-                if any(s.retries is not None and s.retries.seems_due for s in self._assignment.order):
+                if self._is_due():
                     self._fetched.take_back()  # what is due need not wait until all that was fetched is done
             finally:
                 self._mutex.release()
+
+    def _is_due(self) -> bool:
+        return any(s.retries is not None and s.retries.seems_due for s in self._assignment.order)
 
     def _poll(self, max_messages: int, max_bytes: int) -> Batch[Any] | None:
         """What waited and what is new take turns, so that neither has to wait for the other to end."""

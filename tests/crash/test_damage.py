@@ -6,6 +6,7 @@ made again.
 
 import os
 import random
+from pathlib import Path
 
 import pytest
 
@@ -232,3 +233,23 @@ def test_a_frame_of_an_older_file_in_preallocated_space_is_no_frame(scratch):
     with opened(folder, FIRST_BOOT + 1) as store:
         assert store.topic("orders").write(b"more").offset == len(VALUES)
         assert read_skipping(store)[0] == dict(enumerate([*VALUES, b"more"]))
+
+
+@pytest.mark.timeout(60)
+def test_a_segment_that_another_one_lies_in_the_place_of_is_named_also_when_read_by_time(scratch):
+    """Put back under the wrong name, it is repacked and not the end: reading by time looked for ever."""
+    folder = os.path.join(scratch, "store")
+    with penstock.open(folder) as store:
+        topic = store.create_topic("t", partitions=2, segment_bytes=4096)
+        for _ in range(100):
+            topic.write(b"x" * 60, partition=0)
+        topic.write(b"y", partition=1)
+        store.flush_housekeeping(10)
+    parts = Path(folder, "topics", "t", "parts")
+    other = min((parts / "000000").glob("*.data"))
+    (segment,) = (parts / "000001").glob("*.data")
+    segment.write_bytes(other.read_bytes())
+    with penstock.open(folder) as store:
+        for start in ("earliest", "1h"):
+            with pytest.raises(penstock.Corrupt):
+                store.topic("t").read(partition=1, start=start)
