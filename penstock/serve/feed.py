@@ -104,7 +104,7 @@ class Feed:
         return question
 
     def question(self, asked: Match, start: Start, limit: int = limits.CATCH_UP_EVENTS) -> EventQuery:
-        """The same in any thread, and without the feed: `reach` follows."""
+        """Find where a subscriber begins, in any thread and without the feed; `reach` follows."""
         return EventQuery(self._partitions, self.epoch, asked, limit).begin(*start)
 
     def reach(self, offset: int) -> None:

@@ -192,7 +192,7 @@ class TarantoolEngine:
             raise
 
     def publish_many(self, messages: Sequence[Publication]) -> list[int | PenstockError]:
-        """The same for several, each on its own: its sequence, or why it was not stored."""
+        """Store several messages, each on its own: its sequence, or why it was not stored."""
         results: list[int | PenstockError | None] = [None] * len(messages)
         items = []
         for place, message in enumerate(messages):
@@ -217,7 +217,7 @@ class TarantoolEngine:
         return [_row(found) for found in self._found(asked, start, limit)]
 
     def messages(self, asked: SubjectQuery, start: int, limit: int) -> list[StreamMessage]:
-        """The same with their bodies, which are loaded when they are looked at."""
+        """Messages as `rows` finds them, with their bodies, which are loaded when they are looked at."""
         return [self._message(found) for found in self._found(asked, start, limit)]
 
     def open_object(self, name: str) -> BinaryIO:

@@ -46,7 +46,7 @@ class SequencePlan:
 
 
 class _RenumberedPlan(SequencePlan):
-    """The same where each subject counted for itself: by time, and within a subject by its own numbers."""
+    """Number messages anew where each subject counted for itself: by time, then by its own numbers."""
 
     def __init__(self, source: OldStream) -> None:
         found = sorted(source.messages(), key=lambda each: (each.subject, each.sequence))
@@ -266,7 +266,7 @@ class _Target:
             self._engine.advance(durable, subject, last)
 
     def _fill_far(self, sequence: int) -> None:
-        """The same, unless it is so near that it can be written along."""
+        """Skip to a sequence, unless it is so near that the numbers between can be written along."""
         if sequence - self.end > _AT_ONCE:
             self._fill(sequence)
 

@@ -1,4 +1,4 @@
-"""Where a Tarantool is: what `store.stream(…, engine=Tarantool(…))` is given."""
+"""`Tarantool`: where one is, for `store.stream(…, engine=Tarantool(…))`; and the Lua it needs, installed."""
 
 from __future__ import annotations
 
