@@ -1,4 +1,4 @@
-"""CRC-32 (the one of zlib, gzip and PNG), by the fastest means there is.
+"""CRC-32, as in zlib, gzip and PNG, by the fastest library there is.
 
 `isal` computes the same sum with the processor's own instructions: 45 GB/s against zlib's 2.5 on
 200 KB, and half the cost of a call on 60 bytes. It comes with the `arrow` extra; without it

@@ -20,6 +20,7 @@
     │  ├─ ProducerFenced
     │  ├─ PartitionLost
     │  ├─ TopicReplaced
+    │  ├─ HistoryChanged
     │  ├─ TakenElsewhere
     │  ├─ AlreadyCommitted
     │  ├─ PipelineRunning
@@ -160,8 +161,22 @@ class TopicReplaced(ConflictError):
     """The topic was dropped, perhaps created anew: offsets held for the old one mean nothing now."""
 
 
+class HistoryChanged(ConflictError):
+    """A position that was kept is not of this log: the store was put back to an earlier state since.
+
+    `offset` is the position. What was written between the backup and it is gone, or has other offsets.
+    """
+
+    def __init__(self, message: str, *, partition: int, offset: int) -> None:
+        super().__init__(
+            message, hint="what was read before may be missing from the store: look, then begin anew"
+        )
+        self.partition = partition
+        self.offset = offset
+
+
 class TakenElsewhere(ConflictError):
-    """Another process hands out these waiting messages now; what was taken here comes again there."""
+    """Another process delivers these waiting messages now; what was taken here is delivered again there."""
 
 
 class AlreadyCommitted(ConflictError):

@@ -36,6 +36,7 @@ class Files:
     truncate = staticmethod(os.ftruncate)
     rename = staticmethod(os.rename)
     unlink = staticmethod(os.unlink)
+    remove_dir = staticmethod(os.rmdir)
     listdir = staticmethod(os.listdir)
 
     def open(self, path: str, *, create: bool = False, write: bool = True, exclusive: bool = False) -> int:
@@ -212,7 +213,7 @@ def read_whole(files: Files, path: str) -> bytes:
 
 
 def file_system(path: str, mounts: str = "/proc/self/mountinfo") -> str:
-    """The kind of file system `path` lies on, `""` when it cannot be told."""
+    """Return the kind of file system that `path` lies on, `""` when it cannot be found out."""
     try:
         with open(mounts) as file:
             lines = file.readlines()
@@ -241,7 +242,7 @@ def refuse_network_file_system(path: str, mounts: str = "/proc/self/mountinfo") 
 
 
 def refusal(path: str, error: OSError) -> PenstockError:
-    """What the system's error means for whoever wanted to write below `path`."""
+    """Return what the system's error means for a caller that wanted to write below `path`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return DiskFull(
             f"{path}: {error.strerror or error}; nothing of this write stays",

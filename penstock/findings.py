@@ -1,4 +1,4 @@
-"""What a check says: findings, and how much was looked at."""
+"""What a check reports: findings, and how much was checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys: what a message is filed under. They are bytes in the log; which bytes is said here and nowhere else.
+"""Keys: which bytes a text or an array of identifiers is in the log, decided here and nowhere else.
 
 - bytes are themselves, text is its UTF-8;
 - an array (`["chat", 345]`) is its canonical JSON: no spaces, UTF-8 unescaped, `true`, `false` and `null`.

@@ -1,4 +1,4 @@
-"""Locks between processes that the kernel frees when their holder dies, and what a fork does to them.
+"""Locks between processes that the kernel frees when their holder dies, also across a fork.
 
 Ctrl-C may come at any line. A section that must never leave a lock behind is a function given to `hold`:
 whatever interrupts it, and wherever, the locks are free when it is over. A `with` statement alone cannot
@@ -201,7 +201,7 @@ class FileLock:
 
 
 def hold(locks: Sequence[FileLock], section: Callable[[], T]) -> T:
-    """Take the locks in this order, call `section`, and let go of them, wherever an interrupt comes in.
+    """Take the locks in this order, call `section`, and release them, wherever an interrupt comes in.
 
     An interrupt while they are let go of is met by the handler, and the handler has nothing else to do.
     """
@@ -218,6 +218,21 @@ def hold(locks: Sequence[FileLock], section: Callable[[], T]) -> T:
     except BaseException:
         for lock in locks:
             lock.drop()
+        raise
+
+
+def try_hold(lock: FileLock, section: Callable[[], T]) -> T | None:
+    """Take the lock if it is free now, call `section`, and let go of it; None when it is not free."""
+    if lock.is_mine():
+        return None
+    try:
+        if not lock.try_acquire():
+            return None
+        result = section()
+        lock.release()
+        return result
+    except BaseException:
+        lock.drop()
         raise
 
 
@@ -368,7 +383,7 @@ class Claimed(Exception):
 
 
 def claim(path: str, wait_s: float = 0.0) -> int:
-    """Have a file for this process, made if need be; closing what is returned lets go of it.
+    """Have a file for this process, made if need be; closing what is returned releases it.
 
     Raises `Claimed` when another process has it for longer than `wait_s`.
     """

@@ -64,7 +64,7 @@ class Payloads:
         return BodyLocation(self.place, tuple(sorted(self.options.items()))), *self.earlier
 
     def after(self, before: Payloads | None) -> Payloads:
-        """The same, knowing the places that its topic had before."""
+        """Return these payloads with the places that the topic had before."""
         kept = () if before is None else before.places
         return replace(self, earlier=tuple(each for each in kept if each.address != self.place))
 

@@ -1,4 +1,4 @@
-"""Values that lie outside the log: what the log has in their place, and how they are fetched.
+"""`Reference`: what the log holds in place of a value outside it; how that value is fetched and checked.
 
 A message whose value was too large has the codec `reference`, and as its stored value:
 

@@ -32,7 +32,7 @@ from penstock.store import Store, open_store
 
 __all__ = ["Clock", "penstock_store"]
 
-#: Where a test's clock begins unless told otherwise: a round moment, the same in every run.
+#: Where a test's clock begins unless a test says otherwise: a round moment, the same in every run.
 BEGIN = datetime.fromisoformat("2030-01-01T00:00:00+00:00")
 
 

@@ -1,4 +1,4 @@
-"""Waking up when another process writes to a file.
+"""Wake up when another process writes to a file.
 
 One inotify descriptor serves a whole process, however many readers wait (a user may have only 128
 inotify instances). A single reader listens itself; for several, a thread listens and rings. A wake-up

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TypeVar
 
 from penstock import wake
-from penstock.aio.reader import LoopBell
+from penstock.aio.engine import LoopBell
 from penstock.aio.topic import Topic
 from penstock.aio.twin import Threads, awaited, mirrored
 from penstock.parse import Duration

@@ -183,7 +183,7 @@ def opening_reader(
     async def opened() -> Reader[V]:
         opening = threads.start(opener, *args, **options)
         try:
-            return Reader(await asyncio.shield(opening), threads)
+            return Reader((await asyncio.shield(opening)).engine, threads)
         except asyncio.CancelledError:
             opening.add_done_callback(_close_unwanted)
             raise

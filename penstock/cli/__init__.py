@@ -1,6 +1,6 @@
-"""The command line: `penstock write`, `read`, `topic`, `consumer`, `status`, `vacuum`, `verify`.
+"""The command line, `penstock write`, `read`, `topic` and so on: one file a verb.
 
-One file per verb. What a script may rely on (the JSON, the exit codes) is in docs/cli.md. This
+What a script may rely on (the JSON, the exit codes) is in docs/cli.md. This
 module alone can be imported without typer and rich.
 """
 

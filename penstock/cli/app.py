@@ -1,4 +1,4 @@
-"""The command as a whole: its verbs, and how it ends."""
+"""The command as a whole: its verbs in order, and its exit code."""
 
 from __future__ import annotations
 

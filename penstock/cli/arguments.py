@@ -1,4 +1,4 @@
-"""What all verbs share: the store they work on, --json, --yes, and how places are written.
+"""Arguments that all verbs share: the store, --json, --yes, and how places are written.
 
 The store is `-s/--store PATH`, before or behind the verb; else the environment's PENSTOCK_STORE;
 else ./penstock-data.

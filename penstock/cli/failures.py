@@ -1,4 +1,4 @@
-"""Errors as the command line tells them: a message, a hint, an exit code; never a traceback.
+"""Errors as the command line reports them: a message, a hint, an exit code; never a traceback.
 
 The table below is the whole contract between the error tree and the exit codes.
 """

@@ -1,4 +1,4 @@
-"""Numbers as people and programs read them: sizes, counts, durations, moments."""
+"""What the command prints: text, JSON, tables, progress and questions; numbers as people read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock repair`: say what is broken in a store's own records, then mend what can be mended."""
+"""`penstock repair`: report what is broken in a store's own records, then repair what can be repaired."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock vacuum`: remove now what retention lets go, and tell what went."""
+"""`penstock vacuum`: remove now what retention no longer keeps, and report what went."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def vacuum(
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Remove what retention lets go, and report it.
+    """Remove what retention no longer keeps, and report it.
 
     Writers do this by themselves each time a segment is full. Here indexes are made and small
     batches are merged, too. Space returns a minute later, when scans of other programs are done.

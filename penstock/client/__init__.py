@@ -1,3 +1,3 @@
-"""Penstock over the network."""
+"""Clients of a server: live events over the network."""
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ class Subscription:
         self._closed = False
         self._rest = _Rest()
         self._told = cursor
-        #: What was missed and passed over.
+        #: What was missed and skipped.
         self.gaps: list[EventGap] = []
 
     @property

@@ -125,7 +125,7 @@ def encoder(number: int) -> Function:
 
 
 def encode(number: int, value: bytes) -> bytes:
-    """A value packed. A codec of your own that returns something else than bytes is told so."""
+    """Pack a value. Raises for a codec of your own that returns something else than bytes."""
     packed = _KNOWN[number].encode(value)
     if not isinstance(packed, bytes):
         raise WrongType(f"codec {name_of(number)} encoded a value to {type(packed).__name__}, not bytes")

@@ -1,4 +1,4 @@
-"""What a small packed value may become: a few bytes must not fill the memory of whoever reads them."""
+"""How large a packed value may become: a few bytes must not fill the memory of their reader."""
 
 from __future__ import annotations
 

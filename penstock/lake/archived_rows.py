@@ -1,4 +1,4 @@
-"""Rows of an archive as messages again: everything of them, times to the nanosecond, as the log had it.
+"""Rows of an archive as messages again, with times to the nanosecond.
 
 Only `stored` differs: an archive keeps values unpacked, whatever their `codec`.
 """

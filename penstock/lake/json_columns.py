@@ -1,4 +1,4 @@
-"""JSON values into columns of a given schema; what does not fit goes to `_error` and `_raw`, row by row.
+"""JSON values parsed into columns of a schema; a row that does not fit keeps `_error` and `_raw`.
 
 pyarrow reads a text of many objects at once, and tells nothing of where each began. That no row shifts is
 seen to like this: a block holds only values that begin with "{", end with "}" and have no newline. Joined by
@@ -24,7 +24,7 @@ NO_VALUE = "no value"
 _NOT_AN_OBJECT = "not a JSON object"
 _NOT_UTF8 = "not UTF-8"
 _BLANKS = b" \t\r\n"
-#: Positions are within a block, and mean nothing to whoever reads the message.
+#: Positions are within a block, and mean nothing to the reader of the message.
 _WHERE = re.compile(r" in row \d+$|^JSON parse error: ")
 
 
@@ -40,7 +40,7 @@ class Parser:
         self._options = pj.ParseOptions(explicit_schema=readable, unexpected_field_behavior="ignore")
 
     def divided(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same messages with the schema's columns in place of `value`."""
+        """Return the messages with the schema's columns in place of `value`."""
         values = batch.column("value")
         found = self._rows(values) if _is_plain(values) else self._mixed(values)
         there = {**_by_name(batch), **_by_name(found)}

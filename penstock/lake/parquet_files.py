@@ -1,12 +1,12 @@
-"""Small files put together: which ones is a plain function, doing it needs pyarrow alone.
+"""The Parquet files of an archive: written, read and merged with pyarrow alone, so that executors can.
 
-Only neighbours are put together, in offset order, of one partition and one day; so a table that was
+Only neighbours are merged, in offset order, of one partition and one day; so a table that was
 compacted reads as before, with fewer files. (`optimize.compact` and `z_order` of deltalake would mix
 partitions and destroy the order: never use them on an archive.)
 
-Sizes go by steps of eight, and small neighbours are put together when that takes them over a step: so a
-message is rewritten a few times at most, however often little is added. A day that is over, to which nothing
-is added any more, is put together whole.
+Sizes go by steps of eight, and small neighbours are merged when that takes them over a step: so a message is
+rewritten a few times at most, however often little is added. A day that has ended, to which nothing is added
+any more, is merged whole.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def read(
 
 @contextmanager
 def _told(place: Storage, file: LakeFile) -> Iterator[None]:
-    """Within this, an error of the disk, the network or the file is told as one of the table."""
+    """Raise an error of the disk, the network or the file as one of the table."""
     try:
         yield
     except FileNotFoundError:
@@ -146,7 +146,7 @@ _ASCENDING = ("offset", "timestamp", "written_at", "seqno")
 
 
 class FileTarget(NamedTuple):
-    """What a task is told about the files that it is to write."""
+    """The files that a task is to write: where, and for which messages."""
 
     storage: Storage
     #: The table's columns.

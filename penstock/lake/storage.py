@@ -1,4 +1,4 @@
-"""Where a table's files lie: a folder, or a prefix in S3. Told to executors, so it is plain data.
+"""Where the files of a table lie, a folder or a prefix in S3, as plain data that executors are given.
 
 Options have the names that `deltalake` uses (`AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, …), in any case.
 A file is written under a name that nobody else uses and counts only once a commit of the table names it;
@@ -51,7 +51,7 @@ class Storage(NamedTuple):
 
     @property
     def delta_options(self) -> dict[str, str] | None:
-        """What `deltalake` wants to be told."""
+        """The options that `deltalake` takes."""
         return dict(self.options) or None
 
     def open(self, path: str) -> pa.NativeFile:
@@ -131,7 +131,7 @@ def storage(table: str | os.PathLike[str], options: Mapping[str, str] | None = N
 
 @contextmanager
 def writing_to(place: Storage) -> Iterator[None]:
-    """Within this, an error of the disk or network is told as one of the table."""
+    """Raise an error of the disk or network as one of the table."""
     try:
         yield
     except OSError as error:

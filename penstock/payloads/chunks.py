@@ -1,4 +1,4 @@
-"""Bodies piece by piece: read from whatever they are, counted and digested on the way."""
+"""Bodies read piece by piece from whatever they are, counted and digested on the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies as objects of a bucket in S3, or in anything that speaks like it.
+"""Bodies as objects of a bucket in S3, or of anything that speaks its protocol.
 
 Credentials come as everywhere in the AWS world: from the environment, a profile, or the machine's role. They
 are never part of an address, of options that are kept, or of what is printed.
@@ -28,7 +28,7 @@ _PARTS_AT_ONCE = 3
 _READ_BYTES = 4 * MIB
 #: What one request of S3 deletes, and lists.
 _MANY = 1000
-#: A server that is gone is noticed within seconds: whoever writes shall hear of it.
+#: A server that is gone is noticed within seconds, so that its writer hears of it.
 _RETRIES: Any = {
     "max_retries": 4,
     "retry_timeout": timedelta(seconds=60),

@@ -1,4 +1,4 @@
-"""`BodyStore`: what a place for bodies does; and how to tell bodies without a message from lists of both.
+"""`BodyStore`: what a place for bodies does; and bodies and messages that have lost each other.
 
 A body is stored before its message, so one that is young may be of a message that is on its way: it is left
 alone for a day. List bodies first and references after them to find orphans; to find losses list references

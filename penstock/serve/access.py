@@ -1,4 +1,4 @@
-"""Who may do what: tokens, and whether a browser's page may talk to us, by `Host` and `Origin`.
+"""Who may do what at the public port: tokens and their grants, and which pages may talk to it at all.
 
 A page of another site that a user happens to visit must not reach a port on that user's machine. So a port
 that is open without a token answers only to names of this machine (which stops rebinding of DNS names), and

@@ -1,4 +1,4 @@
-"""Live events within an app of one's own: Starlette, FastAPI, or any other that speaks ASGI.
+"""`penstock.asgi`: live events within an app of one's own, in Starlette, FastAPI or any other ASGI server.
 
     app = FastAPI()
     app.mount("/live", penstock.asgi(penstock.open("data")))      # then /live/v1/events, /live/penstock.js
@@ -176,7 +176,7 @@ Send = Callable[[Message], Awaitable[None]]
 #: A mask that changes nothing: clients must mask, and ours is in the same process.
 _MASK = b"\0\0\0\0"
 _FRAME_BYTES_MOST = 2**31
-#: How long a client that is let go may take to read the rest.
+#: How long a client that is sent away may take to read the rest.
 _GOODBYE_S = 1.0
 
 
@@ -324,7 +324,7 @@ class _Call:
             with suppress(OSError):  # nobody is there any more
                 await asyncio.shield(telling)
         except asyncio.CancelledError:
-            # The ASGI server ends. As on our own port the client is let go in order, with its cursor.
+            # The ASGI server ends. As on our own port the client is sent away in order, with its cursor.
             self._connection.drain()
             await asyncio.wait((telling,), timeout=_GOODBYE_S)
             if not telling.done() or telling.cancelled():

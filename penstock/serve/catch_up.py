@@ -1,4 +1,4 @@
-"""Subscribers that are behind: read on from the log by their keys, some at a time, each in its turn.
+"""Subscribers that are behind: read for them from the log by their keys, each in its turn.
 
 The segment that is being written lies in memory and is read in the loop's thread. Older ones may lie on the
 disk: threads read them, and the loop goes on meanwhile. A subscriber stays behind until the loop has what was
@@ -134,7 +134,7 @@ class CatchUp:
 
     @contextmanager
     def _ending(self, subscriber: CatchingUp) -> Iterator[None]:
-        """A subscriber that cannot be read on is told so, and comes back by itself."""
+        """Tell a subscriber that it cannot be read on; it comes back by itself."""
         try:
             yield
         except (PenstockError, OSError) as error:

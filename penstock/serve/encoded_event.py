@@ -1,4 +1,4 @@
-"""Events as they travel: encoded once, whoever gets them and by whatever way."""
+"""An event as it travels, encoded once for all its receivers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _audience(message: Message[Any]) -> frozenset[str] | None:
 
 
 def answer_json(pieces: list[bytes], next_cursor: str, least: int, gap: EventGap | None = None) -> bytes:
-    """A long poll's answer, and what a WebSocket is told first and at a gap."""
+    """Return a long poll's answer, which a WebSocket also gets first and at a gap."""
     told = b"" if gap is None else b',"gap":' + gap_json(gap)
     return b'{"events":[%s],"next":"%s","min":%d%s}' % (
         b",".join(pieces), next_cursor.encode(), least, told,

@@ -1,4 +1,4 @@
-"""What server-sent events and WebSockets have in common: a subscriber that is told for as long as it stays.
+"""`EventStream`: what server-sent events and WebSockets share, a subscriber that stays connected.
 
 It writes until its connection is full, then notes where it stands; when there is room again it is read from
 the log by its keys. Nothing is kept for it meanwhile.
@@ -23,7 +23,7 @@ from penstock.serve.http_connection import Connection
 
 
 class EventStream:
-    """A subscriber that is told for as long as it stays."""
+    """A subscriber that gets events for as long as it stays connected."""
 
     __slots__ = ("_extras", "_next_ping", "connection", "feed", "grant", "match", "next")
 

@@ -1,4 +1,4 @@
-"""Delivery: one tail of the log for each topic, and who waits for which key.
+"""`Feed`: one tail of a topic's log for all its subscribers, and which of them wait for which key.
 
 A feed reads its topic by position; a wake-up is only a hint. An event is encoded once and goes to those who
 wait for its key. A subscriber is either
@@ -104,7 +104,7 @@ class Feed:
         return question
 
     def question(self, asked: Match, start: Start, limit: int = limits.CATCH_UP_EVENTS) -> EventQuery:
-        """Find where a subscriber begins, in any thread and without the feed; `reach` follows."""
+        """Return where a subscriber begins, without moving the feed: safe in any thread; `reach` follows."""
         return EventQuery(self._partitions, self.epoch, asked, limit).begin(*start)
 
     def reach(self, offset: int) -> None:

@@ -74,7 +74,7 @@ def _signed(push: Push, name: bytes) -> Sequence[Mapping[str, bytes]]:
 
 
 def _found_again(store: Store, events: Events, push: Push, name: bytes, noted_at: int) -> int:
-    """The id of the first event; whoever pushed it died before it could note it."""
+    """Find the id of the first event of a push whose process died before it could note it."""
     topic = store.topic(events.topic)
     _settle(topic)
     log = topic.open_topic.log(0)

@@ -1,4 +1,4 @@
-"""What one client may take. Nobody should have to tune these."""
+"""How much one client may take. Nobody should have to tune these."""
 
 from __future__ import annotations
 

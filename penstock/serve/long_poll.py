@@ -1,4 +1,4 @@
-"""Long poll: a question that is answered at once, or when something comes, or with nothing after a while."""
+"""Long poll: answered without waiting, or when something comes, or with nothing after a while."""
 
 from __future__ import annotations
 

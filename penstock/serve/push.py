@@ -1,4 +1,4 @@
-"""Group commit for pushes: those that come at the same time share one append and one sync.
+"""A push, from its request to the disk: parsed, gathered with others, stored with one sync, answered.
 
 While one group is on its way to the disk the next one gathers, so the busier the server the larger its
 groups. Pushes are stored in the order in which they came. Each is all or none, and one that cannot be stored
@@ -133,7 +133,7 @@ def timed(find: Callable[..., Events], topic: str, pushes: Sequence[Push]) -> Ti
 
 
 def store_at_once(events: Events, pushes: Sequence[Push]) -> list[Outcome] | None:
-    """The same as `store_together` if nothing but the disk has to be waited for; None if nothing was stored.
+    """Store a group without waiting for anything but the disk; return None if nothing was stored.
 
     Raises `UsageError` when one of them cannot be stored, and then none is.
     """

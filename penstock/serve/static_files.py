@@ -1,4 +1,4 @@
-"""What pages are made of: our client for browsers, and the files of a folder that the operator named.
+"""Files that pages are made of: our client for browsers, and a folder that the operator named.
 
 They are for everybody who may ask at all: a page has to be there before it can show a token. Every answer
 carries an ETag, and is asked for again each time (304 if nothing changed): a new version is seen at once.

@@ -1,4 +1,4 @@
-"""Several serving processes on one port, and the one that looks after them.
+"""Several serving processes on one port, and the supervisor that starts them again.
 
     supervisor ── holds the port's lock, forks workers, forks a new one for each that dies
       ├─ worker 0 ── its own store, loop and listening socket (SO_REUSEPORT): the kernel shares out clients
@@ -97,7 +97,7 @@ class Supervisor:
                 os.close(told)
 
     def _start(self, number: int) -> int:
-        """Fork a worker; a descriptor that tells when it is ready."""
+        """Fork a worker; return a descriptor that becomes readable when it is ready."""
         told, tells = os.pipe()
         pid = os.fork()
         if not pid:

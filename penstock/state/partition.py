@@ -23,7 +23,7 @@ class StoredPartition:
         self._place = (topic_id, partition)
 
     def options(self) -> TopicOptions:
-        """The topic's options as they are now, whoever changed them."""
+        """Return the topic's options as they are now, whichever process changed them."""
         return self._topics.by_id(self._place[0]).options
 
     def require_topic(self) -> None:

@@ -18,7 +18,7 @@ class RunFacts:
     pid: int = 0
     host: str = ""
     started: int = 0
-    #: When it last told something.
+    #: When it last reported something.
     updated: int = 0
     #: None while it runs, and for ever if it was killed.
     ended: int | None = None

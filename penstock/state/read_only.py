@@ -75,7 +75,7 @@ class ReadOnlyConnection:
         return self._stamp is not None and self._stamp != self._look()
 
     def _look(self) -> _Stamp | None:
-        """What tells this state of the file from a later one; None when there are writers to join."""
+        """Return a stamp that a later state of the file does not have; None if writers are there to join."""
         return None if not self._alone and os.path.exists(self._path + "-wal") else _stamp(self._path)
 
 

@@ -1,4 +1,4 @@
-"""Transactions that are committed, and what of them is still to be brought into partitions.
+"""Committed transactions, and what of them has still to be appended to partitions.
 
 The commit is one write to `state.db`: from then on everything in the transaction is true, and whoever
 comes next finishes what its process did not live to do. A record stays until its last partition has
@@ -164,7 +164,7 @@ class Transactions:
         return {row[0] for row in rows}
 
     def pieces(self, topic_id: int) -> dict[int, list[PlacedPiece]]:
-        """What is still to be brought into a topic, by partition; nothing in a store of format 1."""
+        """Return what has still to be appended to a topic, by partition; nothing in a store of format 1."""
         if self._database.row("SELECT 1 FROM sqlite_master WHERE name = 'staged'") is None:
             return {}
         found: dict[int, list[PlacedPiece]] = {}

@@ -125,6 +125,21 @@ class Store:
             self._expiry.start_if_needed()
 
     @property
+    def clock(self) -> Clock:
+        """The clock that the store's times are of; for parts of Penstock."""
+        return self._clock
+
+    @property
+    def transactions(self) -> Transactions:
+        """The committed transactions; for parts of Penstock."""
+        return self._transactions
+
+    @property
+    def stream_records(self) -> Streams:
+        """What `state.db` knows of streams; for parts of Penstock."""
+        return self._streams
+
+    @property
     def id(self) -> str:
         """Tells this store from any other, wherever its folder is moved."""
         return self._database.store_id
@@ -342,12 +357,11 @@ class Store:
     # The store itself.
 
     def flush_housekeeping(self, timeout: float = 60.0) -> bool:
-        """Append delayed messages that are due, remove what has expired, and wait until indexes and repacking
-        that this process owes are done; False when time ran out.
+        """Append delayed messages that are due, and wait until indexes and repacking that this process owes
+        are done; False when time ran out.
         """
         if not self.read_only:
             self._delayed.publish_due()
-            self._expiry.remove_due()
         return self._catalogue.housekeeper.finish(timeout)
 
     def check_state(self) -> list[str]:

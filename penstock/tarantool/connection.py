@@ -1,4 +1,4 @@
-"""The connection to a Tarantool: one for a process, whose threads' calls share it and overlap.
+"""The connection to a Tarantool, which all threads of a process share, and its errors in our words.
 
 It is made at the first call and again whenever it broke, with growing pauses. A call that only reads is made
 again by itself; one that writes is not, once it was sent: nobody knows whether it was done.

@@ -61,12 +61,12 @@ class TarantoolBodies:
         return name, {**headers, DIGEST_HEADER: stored.sha256.hex()}
 
     def open(self, object_name: str, digest: str | None) -> BinaryIO:
-        """A body to be read; whoever reads it to its end knows that it is the one that was stored."""
+        """Open a body to be read; one that is read to its end is checked against what was stored."""
         body = self.store.open(object_name)
         return body if digest is None else io.BufferedReader(_Checked(body, object_name, digest))
 
     def delete(self, names: list[str]) -> None:
-        """Remove bodies; those of messages that had none are passed over."""
+        """Remove bodies; messages that had none are skipped."""
         self.store.delete([name for name in names if name])
 
 
@@ -114,7 +114,7 @@ class NewsWatcher:
 
 
 class NewsWatch:
-    """Rings all who wait when a message was published, whoever did it."""
+    """Rings all waiting threads when a message was published, by any process."""
 
     def __init__(self, link: Link, function: str) -> None:
         self._link = link
@@ -192,7 +192,7 @@ class TarantoolEngine:
             raise
 
     def publish_many(self, messages: Sequence[Publication]) -> list[int | PenstockError]:
-        """Store several messages, each on its own: its sequence, or why it was not stored."""
+        """Publish several, each on its own: its sequence, or why it was not stored."""
         results: list[int | PenstockError | None] = [None] * len(messages)
         items = []
         for place, message in enumerate(messages):
@@ -217,7 +217,7 @@ class TarantoolEngine:
         return [_row(found) for found in self._found(asked, start, limit)]
 
     def messages(self, asked: SubjectQuery, start: int, limit: int) -> list[StreamMessage]:
-        """Messages as `rows` finds them, with their bodies, which are loaded when they are looked at."""
+        """Return messages with their bodies, which are loaded when they are looked at."""
         return [self._message(found) for found in self._found(asked, start, limit)]
 
     def open_object(self, name: str) -> BinaryIO:

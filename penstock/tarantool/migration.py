@@ -1,4 +1,4 @@
-"""Moving a MiniToolStream out of its Tarantool, into a stream of a store.
+"""Move a MiniToolStream out of its Tarantool, into a stream of a store.
 
 A message keeps its sequence: it is written at the offset that belongs to it, and numbers that nobody has any
 more are filled with messages without a key, which are not of the stream. So the end of the topic says how far
@@ -46,7 +46,7 @@ class SequencePlan:
 
 
 class _RenumberedPlan(SequencePlan):
-    """Number messages anew where each subject counted for itself: by time, then by its own numbers."""
+    """Messages whose subjects each counted for themselves, numbered anew in the order of their times."""
 
     def __init__(self, source: OldStream) -> None:
         found = sorted(source.messages(), key=lambda each: (each.subject, each.sequence))
@@ -266,7 +266,7 @@ class _Target:
             self._engine.advance(durable, subject, last)
 
     def _fill_far(self, sequence: int) -> None:
-        """Skip to a sequence, unless it is so near that the numbers between can be written along."""
+        """Fill the gap, unless it is so small that it can be written along with the messages."""
         if sequence - self.end > _AT_ONCE:
             self._fill(sequence)
 

@@ -1,4 +1,4 @@
-"""`Tarantool`: where one is, for `store.stream(…, engine=Tarantool(…))`; and the Lua it needs, installed."""
+"""`Tarantool`: where an instance is, for `store.stream(…, engine=…)`; and the Lua to install there."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ class Run:
             self.chance.shuffle(messages)
             for message in messages:
                 reader.commit(message)
-                position = reader._sources[topic.name, message.partition].commits.position
+                position = reader.engine[topic.name, message.partition].commits.position
                 self.trace.mark("committed", topic.id, consumer, message.partition, position)
 
     def _read_all(self) -> None:

@@ -41,6 +41,14 @@ def test_every_link_arrives():
     assert [link for page in pages for link in broken_links(page)] == []
 
 
+def test_every_page_is_in_the_index():
+    """docs/README.md; decisions have an index of their own."""
+    docs = ROOT / "docs"
+    linked = {(docs / link.partition("#")[0]).resolve() for link in LINK.findall(prose(docs / "README.md"))}
+    pages = {page for page in docs.rglob("*.md") if page.parent.name != "decisions"} - {docs / "README.md"}
+    assert sorted(str(page.relative_to(docs)) for page in pages - linked) == []
+
+
 def test_canary_broken_links_are_reported(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(

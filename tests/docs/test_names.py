@@ -21,12 +21,6 @@ NOT_YET = {
     "consume/stream_reader.py:StreamReader.next",
     "consume/stream_reader.py:StreamReader.poll",
     "consume/stream_reader.py:StreamReader.retry",
-    "log/active_segment.py:ActiveSegment.write",
-    "log/records.py:Ends",
-    "topic/open_topic.py:OpenTopic.write",
-    "topic/routing.py:route",
-    "topic/write_batch.py:WriteBatch.frames",
-    "topic/write_buffer.py:WriteBuffer.add",
 }
 
 

@@ -24,6 +24,11 @@ class Module(NamedTuple):
     tree: ast.Module
 
     @property
+    def nodes(self) -> list[ast.AST]:
+        """Everything in its tree, in the order of `ast.walk`."""
+        return _nodes(self.tree)
+
+    @property
     def is_package(self) -> bool:
         return self.path.name == "__init__.py"
 
@@ -51,6 +56,11 @@ class Import(NamedTuple):
 
 
 @cache
+def _nodes(tree: ast.Module) -> list[ast.AST]:
+    return list(ast.walk(tree))
+
+
+@cache
 def modules() -> Mapping[str, Module]:
     """Every module of the package by its dotted name."""
     found = {}
@@ -61,10 +71,10 @@ def modules() -> Mapping[str, Module]:
     return found
 
 
-def imported_names(tree: ast.AST, *, module: str, is_package: bool = False) -> Iterator[tuple[int, str]]:
+def imported_names(tree: ast.Module, *, module: str, is_package: bool = False) -> Iterator[tuple[int, str]]:
     """Yield (line, absolute dotted name) of everything that is imported, also inside functions."""
     package = module.split(".") if is_package else module.split(".")[:-1]
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         match node:
             case ast.Import(names=names):
                 yield from ((node.lineno, alias.name) for alias in names)
@@ -127,7 +137,7 @@ def classes(module: Module) -> Iterator[ast.ClassDef]:
 def private_reaches(module: Module) -> Iterator[tuple[int, str]]:
     """Yield (line, name) of each private name that a module uses and does not define."""
     own = _private_definitions(module.tree)
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         match node:
             case ast.Attribute(value=ast.Name(id="self" | "cls")):
                 continue
@@ -144,7 +154,7 @@ def _is_private(name: str) -> bool:
 def _private_definitions(tree: ast.Module) -> set[str]:
     """Private names that a module defines: functions, classes, fields and attributes of its own classes."""
     own = set()
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 own.add(name)
@@ -199,7 +209,7 @@ def used_of(module: Module, kind: str, attribute: str) -> Iterator[str]:
     and everything called `attribute`.
     """
     fields = {attribute, *_fields_of(module.tree, kind)}
-    for function in ast.walk(module.tree):
+    for function in module.nodes:
         if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
         given = _parameters_of(function, kind)
@@ -218,7 +228,7 @@ def _parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef, kind: str) 
 
 def _fields_of(tree: ast.Module, kind: str) -> set[str]:
     found = set()
-    for function in ast.walk(tree):
+    for function in _nodes(tree):
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             given = _parameters_of(function, kind)
             for node in ast.walk(function):

@@ -1,4 +1,4 @@
-"""What the verbs of a stream share."""
+"""Headers, and messages as JSON: what the verbs of `penstock stream` share."""
 
 from __future__ import annotations
 

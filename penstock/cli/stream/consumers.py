@@ -1,4 +1,4 @@
-"""`penstock stream ttl`: how long messages live."""
+"""`penstock stream consumers`, `position`, `ttl`, `sweep`: who has read how far, how long messages live."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock stream migrate`: a MiniToolStream comes out of its Tarantool, into a stream of the store."""
+"""`penstock stream engine …` and `migrate`: install Penstock's functions in a Tarantool, or leave one."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def open_tarantool(address: str, user: str | None, prefix: str) -> Tarantool:
     return Tarantool(host.strip("[]"), int(port), user=user, password=password, prefix=prefix)
 
 
-#: So many names of missing bodies are told; the JSON has all.
+#: So many names of missing bodies are shown; the JSON has all.
 _TOLD = 10
 
 

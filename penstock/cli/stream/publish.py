@@ -109,7 +109,7 @@ def _published(stream: Stream, subject: str, body: _Body, headers: dict[str, str
 
 
 class Counted(io.RawIOBase):
-    """An open file that tells how far it was read."""
+    """An open file that shows on the terminal how far it was read."""
 
     def __init__(self, opened: BinaryIO, size: int, name: str) -> None:
         self._opened = opened
