@@ -131,7 +131,7 @@ class Stream:
                     yield each
 
     async def _passed(self, blocking: Iterator[T]) -> AsyncIterator[T]:
-        """The same, some at a time, each time in a thread."""
+        """What a blocking iterator gives, some at a time, each time in a thread."""
         while some := await self.threads.run(lambda: list(islice(blocking, _AT_ONCE))):
             for each in some:
                 yield each

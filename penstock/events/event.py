@@ -1,4 +1,4 @@
-"""Where a subscriber stands, as text that only we read: `<epoch>.<id>`, hexadecimal and decimal.
+"""Events and answers as subscribers see them, and cursors: `<epoch>.<id>`, hexadecimal and decimal.
 
 The epoch names the topic, and changes when it is dropped and made anew; the id is the next one to get.
 Several origins, once there are such, stand side by side with `_` between them. All of it may stand in a URL.

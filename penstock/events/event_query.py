@@ -1,4 +1,4 @@
-"""A subscriber's question: looked at again and again until there is an answer, by whoever waits for it."""
+"""What is new for some keys since a cursor, asked until there is an answer; who waits for which key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening the live events of a topic, which is made at first use."""
+"""Live events of a topic, which is made at first use: push under keys, subscribe to keys."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Events:
         self, keys: Sequence[bytes], values: Sequence[bytes],
         headers: Sequence[Mapping[str, bytes] | None] | None = None,
     ) -> Pushed | None:  # fmt: skip
-        """The same if nothing but the disk has to be waited for; None when nothing was stored."""
+        """Push without waiting for anything but the disk; None when that cannot be: nothing was stored."""
         first = self._append_at_once(values, keys, headers)
         return None if first is None else Pushed(self.epoch, first + 1, first + len(values))
 

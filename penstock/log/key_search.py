@@ -173,7 +173,7 @@ class KeySearch:
         return list(chain.from_iterable(self.ascending(match, first, stop, limit)))
 
     def ascending(self, match: Match, first: int, stop: int, limit: int) -> Iterator[list[int]]:
-        """The same, segment by segment, each looked at when it is asked for."""
+        """The offsets of `oldest`, segment by segment, each looked at when it is asked for."""
         floors = self._retention.floors()
         for table in self._tables(match, first, stop, newest=False):
             hole = next((hole for hole in table.holes if hole.first < stop and first < hole.stop), None)
@@ -282,7 +282,7 @@ class KeySearch:
             yield active.fold(end)
 
     def _sound(self, table: _Table) -> _Table:
-        """The same, or folded from the data if it is an index that turns out to be damaged."""
+        """The table itself, or keys gathered from the data if it is an index that turns out to be damaged."""
         if table.is_sound():
             return table
         path = self._segments.folder.segment_path(table.base, KEY_INDEX)

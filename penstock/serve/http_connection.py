@@ -13,14 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from typing import cast
+from typing import Protocol, cast
 
 import httptools
 
 from penstock.errors import PenstockError
 from penstock.serve import limits
 from penstock.serve.http_messages import (
-    ConnectionHost,
     ConnectionOwner,
     PendingReply,
     Refusal,
@@ -33,6 +32,7 @@ from penstock.serve.http_messages import (
     reply,
     status_of,
 )
+from penstock.serve.timer_wheel import Wheel
 
 logger = logging.getLogger("penstock.serve")
 
@@ -42,6 +42,24 @@ _ONCE = frozenset(("authorization", "content-length", "host", "origin", "sec-web
 
 _NO_HEADERS: dict[str, str] = {}
 _NO_BODY: list[bytes] = []
+
+
+class ConnectionHost(Protocol):
+    """What a connection needs of its server."""
+
+    wheel: Wheel
+    #: In whole seconds that never step back.
+    now: int
+    is_ending: bool
+
+    def answer(self, connection: Connection, request: Request) -> None:
+        """Answer a request, now or later."""
+
+    def opened(self, connection: Connection) -> bool:
+        """Whether there is room for one more connection."""
+
+    def closed(self, connection: Connection) -> None:
+        """A connection has ended."""
 
 
 class Connection(asyncio.Protocol):

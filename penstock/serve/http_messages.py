@@ -1,10 +1,10 @@
-"""Whom a connection deals with: its server, whoever it streams for, and the answers it owes."""
+"""HTTP messages: requests as routes see them, answers as bytes, and what a connection asks of its server."""
 
 from __future__ import annotations
 
 from functools import cache, lru_cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from urllib.parse import parse_qs, urlencode
 
 import msgspec
@@ -19,11 +19,6 @@ from penstock.errors import (
     UnknownTopic,
     UsageError,
 )
-from penstock.serve.timer_wheel import Wheel
-
-if TYPE_CHECKING:
-    from penstock.serve.http_connection import Connection
-
 
 #: What an answer says of its body, unless its headers do.
 _JSON = b"Content-Type: application/json\r\nCache-Control: no-store\r\n"
@@ -72,7 +67,7 @@ class Request:
         self.query = _parsed_query(query)
 
     def with_body(self, body: bytes) -> Request:
-        """The same request with another body."""
+        """A copy of this request with another body."""
         other = Request.__new__(Request)
         other.method, other.path, other.query = self.method, self.path, self.query
         other.headers, other.keep_alive, other.upgrade = self.headers, self.keep_alive, self.upgrade
@@ -233,17 +228,11 @@ class ConnectionOwner(Protocol):
         """The server ends: say goodbye."""
 
 
-class ConnectionHost(Protocol):
-    """What a connection needs of its server."""
+class Settling(Protocol):
+    """A connection that sends answers when their turn comes."""
 
-    wheel: Wheel
-    #: In whole seconds that never step back.
-    now: int
-    is_ending: bool
-
-    def answer(self, connection: Connection, request: Request) -> None: ...
-    def opened(self, connection: Connection) -> bool: ...
-    def closed(self, connection: Connection) -> None: ...
+    def settle(self) -> None:
+        """Send the answers whose turn has come."""
 
 
 class PendingReply:
@@ -252,7 +241,7 @@ class PendingReply:
     __slots__ = ("answer", "connection", "extra_headers", "is_head", "keep_alive")
 
     def __init__(
-        self, connection: Connection, extra_headers: bytes, keep_alive: bool, is_head: bool = False
+        self, connection: Settling, extra_headers: bytes, keep_alive: bool, is_head: bool = False
     ) -> None:
         self.connection = connection
         self.extra_headers = extra_headers

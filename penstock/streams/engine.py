@@ -128,7 +128,7 @@ class StreamEngine(Protocol):
         """Store the body, then the message; its sequence, once it would survive what the stream promises."""
 
     def publish_many(self, messages: Sequence[Publication]) -> list[int | PenstockError]:
-        """The same for several, each on its own: its sequence, or why it was not stored."""
+        """Store several messages, each on its own: its sequence, or why it was not stored."""
 
     def get(self, sequence: int) -> Row | None:
         """The message of that sequence; None when there is none, any more or yet."""
@@ -137,7 +137,7 @@ class StreamEngine(Protocol):
         """Messages of the subjects asked for, from `start` on, ascending, at most `limit`."""
 
     def messages(self, asked: SubjectQuery, start: int, limit: int) -> list[StreamMessage]:
-        """The same with their bodies, which are loaded when they are looked at."""
+        """Messages as `rows` finds them, with their bodies, which are loaded when they are looked at."""
 
     def open_object(self, name: str) -> BinaryIO:
         """The body of that name, given or of our own making; `BodyMissing` when there is none."""

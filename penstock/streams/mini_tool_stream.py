@@ -74,7 +74,7 @@ class MiniToolStream:
         return self.engine.get(asked_sequence("sequence", sequence))
 
     def get_message_by_sequence_decoded(self, sequence: int) -> Decoded | None:
-        """The same by names."""
+        """The message of that sequence by the names of its fields; None when it is not there."""
         row = self.get_message_by_sequence(sequence)
         return None if row is None else Decoded(**dict(zip(Decoded.__annotations__, row, strict=True)))  # type: ignore[typeddict-item]
 
@@ -133,7 +133,7 @@ class MiniToolStream:
         return self.engine.positions(subject)
 
     def get_consumers(self) -> list[tuple[str, str, int]]:
-        """The same of all subjects, by subject and name."""
+        """`(durable_name, subject, last_sequence)` of all consumers, by subject and name."""
         return self.engine.positions()
 
     def get_consumer_count(self) -> int:

@@ -146,7 +146,7 @@ def lifetimes(ttl: Ttl) -> dict[str, float]:
 
 
 def lives(ttl: Ttl) -> list[tuple[SubjectQuery, float]]:
-    """The same, the most telling first; the last one takes all subjects that are left."""
+    """How long messages live, the most telling pattern first; the last one takes all other subjects."""
     chosen = [(asked(pattern), life) for pattern, life in ttl.channels.items()]
     chosen.sort(key=lambda each: (each[0].is_prefix, -len(each[0].text)))
     return [*chosen, (EVERYTHING, ttl.default_s)]

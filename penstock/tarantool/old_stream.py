@@ -1,4 +1,4 @@
-"""Bodies where a MiniToolStream's publishers put them: objects of a bucket or files, by plain names."""
+"""A MiniToolStream as its makers left it: its rows in Tarantool, and its bodies by their plain names."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class TopicBodies:
         return self._outside_file(value)
 
     def outside_all(self, values: Any) -> Any:
-        """The same for each of a list."""
+        """Each value of a list as `outside` makes it."""
         if not self.takes_bodies or not isinstance(values, (list, tuple)):
             return values
         if countOf(map(type, values), bytes) == len(values) or not any(map(is_file, values)):

@@ -188,13 +188,18 @@ def _methods(module: str, owner: ast.ClassDef) -> Iterator[tuple[str, str]]:
     for node in owner.body:
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.name.startswith("_"):
             continue
-        if not any(_is_overload(each) for each in node.decorator_list):
+        if not any(_is_overload(each) or _is_mirrored(each) for each in node.decorator_list):
             yield f"{module}.{owner.name}.{node.name}", ast.get_docstring(node) or ""
 
 
 def _is_overload(decorator: ast.expr) -> bool:
     """Whether a definition repeats another one: an overload, or a property's setter."""
     return ast.unparse(decorator).rpartition(".")[2] in {"overload", "setter"}
+
+
+def _is_mirrored(decorator: ast.expr) -> bool:
+    """Whether a definition has the documentation of its blocking twin."""
+    return isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "mirrored"
 
 
 def used_of(module: Module, kind: str, attribute: str) -> Iterator[str]:

@@ -76,7 +76,7 @@ def record(message: StreamMessage, *, with_body: bool = False) -> dict[str, Any]
 
 
 def row_record(row: Row) -> dict[str, Any]:
-    """The same of a message that was read without its body."""
+    """What the JSON of a message holds that was read without its body."""
     sequence, headers, object_name, subject, create_at = row
     return {
         "sequence": sequence, "subject": subject, "object_name": object_name, "headers": headers,
