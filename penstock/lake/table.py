@@ -159,6 +159,7 @@ class Archive:
 
     @property
     def version(self) -> int:
+        """The version of the table that was last looked at."""
         return int(self._delta.version())
 
     @property
