@@ -40,6 +40,7 @@ class Files:
     listdir = staticmethod(os.listdir)
 
     def open(self, path: str, *, create: bool = False, write: bool = True, exclusive: bool = False) -> int:
+        """Open a file and return its descriptor."""
         flags = os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY)
         if create:
             flags |= os.O_CREAT
@@ -69,6 +70,7 @@ class Files:
         return written
 
     def size(self, fd: int) -> int:
+        """Return how many bytes a file has."""
         return os.fstat(fd).st_size
 
     def sync(self, fd: int) -> None:
@@ -110,9 +112,11 @@ class Files:
         return mmap.mmap(fd, length, access=mmap.ACCESS_READ)
 
     def make_dirs(self, path: str) -> None:
+        """Make a folder and those above it that are missing."""
         os.makedirs(path, exist_ok=True)
 
     def exists(self, path: str) -> bool:
+        """Whether there is a file or folder at `path`."""
         return os.path.exists(path)
 
     def modified_ns(self, path: str) -> int:

@@ -39,10 +39,12 @@ class Checked:
 def damage(
     path: str, byte: int | None, what: str, first: int | None = None, stop: int | None = None
 ) -> Finding:
+    """Return a finding that means data are lost or wrong."""
     return Finding("damage", path, byte, what, first, stop)
 
 
 def note(
     path: str, byte: int | None, what: str, first: int | None = None, stop: int | None = None
 ) -> Finding:
+    """Return a finding that is worth knowing and harms nothing."""
     return Finding("note", path, byte, what, first, stop)

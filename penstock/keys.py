@@ -85,6 +85,7 @@ class Match(NamedTuple):
     prefixes: tuple[bytes, ...] = ()
 
     def takes(self, key: bytes | None) -> bool:
+        """Whether a stored key is one of those wanted."""
         return key is not None and (key in self.keys or key.startswith(self.prefixes))
 
 

@@ -260,6 +260,7 @@ class ByteLock:
         return True
 
     def unlock(self, byte: int) -> None:
+        """Release the byte."""
         self._call(self._SET, fcntl.F_UNLCK, byte)
 
     def is_held_elsewhere(self, byte: int) -> bool:

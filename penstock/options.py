@@ -73,6 +73,7 @@ class Payloads:
         return replace(self, above=None)
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the fields as they are stored."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -281,9 +282,11 @@ class TopicOptions:
 
     @property
     def retention_ns(self) -> int | None:
+        """The retention in nanoseconds; None keeps messages for ever."""
         return None if self.retention_s is None else round(self.retention_s * NANOSECONDS)
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the fields as they are stored."""
         return asdict(self)
 
     def altered(self, changes: Mapping[str, Any]) -> TopicOptions:

@@ -109,6 +109,7 @@ def whole(name: str, value: object, least: int, most: int) -> int:
 
 
 def one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raise `InvalidOption` unless `given` is one of the known values."""
     if value not in choices:
         raise InvalidOption(f"{name}={value!r} is not known", hint=f"choices: {', '.join(choices)}")
 

@@ -44,12 +44,15 @@ class Clock(clock.Clock):
         self._monotonic_ns = 0
 
     def now_ns(self) -> int:
+        """The moment the clock stands at, in nanoseconds since 1970."""
         return self._now_ns
 
     def monotonic(self) -> float:
+        """Seconds since the clock was made, moved by hand like the rest."""
         return self._monotonic_ns / NANOSECONDS
 
     def sleep(self, duration: SupportsIndex | float) -> None:
+        """Move the clock instead of waiting."""
         self.advance(float(duration))
 
     def advance(self, duration: Duration) -> None:

@@ -59,6 +59,7 @@ class Watch:
         return LOOK_AGAIN_S if self._hub is not None else _POLL_S
 
     def close(self) -> None:
+        """Stop watching."""
         if self._hub is not None:
             self._hub.remove(self._watch_id, self._hearer)
             self._hub = None
@@ -85,6 +86,7 @@ class Bell:
             hub.start_thread()  # whoever hears need not wait, so somebody must listen
 
     def ring(self) -> None:
+        """Wake those who wait."""
         self._rung.set()
         asleep = self._asleep
         if asleep is not None:

@@ -159,6 +159,7 @@ class Events:
 
     @property
     def parts(self) -> SplitResult:
+        """The parts of the server's URL."""
         return self._parts
 
 
@@ -218,6 +219,7 @@ class Subscription:
         self.close()
 
     def close(self) -> None:
+        """End the subscription; an iteration over it ends too."""
         self._closed = True
         self._line.close()
 

@@ -85,6 +85,7 @@ class WebSocket:
         self._send(frame(opcode, payload, os.urandom(4)))
 
     def close(self) -> None:
+        """Say goodbye and close the connection."""
         with contextlib.suppress(OSError):
             self._socket.settimeout(1.0)
             self._socket.sendall(close_frame(NORMAL, mask=os.urandom(4)))

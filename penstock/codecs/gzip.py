@@ -11,6 +11,7 @@ _GZIP = 31  # zlib's way to say: a window of 32 KiB, and a gzip header
 
 
 def encode(value: bytes) -> bytes:
+    """Pack a value as gzip does."""
     packer = zlib.compressobj(wbits=_GZIP)
     return packer.compress(value) + packer.flush()
 

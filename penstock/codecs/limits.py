@@ -11,5 +11,6 @@ class Damaged(ValueError):
 
 
 def refuse_beyond(size: int) -> None:
+    """Raise `Damaged` for a value that would become larger than it may."""
     if size > DECODED_BYTES_MAX:
         raise Damaged(f"it would be more than {DECODED_BYTES_MAX} bytes")

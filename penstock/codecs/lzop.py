@@ -49,6 +49,7 @@ def _header() -> bytes:
 
 
 def encode(value: bytes) -> bytes:
+    """Pack a value as a file that the `lzop` program reads."""
     packer = _library()()
     parts = [_header()]
     for at in range(0, len(value), _BLOCK_BYTES):

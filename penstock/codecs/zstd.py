@@ -47,11 +47,13 @@ def _contexts() -> _Contexts:
 
 
 def encode(value: bytes) -> bytes:
+    """Pack a value as one zstd frame."""
     packed: bytes = _contexts().pack_value(value)
     return packed
 
 
 def encode_frame(body: bytes | memoryview) -> bytes:
+    """Compress the body of a whole frame."""
     packed: bytes = _contexts().pack_frame(body)
     return packed
 

@@ -43,6 +43,7 @@ class ArchivedRows:
 
     @property
     def partition(self) -> int:
+        """The partition that the rows are of."""
         return self._partition
 
     def __len__(self) -> int:
@@ -50,13 +51,16 @@ class ArchivedRows:
 
     @property
     def first(self) -> int:
+        """The offset of the first row."""
         return int(self._batch.column("offset")[0].as_py())
 
     @property
     def stop(self) -> int:
+        """The offset behind the last row."""
         return int(self._batch.column("offset")[-1].as_py()) + 1
 
     def messages(self) -> list[Message]:
+        """Return the rows as messages."""
         made = map(
             Message,
             repeat(self._topic),
@@ -75,6 +79,7 @@ class ArchivedRows:
         return list(made)
 
     def record_batch(self, names: arrow.Names = None) -> pa.RecordBatch:
+        """Return the rows as one Arrow record batch."""
         chosen = arrow.schema(names)
         return pa.RecordBatch.from_arrays([self._column(name) for name in chosen.names], schema=chosen)
 

@@ -47,6 +47,7 @@ class Storage(NamedTuple):
 
     @property
     def is_local(self) -> bool:
+        """Whether it is a folder of this machine."""
         return not self.uri.startswith(_S3)
 
     @property

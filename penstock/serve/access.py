@@ -42,6 +42,7 @@ class Grant:
         self.expires = expires
 
     def require_push(self, topic: str, keys: Sequence[bytes]) -> None:
+        """Raise unless it may push to the keys."""
         self._require_topic(topic)
         if self._push is None:
             return
@@ -50,6 +51,7 @@ class Grant:
                 raise Refusal(403, f"the token does not allow to push to {_shown(key)}")
 
     def require_subscribe(self, topic: str, asked: Match) -> None:
+        """Raise unless it may listen to the keys."""
         self._require_topic(topic)
         allowed = self._subscribe
         if allowed is None:
@@ -96,6 +98,7 @@ class Access:
 
     @property
     def is_open(self) -> bool:
+        """Whether no token is asked for."""
         return self._key is None
 
     def grant(self, request: Request) -> Grant | None:
@@ -197,6 +200,7 @@ def _shown(key: bytes) -> str:
 
 
 def has_expired(grant: Grant) -> bool:
+    """Whether a token's time has passed."""
     return grant.expires is not None and time.time() >= grant.expires
 
 

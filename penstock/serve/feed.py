@@ -85,9 +85,11 @@ class Feed:
 
     @property
     def cursor(self) -> str:
+        """The feed's position as clients know it."""
         return self.cursor_at(self.position)
 
     def cursor_at(self, offset: int) -> str:
+        """An offset as clients know it."""
         return cursor_text(self.epoch, offset + 1)
 
     @property
@@ -117,9 +119,11 @@ class Feed:
         return question.has_gap or self._behind.is_near(question.next)
 
     def register(self, subscriber: Subscriber, asked: Match) -> None:
+        """Have a subscriber hear of the keys it wants."""
         self._interest.add(subscriber, asked)
 
     def unregister(self, subscriber: Subscriber, asked: Match) -> None:
+        """Forget a subscriber."""
         self._interest.remove(subscriber, asked)
 
     def listeners(self, key: bytes) -> Collection[Subscriber]:
@@ -258,9 +262,11 @@ class Feeds:
             feed.stored()
 
     def feeds(self) -> list[Feed]:
+        """The feeds that run now."""
         return list(self._feeds.values())
 
     def close(self) -> None:
+        """End all feeds."""
         for feed in self.feeds():
             feed.close()
 

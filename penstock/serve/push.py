@@ -42,6 +42,7 @@ class Push(NamedTuple):
 
     @property
     def size(self) -> int:
+        """The bytes of its keys and values."""
         if len(self.keys) == 1:
             return len(self.keys[0]) + len(self.values[0])
         return sum(map(len, self.keys)) + sum(map(len, self.values))
@@ -119,6 +120,7 @@ class DiskSpeed:
 
     @property
     def is_quick(self) -> bool:
+        """Whether the disk has been quick for a while."""
         return self._quick >= limits.QUICK_STORES
 
     def took(self, seconds: float) -> None:
@@ -221,6 +223,7 @@ class Groups:
 
     @property
     def is_busy(self) -> bool:
+        """Whether pushes wait to be stored."""
         return self._count > 0
 
     def require_room(self) -> None:

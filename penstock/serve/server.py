@@ -110,12 +110,15 @@ class ServeOptions:
 
     @property
     def default_topic(self) -> str:
+        """The topic of requests that name none."""
         return self.topics[0] if self.topics else "events"
 
     def access(self) -> Access:
+        """Who may do what, by these options."""
         return Access(secret=self.secret, public_key=self.public_key, topic=self.default_topic)
 
     def tls(self) -> ssl.SSLContext | None:
+        """The context for https; None without a certificate."""
         return tls_context(self.tls_certificate, self.tls_key)
 
 
@@ -142,6 +145,7 @@ class ServedTopics:
 
     @property
     def store(self) -> Store:
+        """The store that is served."""
         return self._async.blocking
 
     def find(self, topic: str, *, anew: bool = False) -> Events:
@@ -152,9 +156,11 @@ class ServedTopics:
         return known
 
     def start(self, call: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """Start a call in a thread; return its future."""
         return self._async.threads.start(call, *args)
 
     async def in_thread(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run a call that may wait for the disk in a thread."""
         return await self._async.threads.run(call, *args, **kwargs)
 
     def stored(self, topic: str) -> None:
@@ -196,10 +202,12 @@ class Server:
         self.is_ending = False
 
     def opened(self, connection: Connection) -> bool:
+        """Note a new connection; return whether there is room for it."""
         self._connections.add(connection)
         return len(self._connections) <= self._most
 
     def closed(self, connection: Connection) -> None:
+        """Forget a connection that has ended."""
         self._connections.discard(connection)
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -41,6 +41,7 @@ class Wheel:
             slot.add(timed)
 
     def remove(self, timed: Timed) -> None:
+        """Forget a connection."""
         slot = self._slots.get(timed.wheel_at)
         if slot is not None:
             slot.discard(timed)

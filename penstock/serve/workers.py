@@ -74,6 +74,7 @@ class Supervisor:
 
     @property
     def address(self) -> str:
+        """The URL under which the port is reached."""
         host = self._options.host
         scheme = "http" if self._options.tls_certificate is None else "https"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self._options.port}"

@@ -213,6 +213,7 @@ class OldBodies:
             body.unlink()
 
     def close(self) -> None:
+        """Remove the folder through which bodies pass."""
         self._passing.cleanup()
 
     def _body(self, message: OldMessage) -> Body | None:

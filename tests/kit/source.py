@@ -14,6 +14,9 @@ NOT_PRIVATE = {
     "_asdict", "_replace", "_make", "_fields", "_exit", "_getframe", "_jvm", "_jsc", "_jsparkSession", "_sc",
 }  # fmt: skip
 
+#: Bases without methods that a subclass would override.
+PLAIN_BASES = {"Generic", "NamedTuple", "Protocol", "TypedDict"}
+
 
 class Module(NamedTuple):
     """A file of the package."""
@@ -185,8 +188,12 @@ def docstrings(module: Module) -> Iterator[tuple[str, str]]:
 
 
 def _methods(module: str, owner: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """Public methods of a class; one that has no docstring may have that of its base class."""
+    inherits = any(ast.unparse(base).partition("[")[0] not in PLAIN_BASES for base in owner.bases)
     for node in owner.body:
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.name.startswith("_"):
+            continue
+        if inherits and not ast.get_docstring(node):
             continue
         if not any(_is_overload(each) or _is_mirrored(each) for each in node.decorator_list):
             yield f"{module}.{owner.name}.{node.name}", ast.get_docstring(node) or ""
