@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import quantiles
 
+from benchmarks import waiting_calls
 from benchmarks.harness import BATCH, Bench, rate
 from benchmarks.opening import _megabytes
 from benchmarks.rows import Row, at_most, ratio_at_least
@@ -56,6 +57,7 @@ def run(bench: Bench) -> Iterator[Row]:
                 theirs=tuple(other[place] for _, other in rounds),
                 target=ratio_at_least(5) if not kind else None,
             )  # fmt: skip
+    yield from waiting_calls.run(bench)
     yield from many(bench)
     lateness = [(late(bench), slept()) for _ in range(bench.sizes.repeat)]
     yield Row(
@@ -103,14 +105,7 @@ def theirs(bench: Bench, batches: list[Batch]) -> tuple[float, float]:
     """The same with a table."""
     count = bench.sizes.messages
     with bench.room() as room:
-        connection = sqlite3.connect(room / "waiting.db", isolation_level=None)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute(
-            "CREATE TABLE waiting "
-            "(n INTEGER PRIMARY KEY, due INTEGER, id BLOB, topic TEXT, attempts INTEGER, data BLOB)"
-        )
-        connection.execute("CREATE INDEX due ON waiting (due)")
+        connection = waiting_calls.table(room / "waiting.db", "NORMAL")
         stored = rate(count, lambda: _insert(connection, batches, count))
         taken = rate(count, lambda: _delete(connection, count))
         connection.close()

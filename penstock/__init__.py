@@ -29,6 +29,7 @@ from penstock.errors import (
     DataError,
     DiskFull,
     ForeignArchive,
+    HistoryChanged,
     InvalidOption,
     LockTimeout,
     MessageTooLarge,
@@ -66,7 +67,7 @@ from penstock.files import Files
 if TYPE_CHECKING:
     from penstock.consume.dead_letters import DeadLetter, DeadLetters
     from penstock.consume.options import Retry
-    from penstock.consume.process import Summary
+    from penstock.consume.process_queue import Summary
     from penstock.consume.reader import Reader
     from penstock.events.events import Events
     from penstock.message import Batch, Message, Receipt, Receipts
@@ -107,6 +108,7 @@ __all__ = [
     "Events",
     "Files",
     "ForeignArchive",
+    "HistoryChanged",
     "InvalidOption",
     "LockTimeout",
     "Message",
@@ -187,7 +189,7 @@ _LAZY = {
     "Store": "penstock.store",
     "Stream": "penstock.streams.stream",
     "StreamMessage": "penstock.streams.engine",
-    "Summary": "penstock.consume.process",
+    "Summary": "penstock.consume.process_queue",
     "Tarantool": "penstock.tarantool.tarantool",
     "Topic": "penstock.store",
     "Transaction": "penstock.store",

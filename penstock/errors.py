@@ -20,6 +20,7 @@
     │  ├─ ProducerFenced
     │  ├─ PartitionLost
     │  ├─ TopicReplaced
+    │  ├─ HistoryChanged
     │  ├─ TakenElsewhere
     │  ├─ AlreadyCommitted
     │  ├─ PipelineRunning
@@ -158,6 +159,20 @@ class PartitionLost(ConflictError):
 
 class TopicReplaced(ConflictError):
     """The topic was dropped, perhaps created anew: offsets held for the old one mean nothing now."""
+
+
+class HistoryChanged(ConflictError):
+    """A position that was kept is not of this log: the store was put back to an earlier state since.
+
+    `offset` is the position. What was written between the backup and it is gone, or has other offsets.
+    """
+
+    def __init__(self, message: str, *, partition: int, offset: int) -> None:
+        super().__init__(
+            message, hint="what was read before may be missing from the store: look, then begin anew"
+        )
+        self.partition = partition
+        self.offset = offset
 
 
 class TakenElsewhere(ConflictError):

@@ -36,6 +36,7 @@ class Files:
     truncate = staticmethod(os.ftruncate)
     rename = staticmethod(os.rename)
     unlink = staticmethod(os.unlink)
+    remove_dir = staticmethod(os.rmdir)
     listdir = staticmethod(os.listdir)
 
     def open(self, path: str, *, create: bool = False, write: bool = True, exclusive: bool = False) -> int:

@@ -46,7 +46,7 @@ def _are_plain(headers: Sequence[Any]) -> bool:
     if set(map(type, headers)) != {dict}:
         return False
     names = list(chain.from_iterable(headers))
-    values = [value for each in headers for value in each.values()]
+    values = list(chain.from_iterable(map(dict.values, headers)))
     try:
         if not ("".join(names).isascii() and "".join(values).isascii()):
             return False

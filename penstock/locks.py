@@ -221,6 +221,21 @@ def hold(locks: Sequence[FileLock], section: Callable[[], T]) -> T:
         raise
 
 
+def try_hold(lock: FileLock, section: Callable[[], T]) -> T | None:
+    """Take the lock if it is free now, call `section`, and let go of it; None when it is not free."""
+    if lock.is_mine():
+        return None
+    try:
+        if not lock.try_acquire():
+            return None
+        result = section()
+        lock.release()
+        return result
+    except BaseException:
+        lock.drop()
+        raise
+
+
 class ByteLock:
     """Shared or exclusive locks on single bytes of a file, owned by the open file (OFD locks).
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, overload
@@ -224,9 +224,14 @@ class Batch(Sequence[Message[V]], Generic[V]):
     """
 
     def __init__(
-        self, topic: str, rows: Sequence[Rows], decode: Callable[[bytes], Any] | None = None
-    ) -> None:
+        self, topic: str, rows: Sequence[Rows], decode: Callable[[bytes], Any] | None = None, *,
+        more: bool = False, next: Mapping[int, int] | None = None,
+    ) -> None:  # fmt: skip
         self.topic = topic
+        #: Whether the limit of `Topic.read` left messages out: `next` is where they begin.
+        self.more = more
+        #: Of a `Topic.read`, the place to go on from, for its `start`: an offset for each partition.
+        self.next = next
         self._rows = rows
         self._decode = decode
         self._messages: list[Message[V]] | None = None
@@ -274,7 +279,7 @@ class Batch(Sequence[Message[V]], Generic[V]):
         return arrow.stream(self._record_batches(), requested_schema)
 
     def __repr__(self) -> str:
-        return f"<Batch {self.topic}: {len(self)} messages>"
+        return f"<Batch {self.topic}: {len(self)} messages{', and more' if self.more else ''}>"
 
     def _record_batches(self) -> Iterator[pyarrow.RecordBatch]:
         return (rows.record_batch() for rows in self._rows)

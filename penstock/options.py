@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from penstock import codecs
 from penstock.clock import NANOSECONDS
-from penstock.errors import InvalidOption, WrongType
+from penstock.errors import InvalidOption, MissingExtra, WrongType
 from penstock.parse import FRAME_BYTES_MAX, KIB, MIB, PARTITIONS_MAX, Duration, one_of, seconds, size, whole
 
 FILES = "files"
@@ -88,6 +89,18 @@ def payloads(given: object) -> Payloads | None:
     if isinstance(given, Mapping):
         return Payloads(**given)
     raise WrongType(f"payloads takes a place or Payloads(…), not {type(given).__name__}")
+
+
+def require_library(chosen: Payloads | None) -> None:
+    """Raise `MissingExtra` for a place in S3 where nothing is installed that speaks to it."""
+    if chosen is not None and chosen.place != FILES:
+        require_obstore()
+
+
+def require_obstore() -> None:
+    """Raise `MissingExtra` unless obstore is there, which is not loaded for it."""
+    if find_spec("obstore") is None:
+        raise MissingExtra("obstore, which speaks to S3,", "s3")
 
 
 def payloads_after(before: Payloads | None, wanted: Payloads | None) -> Payloads | None:
@@ -319,6 +332,7 @@ def topic_changes(spoken: Mapping[str, Any]) -> dict[str, Any]:
             value = rules_of(value)
         elif field == "payloads":
             value = payloads(value)
+            require_library(value)
         elif field == "compress" and value == "zstd":
             codecs.encoder(codecs.ZSTD)  # a missing library is said now, not with the first message
         changes[field] = value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 from penstock.clock import NANOSECONDS
@@ -12,8 +12,8 @@ from penstock.errors import InvalidOption, WrongType
 from penstock.parse import datetime_ns, is_duration, nanoseconds, seconds
 
 #: Where to read from or to: an offset, an offset per partition, "earliest", "latest" (after the end),
-#: "last" (the last message there is), an age ("2h" ago), or a moment.
-Place = int | Mapping[int, int] | str | datetime
+#: "last" (the last message there is), an age ("2h" ago, or a timedelta), or a moment.
+Place = int | Mapping[int, int] | str | datetime | timedelta
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ def spot(place: Place, partition: int, now_ns: int) -> Spot:
         return Spot("offset", place)
     if isinstance(place, datetime):
         return Spot("time", nanoseconds("place", place))
+    if isinstance(place, timedelta):
+        return Spot("time", now_ns - round(seconds("place", place) * NANOSECONDS))
     if isinstance(place, str):
         return _spot_of_text(place, now_ns)
     raise WrongType(f"a place is an offset, a name, an age or a datetime, not {type(place).__name__}")

@@ -7,10 +7,10 @@ crash/      a crash at every I/O call; real kill -9; damaged files
 property/   hypothesis: generated input and stateful models
 compat/     folders written by earlier versions and by other systems
 e2e/        the real command, as a subprocess
+exchange/   go-diskq folders, files and copies, in and out; killed and started again
 serve/      the public port, over real sockets
 browser/    the client for pages, in a real browser
 payloads/   bodies outside the log: files and S3
-exchange/   ways in and out: go-diskq's folders, files, topics of other stores
 lake/       archive tables, and the archive loop without Spark
 spark/      reading and writing from PySpark
 docs/       links and examples of the documentation

@@ -1,18 +1,21 @@
-"""The async live events: any number of subscribers wait without a thread."""
+"""The async live events: any number of subscribers wait without a thread, on one tail of the log.
+
+The server's feeds follow their topics by the same `Tail`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
 from penstock import wake
 from penstock.aio.topic import Topic
-from penstock.aio.twin import Threads
+from penstock.aio.twin import Threads, awaited, mirrored
 from penstock.errors import Closed, ConflictError, PenstockError
 from penstock.events import events
 from penstock.events.event import Answer, Pushed, stored_pairs
@@ -20,6 +23,7 @@ from penstock.events.event_query import Interest
 from penstock.events.events import WAIT_S
 from penstock.keys import Key, Match, Prefix
 from penstock.log.cursor import Cursor
+from penstock.message import Message
 from penstock.parse import KIB, Duration, seconds
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.watch import DeadWriterHelp, TopicWatch
@@ -30,11 +34,67 @@ _READ_MESSAGES = 1000
 _READ_BYTES = 256 * KIB
 
 
-class Listener:
-    """One who waits."""
+class Tail:
+    """The end of a topic's log, followed in an event loop: rings come in any thread, `look` in the loop's.
 
-    def __init__(self, tail: Tail) -> None:
-        self._tail = tail
+    A ring is only a hint: whoever holds a tail also looks now and then. Opened, it stands at the end.
+    """
+
+    def __init__(self, open_topic: OpenTopic, look: Callable[[], None]) -> None:
+        self._open_topic = open_topic
+        self._look = look
+        self._loop = asyncio.get_running_loop()
+        self._is_rung = False
+        bell = wake.Bell()
+        bell.hearer = self.ring
+        #: What rings: pause it while every write is known anyway.
+        self.watch = TopicWatch(open_topic, bell.ring)
+        self.watch.__enter__()
+        self._cursor = self._at_end()
+
+    @property
+    def position(self) -> int:
+        """The first offset that was not read."""
+        return self._cursor.offset
+
+    @position.setter
+    def position(self, offset: int) -> None:
+        self._cursor.offset = offset
+
+    def ring(self) -> None:
+        """Have a look soon: something was written, perhaps. From any thread."""
+        if not self._is_rung:
+            self._is_rung = True
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._look)
+
+    def answered(self) -> None:
+        """A look begins: rings from now on ask for another one."""
+        self._is_rung = False
+
+    def read(self) -> list[Message]:
+        """Some of what is new, in order; empty at the end. Raises as a cursor does, and stays where it is."""
+        rows = self._cursor.read(_READ_MESSAGES, _READ_BYTES)
+        return [message for each in rows for message in each.messages()]
+
+    def skip_to_end(self) -> None:
+        """Go on at the end of the log, wherever that is now."""
+        self._cursor = self._at_end()
+
+    def close(self) -> None:
+        """Hear no more rings."""
+        self.watch.__exit__()
+
+    def _at_end(self) -> Cursor:
+        log = self._open_topic.log(0)
+        return log.cursor(log.bounds().end)
+
+
+class Listener:
+    """A coroutine that waits for something to be written under its keys."""
+
+    def __init__(self, position: Callable[[], int]) -> None:
+        self._position = position
         self._loop = asyncio.get_running_loop()
         #: Where it was rung first.
         self._rung: int | None = None
@@ -54,7 +114,7 @@ class Listener:
         """
         if self._rung is None:
             self._waiter = self._loop.create_future()
-            timer = self._loop.call_later(timeout, lambda: self.ring(self._tail.position))
+            timer = self._loop.call_later(timeout, lambda: self.ring(self._position()))
             try:
                 await self._waiter
             finally:
@@ -64,96 +124,75 @@ class Listener:
         return 0 if offset is None else offset
 
 
-class Tail:
-    """Follows the log of one topic while anybody waits."""
+class Listeners:
+    """Those who wait for keys of one topic; while there are any, they share a tail of its log."""
 
-    def __init__(self, partitions: OpenTopic, help_out: DeadWriterHelp, threads: Threads) -> None:
-        self._partitions = partitions
+    def __init__(self, open_topic: OpenTopic, help_out: DeadWriterHelp, threads: Threads) -> None:
+        self._open_topic = open_topic
         self._help = help_out
         self._threads = threads
         self._interest: Interest[Listener] = Interest()
-        self._is_rung = False
-        self._waiting: TopicWatch | None = None
+        self._tail: Tail | None = None
         #: How many wait now.
         self.waiting = 0
 
-    @property
-    def position(self) -> int:
-        """The first offset that it has not read."""
-        return self._cursor.offset
-
     @contextmanager
-    def ear(self, asked: Match) -> Iterator[Listener]:
-        """Have an ear rung when something comes for these keys, until the block is left."""
-        ear = Listener(self)
-        if self._waiting is None:
-            self._begin()
-        self._interest.add(ear, asked)
+    def listener(self, asked: Match) -> Iterator[Listener]:
+        """A listener that is rung when something comes for these keys, until the block is left."""
+        if self._tail is None:
+            self._tail = Tail(self._open_topic, self._look)
+            self._timer = asyncio.get_running_loop().call_later(self._tail.watch.pause_s, self._tick)
+        one = Listener(self._position)
+        self._interest.add(one, asked)
         self.waiting += 1
         try:
-            yield ear
+            yield one
         finally:
             self.waiting -= 1
-            self._interest.remove(ear, asked)
+            self._interest.remove(one, asked)
             if not self._interest:
                 self._end()
 
     # Inside.
 
-    def _begin(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        bell = wake.Bell()
-        bell.hearer = self._ring
-        waiting = TopicWatch(self._partitions, bell.ring)
-        waiting.__enter__()
-        self._waiting = waiting
-        self._cursor = self._at_end()
-        self._timer = self._loop.call_later(waiting.pause_s, self._tick)
+    def _position(self) -> int:
+        return 0 if self._tail is None else self._tail.position
 
     def _end(self) -> None:
-        if self._waiting is not None:
-            waiting, self._waiting = self._waiting, None
+        if self._tail is not None:
+            tail, self._tail = self._tail, None
             self._timer.cancel()
-            waiting.__exit__()
-
-    def _at_end(self) -> Cursor:
-        log = self._partitions.log(0)
-        return log.cursor(log.bounds().end)
-
-    def _ring(self) -> None:
-        """Something was written, perhaps. From any thread."""
-        if not self._is_rung:
-            self._is_rung = True
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._look)
+            tail.close()
 
     def _tick(self) -> None:
-        """Look, rung or not, and see that what a process left behind that died is seen."""
-        if self._waiting is None:
+        """Look, rung or not, and let readers see what a process that died left behind."""
+        if self._tail is None:
             return
         self._look()
-        if self._waiting is not None:
-            self._timer = self._loop.call_later(self._waiting.pause_s, self._tick)
+        if self._tail is not None:
+            pause_s = self._tail.watch.pause_s
+            self._timer = asyncio.get_running_loop().call_later(pause_s, self._tick)
         if self._help.is_due():
             with suppress(Closed):
                 self._threads.start(self._help).add_done_callback(_log_failure)
 
     def _look(self) -> None:
         """Read what is new and wake those it is for; all when it cannot be read, for they find out why."""
-        self._is_rung = False
-        if self._waiting is None:
+        tail = self._tail
+        if tail is None:
             return
+        tail.answered()
         try:
-            while rows := self._cursor.read(_READ_MESSAGES, _READ_BYTES):
-                for message in (message for each in rows for message in each.messages()):
+            while messages := tail.read():
+                for message in messages:
                     if message.key is not None:
-                        for ear in self._interest.of(message.key):
-                            ear.ring(message.offset)
+                        for one in self._interest.of(message.key):
+                            one.ring(message.offset)
         except (PenstockError, OSError):
-            for ear in self._interest.all():
-                ear.ring(0)
+            for one in self._interest.all():
+                one.ring(0)
             with suppress(Closed, ConflictError, OSError):
-                self._cursor = self._at_end()
+                tail.skip_to_end()
 
 
 def _log_failure(helped: asyncio.Future[None]) -> None:
@@ -166,60 +205,50 @@ class Events:
     """The live events of a topic; made by `Store.events`."""
 
     def __init__(self, blocking: events.Events, topic: Topic, threads: Threads) -> None:
-        self._blocking = blocking
+        self.blocking = blocking
+        self.threads = threads
         self._topic = topic
-        self._threads = threads
-        self._tail = Tail(blocking.open_topic, blocking._help, threads)
+        self._listeners = Listeners(blocking.open_topic, blocking.help_out, threads)
 
     @property
     def topic(self) -> str:
         """The name of the topic they are in."""
-        return self._blocking.topic
+        return self.blocking.topic
 
     @property
     def epoch(self) -> str:
         """Differs when the topic was dropped and made anew: ids of another epoch mean nothing."""
-        return self._blocking.epoch
+        return self.blocking.epoch
 
+    @mirrored(events.Events.push, besides="Coroutines that push at the same time share one sync.")
     async def push(self, key: Key, data: Any) -> Pushed:
-        """Store an event and wake who subscribed to its key; it is on disk when this returns.
-
-        `data` is any JSON value, None included. Coroutines that push at the same time share one sync.
-        """
         ((stored_key, value),) = stored_pairs([(key, data)])
         receipt = await self._topic.write(value, key=stored_key)
         return Pushed(self.epoch, receipt.offset + 1, receipt.offset + 1)
 
-    async def push_many(self, events: Iterable[tuple[Key, Any]]) -> Pushed:
-        """Store several events, all or none, with ids one after the other."""
-        return await self._threads.run(self._blocking.push_many, events)
+    push_many = awaited(events.Events.push_many)
 
+    @mirrored(events.Events.subscribe)
     async def subscribe(
         self, keys: str | Sequence[Key] = (), cursor: str | None = None, timeout: Duration = WAIT_S, *,
         prefixes: Sequence[Prefix] = (), rewind: int | None = None, since: str | datetime | None = None,
         limit: int = 1000,
     ) -> Answer:  # fmt: skip
-        """What is new for these keys since `cursor`; if there is nothing, wait for it up to `timeout`.
-
-        `keys` is a list of keys, or one text; `prefixes` takes all keys that begin so. Without a cursor
-        the answer comes at once: empty, or with the last `rewind` events, or those `since` a time or an
-        age ("10m"). An answer has at most `limit` events; the next call gets what is left.
-        """
         deadline = time.monotonic() + seconds("timeout", timeout)
-        question = await self._threads.run(
-            self._blocking._question, keys, cursor, prefixes, rewind, since, limit
+        question = await self.threads.run(
+            self.blocking.question, keys, cursor, prefixes, rewind, since, limit
         )
-        answer = await self._threads.run(question.look)
+        answer = await self.threads.run(question.look)
         if answer is not None:
             return answer
-        with self._tail.ear(question.asked) as ear:
+        with self._listeners.listener(question.asked) as listener:
             # What is new was written a moment ago and lies in memory: looking takes less than a thread would.
             while (answer := question.look()) is None:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return question.give_up()
-                question.at(max(question.next, await ear.wait(left)))
+                question.at(max(question.next, await listener.wait(left)))
         return answer
 
     def __repr__(self) -> str:
-        return repr(self._blocking)
+        return repr(self.blocking)

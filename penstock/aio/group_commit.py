@@ -24,7 +24,7 @@ class Group:
     def __init__(self, topic: OpenTopic, threads: Threads) -> None:
         self._topic = topic
         self._threads = threads
-        self._buffer = WriteBuffer(topic, None, look=_nothing, admit=_admit, postpone=_never)
+        self._buffer = WriteBuffer(topic, None, look=_nothing, admit=_admit, number=_number, postpone=_never)
         self._futures: list[asyncio.Future[Receipt]] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -80,8 +80,12 @@ def _nothing() -> None:
     """A group leaves by itself."""
 
 
-def _admit(key: bytes | None, besides: Besides | None) -> bool:
-    return True
+def _admit(key: bytes | None, is_placed: bool) -> None:
+    """Every message that is sound is taken."""
+
+
+def _number(seqno: int | None, timestamp: int | None, partition: int | None, group: str | None) -> Besides:
+    return timestamp, partition, group, None
 
 
 def _never(*message: Any) -> bool:

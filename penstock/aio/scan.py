@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock.aio.twin import Threads
+from penstock.aio.twin import Threads, awaited, mirrored
 from penstock.message import Batch, Message, V
 from penstock.topic import scan
 
@@ -26,7 +26,7 @@ class Scan(Generic[V]):
     def __init__(self, blocking: scan.Scan[V], threads: Threads) -> None:
         #: The scan for code that may block.
         self.blocking = blocking
-        self._threads = threads
+        self.threads = threads
 
     @property
     def ranges(self) -> list[tuple[int, int, int]]:
@@ -37,18 +37,17 @@ class Scan(Generic[V]):
         """Batches of neighbouring messages, partition after partition."""
         return self._each(iter(self.blocking))
 
+    @mirrored(scan.Scan.messages)
     async def messages(self) -> AsyncIterator[Message[V]]:
         async for batch in self:
             for message in batch:
                 yield message
 
+    @mirrored(scan.Scan.record_batches)
     def record_batches(self) -> AsyncIterator[pyarrow.RecordBatch]:
-        """Arrow record batches, pointing into the mapped files where they can."""
         return self._each(self.blocking.record_batches())
 
-    async def to_arrow(self) -> pyarrow.Table:
-        """Everything as one Arrow table."""
-        return await self._threads.run(self.blocking.to_arrow)
+    to_arrow = awaited(scan.Scan[V].to_arrow)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
         return self.blocking.__arrow_c_stream__(requested_schema)
@@ -57,5 +56,5 @@ class Scan(Generic[V]):
         return repr(self.blocking)
 
     async def _each(self, blocking: Iterator[T]) -> AsyncIterator[T]:
-        while (item := await self._threads.run(next, blocking, None)) is not None:
+        while (item := await self.threads.run(next, blocking, None)) is not None:
             yield item

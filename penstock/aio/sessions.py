@@ -84,7 +84,7 @@ class Session:
 class Sessions:
     """The sessions of a store, by topic; it is `Store.sessions`.
 
-    Their topics are names of their own, not those of logs. One process at a time hands out what is due of a
+    Their topics are names of their own, not those of logs. One process at a time delivers what is due of a
     topic; when it ends or closes the store, the next one that asks goes on.
     """
 
@@ -117,7 +117,7 @@ class Sessions:
         return [Session(each, self._threads) for each in found]
 
     async def count(self, topic: str) -> int:
-        """How many wait or were handed out."""
+        """How many wait or were delivered and are not settled."""
         return await self._threads.run(self._blocking.count, topic)
 
     async def topics(self) -> list[str]:

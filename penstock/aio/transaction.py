@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, ParamSpec, TypeVar
 from penstock import store as sync
 from penstock.aio.scan import Scan
 from penstock.aio.topic import Topic
-from penstock.aio.twin import Threads
+from penstock.aio.twin import Threads, mirrored
 from penstock.keys import Key
 from penstock.message import StoredRun, V
 from penstock.parse import KIB, Duration
@@ -34,24 +34,20 @@ class Transaction:
 
     def __init__(self, blocking: sync.Transaction, threads: Threads) -> None:
         self.blocking = blocking
-        self._threads = threads
+        self.threads = threads
         self._working: asyncio.Future[Any] | None = None
 
     @property
     def name(self) -> str | None:
         return self.blocking.name
 
+    @mirrored(sync.Transaction.write)
     async def write(
         self, topic: str | Topic[V], value: V | str | Path | BinaryIO | None, *, key: Key = None,
         headers: Mapping[str, str | bytes] | None = None, partition: int | None = None,
         group: str | None = None, timestamp: int | datetime | None = None, delay: Duration | None = None,
         deliver_at: int | datetime | None = None,
     ) -> None:  # fmt: skip
-        """Add one message; it is stored with the commit.
-
-        With `delay`, counted from now, or `deliver_at`, the commit stores it, and it enters its topic when
-        that has passed: rolled back, it never does.
-        """
         write = partial(
             self.blocking.write, _blocking(topic), value, key=key, headers=headers, partition=partition,
             group=group, timestamp=timestamp, delay=delay, deliver_at=deliver_at,
@@ -62,11 +58,11 @@ class Transaction:
         else:
             write()
 
+    @mirrored(sync.Transaction.write_many)
     async def write_many(
         self, topic: str | Topic[Any], values: Any, *, keys: Any = None, headers: Any = None,
         timestamps: Any = None, partition: int | None = None,
     ) -> None:  # fmt: skip
-        """Add many messages: lists, Arrow arrays, a table, a `Batch` or a `Scan`."""
         if isinstance(values, Scan):
             values = values.blocking
         await self._alone(
@@ -84,17 +80,12 @@ class Transaction:
         """After the commit: where the messages of each topic are, run by run."""
         return self.blocking.stored
 
+    @mirrored(sync.Transaction.commit, besides="Cancelled, it may be committed or not.")
     async def commit(self) -> None:
-        """Make all of it true: on disk, and visible to everyone, when this returns.
-
-        Raises `PartitionLost` when a consumer in it was moved by someone else, `AlreadyCommitted` when a
-        transaction of the same name was committed: nothing of it stays then. Any other error says whether
-        it was committed. Cancelled, it may be committed or not.
-        """
         await self._alone(self.blocking.commit)
 
+    @mirrored(sync.Transaction.rollback)
     async def rollback(self) -> None:
-        """Forget all of it; readers deliver again what was received in it. Calling it twice is fine."""
         await self._alone(self.blocking.rollback)
 
     async def __aenter__(self) -> Transaction:
@@ -119,7 +110,7 @@ class Transaction:
         while self._is_busy():
             assert self._working is not None
             await asyncio.wait([self._working])
-        self._working = working = self._threads.start(call, *args, **kwargs)
+        self._working = working = self.threads.start(call, *args, **kwargs)
         return await asyncio.shield(working)
 
     def _is_busy(self) -> bool:
@@ -127,7 +118,7 @@ class Transaction:
 
 
 def _blocking(topic: str | Topic[V]) -> str | sync.Topic[V]:
-    return topic._topic if isinstance(topic, Topic) else topic
+    return topic.blocking if isinstance(topic, Topic) else topic
 
 
 def _takes_time(value: object) -> bool:

@@ -1,17 +1,27 @@
-"""The few threads in which a store's blocking calls run, so that the event loop never waits for a disk.
+"""What the async twins of blocking classes are made of.
 
-They are the store's own: a program that fills the loop's default threads does not hold up the store,
+The blocking classes are the real ones; a twin holds one and runs its calls in threads, so that the event loop
+never waits for a disk. Names, parameters, types and documentation stand once, in the blocking class:
+
+    class Topic(Generic[V]):
+        vacuum = awaited(store.Topic[V].vacuum)         # the same call, in a thread
+
+        @mirrored(store.Topic.write, besides="Coroutines that write at the same time share one sync.")
+        async def write(self, value, …): …              # a call of its own, with the same documentation
+
+The threads are the store's own: a program that fills the loop's default threads does not hold up the store,
 nor the store the program.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from types import TracebackType
-from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar
+from functools import partial, wraps
+from inspect import getdoc
+from types import MethodType, TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from penstock.errors import Closed
 
@@ -91,3 +101,47 @@ async def in_own_thread(call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(executor, call)
     finally:
         executor.shutdown(wait=False)
+
+
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Twin(Protocol):
+    """An async twin: what it runs calls of, and where."""
+
+    @property
+    def blocking(self) -> Any:
+        """What may block."""
+
+    @property
+    def threads(self) -> Threads:
+        """Where its calls are made."""
+
+
+class awaited(Generic[P, R]):
+    """The async twin of a blocking method: its parameters, types and documentation; it runs in a thread."""
+
+    def __init__(self, blocking: Callable[Concatenate[Any, P], R]) -> None:
+        @wraps(blocking)
+        async def twin(self: Twin, *args: P.args, **kwargs: P.kwargs) -> R:
+            return await self.threads.run(partial(blocking, self.blocking), *args, **kwargs)
+
+        self._twin: Any = twin
+
+    def __get__(self, instance: object, owner: type) -> Callable[P, Coroutine[Any, Any, R]]:
+        """The coroutine function, bound to an instance if there is one."""
+        found: Callable[P, Coroutine[Any, Any, R]]
+        found = self._twin if instance is None else MethodType(self._twin, instance)
+        return found
+
+
+def mirrored(blocking: Callable[..., Any] | property, *, besides: str = "") -> Callable[[F], F]:
+    """Give a twin that is written by hand the documentation of its blocking method, and a word `besides`."""
+
+    def mirror(twin: F) -> F:
+        told = [text for text in (getdoc(blocking), besides) if text]
+        twin.__doc__ = "\n\n".join(told) or None
+        return twin
+
+    return mirror

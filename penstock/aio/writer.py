@@ -45,9 +45,10 @@ class Writer(Generic[V]):
         #: What has gathered: a frame's worth at most, while as much may be on its way.
         self._buffer = WriteBuffer(
             blocking.open_topic, blocking.packing, headers=blocking.buffer.own_headers, look=self._look,
-            admit=self._admit, postpone=_never,
+            admit=blocking.check_choice, number=self._number, postpone=_never,
         )  # fmt: skip
-        self._buffer.alert = bool(blocking.producer.id) or blocking.producer.choose is not None
+        self._buffer.alert = blocking.producer.choose is not None
+        self._buffer.numbered = bool(blocking.producer.id)
         self._is_full = False
         self._numbering = Numbering()
         self._accepted = 0
@@ -112,7 +113,7 @@ class Writer(Generic[V]):
             partition=partition, seqnos=seqnos,
         )  # fmt: skip
         self._numbering.given = seqnos is not None
-        self._numbering.last = max(self._numbering.last, self._blocking.numbering.last)
+        self._buffer.last = max(self._buffer.last, self._blocking.buffer.last)
 
     async def flush(self) -> Receipts:
         """Return when everything written before is stored; the receipts tell where and how safely."""
@@ -181,17 +182,17 @@ class Writer(Generic[V]):
         self._is_full = self._buffer.is_full()
         self._buffer.look_later()
 
-    def _admit(self, key: bytes | None, besides: Besides | None) -> bool:
+    def _number(
+        self, seqno: int | None, timestamp: int | None, partition: int | None, group: str | None
+    ) -> Besides:
         """Refuse at once what the blocking writer would refuse later."""
-        self._blocking.check(key, besides)
+        self._blocking.check_seqno(seqno)
         if self._blocking.producer.id:
-            seqno = None if besides is None else besides.seqno
             self._numbering.refuse_mixed(given=seqno is not None)
             if seqno is not None:
-                refuse_back(seqno, self._numbering.last)
-                self._numbering.last = seqno
+                refuse_back(seqno, self._buffer.last)
             self._numbering.given = seqno is not None
-        return True
+        return timestamp, partition, group, seqno
 
     async def _raise_failure(self) -> None:
         """Raise what happened; after a failure that passes (a full disk) writing may go on."""

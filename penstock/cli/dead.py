@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from textwrap import indent
 from typing import Annotated, Any
 
 import typer
@@ -81,6 +82,8 @@ def show(
         ("since", units.iso(letter.died_at) or ""),
     ):  # fmt: skip
         output.put_text(f"  {name}: {value or '-'}")
+    if letter.traceback:
+        output.put_text(f"  traceback:\n{indent(letter.traceback, '    ')}")
 
 
 @app.command()
@@ -165,6 +168,7 @@ def _record(letter: DeadLetter) -> dict[str, Any]:
         "attempts": letter.attempts,
         "first_error": letter.first_error,
         "last_error": letter.last_error,
+        "traceback": letter.traceback or None,
         "died_at": units.iso(letter.died_at),
         "died_at_ns": letter.died_at,
         "message": json_record(letter.message),

@@ -74,8 +74,9 @@ def listen(
     url: UrlOption = None,
     token: TokenOption = None,
     store: StoreOption = "",
+    as_json: JsonOption = False,
 ) -> None:
-    """Print events as they come, one a line, in JSON, until Ctrl-C.
+    """Print events as they come, one a line, in JSON (with or without --json), until Ctrl-C.
 
     What is missing is told on stderr.
     """

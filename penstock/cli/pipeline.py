@@ -15,10 +15,15 @@ from penstock.cli.failures import Exit
 from penstock.cli.pipelines.archive import archive
 from penstock.cli.pipelines.compact import compact
 from penstock.cli.pipelines.dedup import dedup
+from penstock.cli.pipelines.enrich import enrich
+from penstock.cli.pipelines.mirror import mirror
+from penstock.cli.pipelines.quality import quality
 from penstock.cli.pipelines.redrive import redrive
 from penstock.cli.pipelines.replay import replay
 from penstock.cli.pipelines.rollup import rollup
+from penstock.cli.pipelines.sessions import sessions
 from penstock.cli.pipelines.sweep import sweep
+from penstock.cli.pipelines.upsert import upsert
 from penstock.clock import Clock
 from penstock.parse import seconds
 
@@ -141,9 +146,14 @@ _COLUMNS: tuple[output.Column[Pipeline], ...] = (
 )
 
 app.command()(archive)
+app.command()(upsert)
 app.command()(compact)
 app.command()(dedup)
+app.command()(enrich)
+app.command()(sessions)
 app.command()(rollup)
+app.command()(quality)
+app.command()(mirror)
 app.command()(replay)
 app.command()(redrive)
 app.command()(sweep)

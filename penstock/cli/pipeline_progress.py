@@ -23,10 +23,13 @@ from penstock.cli.arguments import flag
 from penstock.clock import NANOSECONDS
 from penstock.spark.pipelines.engine import Choice
 from penstock.state.pipelines import RunFacts
-from penstock.store import PipelineRun
+from penstock.store import PipelineRun, Store
 
 SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help="The topic to read.")]
-SinkArgument = Annotated[str, typer.Argument(metavar="SINK", help="The topic to write; it must be there.")]
+SinkArgument = Annotated[str, typer.Argument(metavar="SINK", help="The topic to write; see --create.")]
+CreateOption = Annotated[
+    bool, flag("--create", help="Make sinks that are not there, with the source's number of partitions.")
+]
 EngineOption = Annotated[
     str, typer.Option("--engine", metavar="auto|python|spark", help="What does the work.")
 ]
@@ -40,6 +43,18 @@ TimeOption = Annotated[
         "--time", metavar="written_at|timestamp", help="Which time counts: the log's, or the producer's."
     ),
 ]
+
+
+def create_sinks(
+    store: Store, source: str, *sinks: str | None, create: bool, into: Store | None = None
+) -> None:
+    """Make the sinks of a pipeline that are not there yet, if that was asked for."""
+    if create:
+        from penstock.spark.pipelines.sink_run import create_like
+
+        for sink in sinks:
+            if sink is not None:
+                create_like(store, source, sink, into)
 
 
 def say_engine(choice: Choice) -> None:

@@ -49,6 +49,7 @@ class WrittenLines:
     partitions: list[WrittenPartition] = field(default_factory=list)
 
     def add(self, receipts: Receipts) -> None:
+        """Count what was stored, by partition."""
         self.sync = receipts.sync
         rows = {row.partition: row for row in self.partitions}
         for run in receipts.runs:

@@ -11,7 +11,7 @@ from penstock.cli import output
 from penstock.errors import InvalidOption, MessageTooLarge, UnknownTopic
 from penstock.options import TopicOptions
 from penstock.topic import input as outgoing
-from penstock.topic.delayed_publisher import due_at
+from penstock.topic.delayed import due_at
 
 
 class Common(NamedTuple):
@@ -26,6 +26,7 @@ class Common(NamedTuple):
 
     @property
     def waits(self) -> bool:
+        """Whether messages enter the topic later."""
         return self.delay is not None or self.deliver_at is not None
 
 
@@ -40,6 +41,7 @@ class Sender(NamedTuple):
     codec: str | None
 
     def writer(self, topic: Topic) -> Writer:
+        """A writer under these names."""
         return topic.writer(producer_id=self.producer, group=self.group, codec=self.codec)
 
 
@@ -51,7 +53,8 @@ def check(value: bytes | None, common: Common) -> None:
 
 def due_at_of(common: Common) -> int | None:
     """When what is delayed enters the topic; None for now."""
-    return due_at(common.delay, common.deliver_at, time.time_ns()) if common.waits else None
+    due = due_at(common.delay, common.deliver_at, time.time_ns()) if common.waits else None
+    return None if due is None else due.at_ms * 1_000_000
 
 
 def topic_to_write(store: Store, name: str, partition: int | None, value_bytes: int) -> Topic:
@@ -72,6 +75,7 @@ def refuse_in_new_store(store: str, name: str, partition: int | None, value_byte
 
 
 def refuse_in_new_topic(name: str, partition: int | None, value_bytes: int) -> None:
+    """Raise for a message that a topic made for it could not take."""
     limit = TopicOptions().max_message_bytes
     if partition:
         raise InvalidOption(

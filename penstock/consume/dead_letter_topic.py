@@ -7,6 +7,7 @@ headers of its own why it is there. What became of it later is a message behind 
     penstock-attempts      how often it was tried
     penstock-first-error   what went wrong the first time, and the last
     penstock-last-error
+    penstock-traceback     where the last error was raised (its end, if it is long), if it was
     penstock-origin        JSON: where it was, whose consumer it was, who wrote it (`LetterOrigin`)
     penstock-session       of a session, instead of the origin: its id in hex
     penstock-chunks        of a session: the lengths of its chunks
@@ -39,15 +40,25 @@ logger = logging.getLogger("penstock.dead")
 SUFFIX = ".dead"
 #: The reason of dead letters that were tried as often as they may.
 EXHAUSTED = "attempts exhausted"
+#: The reason of dead letters that no process outlived as often as they may be tried.
+DIED = "the process died while handling it"
 #: Long enough to be noticed and mended, short enough that nobody's data stays for ever.
 RETENTION = "30d"
 REASON, ATTEMPTS = "penstock-reason", "penstock-attempts"
 FIRST_ERROR, LAST_ERROR = "penstock-first-error", "penstock-last-error"
+TRACEBACK = "penstock-traceback"
 ORIGIN = "penstock-origin"
 SESSION, CHUNKS = "penstock-session", "penstock-chunks"
 SETTLED, HOW = "penstock-settled", "penstock-how"
-OWN_HEADERS = frozenset({REASON, ATTEMPTS, FIRST_ERROR, LAST_ERROR, ORIGIN, SESSION, CHUNKS, SETTLED, HOW})
+OWN_HEADERS = frozenset(
+    {REASON, ATTEMPTS, FIRST_ERROR, LAST_ERROR, TRACEBACK, ORIGIN, SESSION, CHUNKS, SETTLED, HOW}
+)
 _OURS, _BEFORE = "penstock-", "penstock-before-"
+
+
+def deaths(count: int) -> str:
+    """The error of a letter that killed its process so often."""
+    return f"{count} times the process that had it was killed or crashed before it was settled"
 
 
 class LetterOrigin(msgspec.Struct, frozen=True):
@@ -94,6 +105,8 @@ def bury(topic: OpenTopic, consumer: str, enclosed: Envelope, *, attempts: int, 
         LAST_ERROR: enclosed.last_error,
         ORIGIN: _encoder.encode(origin).decode(),
     }
+    if enclosed.traceback:
+        headers[TRACEBACK] = enclosed.traceback
     there = cemetery(topic)
     value, codec = _brought(there, enclosed)
     letter = MessageColumns(

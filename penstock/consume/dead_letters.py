@@ -53,6 +53,8 @@ class DeadLetter(NamedTuple):
     session: str | None = None
     #: The lengths of a session's chunks.
     chunks: tuple[int, ...] = ()
+    #: Where the last error was raised, as Python shows it, its end if it is long; empty where nothing was.
+    traceback: str = ""
 
 
 #: Has a session come again: its topic and its letter.
@@ -246,6 +248,7 @@ def _letter(message: Message[Any]) -> DeadLetter | None:
         _text(message, dead.LAST_ERROR), message.written_at, _original(message, origin),
         0 if origin is None else origin.topic_id, session or None,
         tuple(map(int, chunks.split(","))) if _LENGTHS.fullmatch(chunks) else (),
+        _text(message, dead.TRACEBACK),
     )  # fmt: skip
 
 

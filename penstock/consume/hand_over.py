@@ -26,7 +26,7 @@ _IDLE_LOOKS = 5
 class HandsOver(Protocol):
     """What shares its partitions with others."""
 
-    def _hand_over(self) -> None: ...
+    def hand_over(self) -> None: ...
 
 
 _readers: weakref.WeakSet[HandsOver] = weakref.WeakSet()
@@ -72,7 +72,7 @@ def _look() -> int:
         readers = list(_readers)
     for reader in readers:
         try:
-            reader._hand_over()
+            reader.hand_over()
         except (PenstockError, OSError) as error:
             logger.debug("handing over failed: %s", error)  # the reader's next call meets it
     return len(readers)

@@ -7,18 +7,22 @@ people, and members that were kicked, who is who:
     lock on byte p + 2^24 · round      partition p is held            (docs/FORMAT.md has the byte table)
     lock on byte 2^40 + k              member k is there
     record k                           its pid, when it came, whether it was kicked, when it wanted more
-    entry p                            who took partition p last, and the round
+    entry p                            who took partition p last and has not signed off, and the round
 
 A round is what makes kicking possible: the lock of a stopped process cannot be broken, so `kick` counts
-the partition's round up, and the lock that matters is another byte from then on.
+the partition's round up, and the lock that matters is another byte from then on. A member that takes a
+partition which nobody holds and nobody signed off knows that its last holder died.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 import struct
 import threading
+import weakref
+from contextlib import suppress
 from typing import NamedTuple
 
 from penstock.errors import Closed, Unavailable
@@ -33,7 +37,6 @@ _ENTRY = struct.Struct("<II")
 _FLAGS_AT = 4
 _WANTED_AT = 24
 _HOST_BYTES = 32
-_ROUND_AT = 4
 _ENTRIES_AT = MEMBERS_MOST * _RECORD.size
 _FILE_BYTES = _ENTRIES_AT + PARTITIONS_MAX * _ENTRY.size
 _MEMBER_BYTE = 2**40
@@ -82,6 +85,8 @@ class LeaseFile:
         self._mutex = threading.Lock()
         self._rounds: dict[int, int] = {}
         self.number: int | None = None
+        #: Partitions that were taken from members that died: they had not signed off.
+        self.orphans: set[int] = set()
         if create:
             files.make_dirs(os.path.dirname(path))
         self._fd = files.open(path, create=create, write=write)
@@ -89,6 +94,7 @@ class LeaseFile:
             files.truncate(self._fd, _FILE_BYTES)
         self._closed = "the reader is closed"
         forget_in_child(self)
+        _open.add(self)
 
     # Members.
 
@@ -134,7 +140,7 @@ class LeaseFile:
             for partition in partitions:
                 at = _ENTRIES_AT + partition * _ENTRY.size
                 _, past = _ENTRY.unpack(self._files.pread(fd, _ENTRY.size, at))
-                self._files.pwrite(fd, struct.pack("<I", (past + 1) % _ROUNDS), at + _ROUND_AT)
+                self._files.pwrite(fd, _ENTRY.pack(0, (past + 1) % _ROUNDS), at)
 
     # Partitions.
 
@@ -162,7 +168,7 @@ class LeaseFile:
         with self._mutex:
             fd = self._open_fd()
             locks, at = ByteLock(fd), _ENTRIES_AT + partition * _ENTRY.size
-            _, now = _ENTRY.unpack(self._files.pread(fd, _ENTRY.size, at))
+            holder, now = _ENTRY.unpack(self._files.pread(fd, _ENTRY.size, at))
             if not locks.try_lock(_byte(partition, now)):
                 return False
             if _ENTRY.unpack(self._files.pread(fd, _ENTRY.size, at))[1] != now:  # kicked at this moment
@@ -171,11 +177,13 @@ class LeaseFile:
             assert self.number is not None
             self._files.pwrite(fd, struct.pack("<I", self.number + 1), at)
             self._rounds[partition] = now
+            (self.orphans.add if holder else self.orphans.discard)(partition)
             return True
 
     def release(self, partition: int) -> None:
         """Let go of a lease; whoever wants it hears of it with the next `announce`."""
         with self._mutex:
+            self._sign_off(partition)
             past = self._rounds.pop(partition, None)
             if past is not None and self._fd >= 0:
                 ByteLock(self._fd).unlock(_byte(partition, past))
@@ -190,6 +198,7 @@ class LeaseFile:
     def close(self) -> None:
         """Let go of everything at once; the kernel tells the others."""
         with self._mutex:
+            self._sign_off(*self._rounds)
             fd, self._fd = self._fd, -1
         if fd >= 0:
             self._files.close(fd)
@@ -206,7 +215,22 @@ class LeaseFile:
         if fd >= 0:
             os.close(fd)
 
+    def sign_off(self) -> None:
+        """Say that what is held is given up, not left by a process that died: the program is ending."""
+        with self._mutex:
+            self._sign_off(*self._rounds)
+
     # Inside.
+
+    def _sign_off(self, *partitions: int) -> None:
+        with suppress(OSError):  # then it looks as if this process had died
+            if self._fd < 0 or self.number is None:
+                return
+            for partition in partitions:
+                at = _ENTRIES_AT + partition * _ENTRY.size
+                mine = self.number + 1, self._rounds.get(partition)
+                if _ENTRY.unpack(self._files.pread(self._fd, _ENTRY.size, at)) == mine:  # not after a kick
+                    self._files.pwrite(self._fd, bytes(4), at)
 
     def _open_fd(self) -> int:
         if self._fd < 0:
@@ -228,6 +252,17 @@ class LeaseFile:
         return MemberRecord(
             number, pid, bool(flags & _KICKED), bool(flags & _FIXED), joined, started, wanted, name
         )
+
+
+#: Those of this process.
+_open: weakref.WeakSet[LeaseFile] = weakref.WeakSet()
+
+
+@atexit.register
+def _sign_off_all() -> None:
+    """A program that ends without closing its readers has not died of a message."""
+    for file in list(_open):
+        file.sign_off()
 
 
 def _byte(partition: int, past: int) -> int:

@@ -202,7 +202,7 @@ class Member:
 
     def _take_over(self, numbers: list[int]) -> dict[int, Position]:
         topic, consumers = self.topic, self.topic.consumers
-        found = consumers.take(self.consumer, topic.record.id, numbers)
+        found = consumers.take(self.consumer, topic.record.id, numbers, self._file.orphans)
         missing = [number for number in numbers if number not in found]
         for number in missing:  # they appeared after the consumer began
             first = topic.log(number).bounds().start

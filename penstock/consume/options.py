@@ -39,8 +39,12 @@ class Retry:
     attempts: int = 8
     #: Each wait is longer by a random share up to this, so that what failed together does not come together.
     jitter: float = 0.1
+    #: The waits after the first failure, the second and so on, instead of `first`, `factor` and `limit`;
+    #: the last one is that of all further ones. They are waited for exactly, without jitter.
+    delays: tuple[Duration, ...] = ()
 
     def __post_init__(self) -> None:
+        self._check_delays()
         first, limit = seconds("first", self.first), seconds("limit", self.limit)
         if not 0.001 <= first <= WAIT_MAX_S:
             raise InvalidOption(f"first={self.first!r} is no wait", hint="from 1 ms to a year")
@@ -51,6 +55,16 @@ class Retry:
         if not 0 <= _number("jitter", self.jitter) <= 1:
             raise InvalidOption(f"jitter={self.jitter!r} is out of range", hint="a share from 0 to 1")
         whole("attempts", self.attempts, 1, ATTEMPTS_MAX)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all messages that fail for the nth time wait equally long."""
+        return bool(self.delays) or not self.jitter
+
+    @property
+    def least_s(self) -> float:
+        """The shortest wait."""
+        return min((seconds("delays", each) for each in self.delays), default=seconds("first", self.first))
 
     def wait_s(self, attempt: int, chance: float = 0.0) -> float | None:
         """How long to wait after this attempt failed; None when it was the last one.
@@ -63,12 +77,24 @@ class Retry:
 
     def back_off_s(self, attempt: int, chance: float = 0.0) -> float:
         """The wait after an attempt, whether or not it was the last."""
+        if self.delays:
+            return seconds("delays", self.delays[min(max(attempt, 1), len(self.delays)) - 1])
         first, limit = seconds("first", self.first), seconds("limit", self.limit)
         try:
             wait = min(first * self.factor ** (attempt - 1), limit)
         except OverflowError:
             wait = limit
         return wait * (1.0 + self.jitter * chance)
+
+    def _check_delays(self) -> None:
+        if isinstance(self.delays, (str, bytes)) or not isinstance(self.delays, Sequence):
+            raise WrongType(
+                f"delays is a list of waits, not {type(self.delays).__name__}", hint='("30s", "1m", "90s")'
+            )
+        object.__setattr__(self, "delays", tuple(self.delays))
+        for each in self.delays:
+            if not 0.001 <= seconds("delays", each) <= WAIT_MAX_S:
+                raise InvalidOption(f"{each!r} in delays is no wait", hint="from 1 ms to a year")
 
 
 def checked_policy(policy: object) -> Retry:

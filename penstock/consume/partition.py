@@ -1,4 +1,4 @@
-"""One partition as a reader reads it: a cursor, what was committed, and what to do about gaps."""
+"""`HeldPartition`: one partition under a reader. A cursor, commits in any order, gaps and gates."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from penstock.log.cursor import Cursor
 from penstock.log.log import Log
 from penstock.log.rows import FrameRows
 from penstock.message import Rows
+from penstock.state.deaths import Doubt
 from penstock.topic.open_topic import OpenTopic
 from penstock.wake import Hearer, watch
 
@@ -144,8 +145,10 @@ class HeldPartition:
     def __init__(
         self, topic: OpenTopic, partition: int, position: int, *, epoch: int = 0,
         gates: Mapping[int, int] | None = None, floor: Floor | None = None, hear: Hearer,
-        retries: PartitionRetries | None = None,
+        retries: PartitionRetries | None = None, doubt: Doubt | None = None,
     ) -> None:  # fmt: skip
+        #: What is suspected of its messages, while readers died with them; None when all is well.
+        self.doubt = doubt
         self.topic = topic
         self.partition = partition
         self.commits = Commits(position)
@@ -162,8 +165,9 @@ class HeldPartition:
         #: Something was passed over since this was last looked at.
         self.passed_over = False
         self.cursor: Cursor = topic.log(partition).cursor(position)
-        self._gates = gates or {}
-        self._open = not gates
+        self._gates: Mapping[int, int] = gates or {}
+        #: By earlier partition, the offset up to which it must be read before this one; empty when it was.
+        self.gates = self._gates
         self._floor = floor if floor is not None and floor != Floor() else None
         #: What of it waits for another attempt; None without a consumer.
         self.retries = retries
@@ -176,6 +180,16 @@ class HeldPartition:
     @property
     def log(self) -> Log:
         return self.topic.log(self.partition)
+
+    @property
+    def has_waited(self) -> bool:
+        """Whether something is out that had waited for another attempt."""
+        return self.retries is not None and self.retries.has_out
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the next message may have killed a process: it is delivered alone."""
+        return self.doubt is not None and self.cursor.offset < self.doubt.until
 
     @property
     def is_idle(self) -> bool:
@@ -257,33 +271,17 @@ class HeldPartition:
 
     # Partitions that open later.
 
-    def is_open(self, sources: Mapping[Key, HeldPartition], stored: Mapping[int, int] | None) -> bool:
-        """A partition added later opens once what came before it is committed: keys keep their order.
+    def shut(self) -> None:
+        """Wait again for the partitions before it: the reader was moved."""
+        self.gates = self._gates
 
-        `stored` are the consumer's positions, for earlier partitions that other members read; None when
-        there are no others.
-        """
-        if not self._open:
-            self._open = all(
-                self._passed(sources.get((self.topic.name, parent)), parent, gate, stored)
-                for parent, gate in self._gates.items()
-            )
-        return self._open
-
-    def _passed(
-        self, parent: HeldPartition | None, number: int, gate: int, stored: Mapping[int, int] | None
-    ) -> bool:
-        if parent is None:
-            return stored is None or self._passed_elsewhere(number, gate, stored.get(number, 0))
-        if parent.commits.position >= gate:
+    def has_passed(self, gate: int, *, committed: bool) -> bool:
+        """Whether everything before `gate` was delivered, or committed."""
+        if self.commits.position >= gate:
             return True
-        return parent.commits.is_idle and _nothing_between(parent.log, parent.cursor.offset, gate)
-
-    def _passed_elsewhere(self, number: int, gate: int, position: int) -> bool:
-        if position >= gate:
-            return True
-        log = self.topic.log(number)
-        return _nothing_between(log, max(position, log.bounds().start), gate)
+        if committed and not self.commits.is_idle:
+            return False
+        return nothing_between(self.log, self.cursor.offset, gate)
 
 
 def note(skipped: list[Gap], gap: Gap) -> None:
@@ -295,8 +293,8 @@ def note(skipped: list[Gap], gap: Gap) -> None:
         skipped.append(gap)
 
 
-def _nothing_between(log: Log, offset: int, stop: int) -> bool:
-    """Whether nothing can come between: it was never given out, or was passed over."""
+def nothing_between(log: Log, offset: int, stop: int) -> bool:
+    """Whether no message can come between two offsets: there is none, or it was skipped."""
     if offset >= stop:
         return True
     if log.bounds().end < stop:

@@ -1,285 +1,29 @@
 """`Reader.process`: receives, has a handler called in one or more threads, and settles what comes of it.
 
-Only the thread that calls `process` touches the reader; workers do nothing but call the handler and ring.
+One worker is the thread that calls: it goes through a batch and keeps its account as the range that is done.
+Several workers take messages from one list and put what ended into another; only the thread that called
+`process` touches the engine.
 """
 
 from __future__ import annotations
 
-import heapq
 import inspect
-import logging
 import queue
+import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
 
-from penstock.consume.options import Retry, checked_policy
-from penstock.consume.retries import PartitionRetries
-from penstock.errors import PartitionLost, WrongType
-from penstock.message import Message
-from penstock.parse import MIB, Duration, whole
-
-if TYPE_CHECKING:
-    from penstock.consume.reader import Reader
-
-
-logger = logging.getLogger("penstock.reader")
-
-#: So many messages are in hand at most: enough to commit many at a time, few enough to come again.
-IN_HAND_MOST = 256
-#: Done messages are committed after so many, or so many seconds, whatever is first.
-_COMMIT_MOST = 64
-_COMMIT_S = 0.5
-#: Who is blocked for less than this stays in memory.
-_PATIENCE_MS = 1000
-
-#: (topic, partition, key): what keeps its order.
-Line = tuple[str, int, bytes]
-Place = tuple[str, int, int]
-
-
-class Summary(NamedTuple):
-    """What a `process` did."""
-
-    #: Messages whose handler returned.
-    handled: int
-    #: Attempts that failed and are tried again later.
-    retried: int
-    #: Messages that are dead letters now.
-    dead: int
-
-
-class Waits(Protocol):
-    """A partition some of whose messages wait."""
-
-    @property
-    def retries(self) -> PartitionRetries | None: ...
-
-
-class Holds(Protocol):
-    """Where messages come from (`Holdings`, `QueueParts`)."""
-
-    @property
-    def sources(self) -> Mapping[tuple[str, int], Waits]: ...
-
-    def commit(self, topic: str, partition: int, first: int, stop: int) -> None: ...
-
-    def deliver_again(self, messages: Iterable[Message[Any]]) -> None: ...
-
-
-class Settles(Protocol):
-    """What becomes of messages that could not be handled (`Settling`, `QueueParts`)."""
-
-    def is_settled(self, message: Message[Any]) -> bool: ...
-
-    def retry(
-        self, message: Message[Any], after: Duration | None, error: BaseException | str | None,
-        policy: Retry | None = None,
-    ) -> bool: ...  # fmt: skip
-
-    def park(self, message: Message[Any], wait_s: float) -> None: ...
-
-
-class ProcessQueue:
-    """For one `process`. Not for several threads at a time."""
-
-    def __init__(
-        self, held: Holds, settling: Settles, mutex: threading.RLock, now_ns: Callable[[], int], *,
-        policy: Retry, keep_order: bool, most: int = IN_HAND_MOST,
-    ) -> None:  # fmt: skip
-        self._most = most
-        self._held = held
-        self._mutex = mutex  # the reader's
-        self._settling = settling
-        self._now_ns = now_ns
-        self._policy = checked_policy(policy)
-        self._keeps_order = keep_order
-        self._free: deque[Message[Any]] = deque()
-        self._lines: dict[Line, list[tuple[int, Message[Any]]]] = {}
-        #: Lines whose first message may be free to go; a dict keeps their order.
-        self._candidates: dict[Line, None] = {}
-        self._busy: set[Line] = set()
-        self._running: dict[Place, Message[Any]] = {}
-        self._done: list[Message[Any]] = []
-        self._commit_at = float("inf")
-        self._handled = self._retried = self._dead = 0
-
-    @property
-    def summary(self) -> Summary:
-        return Summary(self._handled, self._retried, self._dead)
-
-    @property
-    def room(self) -> int:
-        """How many more messages may come."""
-        return self._most - len(self._running) - len(self._free) - sum(map(len, self._lines.values()))
-
-    @property
-    def has_some(self) -> bool:
-        """Whether there are messages that were not begun with."""
-        return bool(self._free or self._lines)
-
-    def put(self, messages: Iterable[Message[Any]]) -> None:
-        """These were delivered."""
-        for message in messages:
-            line = self._line(message)
-            if line is None:
-                self._free.append(message)
-            else:
-                heapq.heappush(self._lines.setdefault(line, []), (message.offset, message))
-                self._candidates[line] = None
-
-    def next(self) -> Message[Any] | None:
-        """One that may be handled now; None when there is none until something is done or comes."""
-        with self._mutex:
-            for message in self._startable():
-                place = _place(message)
-                # One that a crash left twice, in the log and among those that wait, is settled once for both.
-                if place not in self._running and not self._settling.is_settled(message):
-                    self._running[place] = message
-                    return message
-                self._leave_line(message)
-        return None
-
-    def done(self, message: Message[Any]) -> None:
-        """Its handler returned."""
-        self._handled += 1
-        self._end(message)
-        if not self._done:
-            self._commit_at = time.monotonic() + _COMMIT_S
-        self._done.append(message)
-        if len(self._done) >= _COMMIT_MOST or self.commit_is_due:
-            self.commit()
-
-    def failed(self, message: Message[Any], error: Exception) -> None:
-        """Its handler raised: it waits for its next attempt, or is a dead letter."""
-        logger.info(
-            "attempt %d of %s/%d offset %d failed: %r", message.attempt, message.topic, message.partition,
-            message.offset, error,
-        )  # fmt: skip
-        with self._mutex:
-            self._end(message)
-            if self._settling.is_settled(message):
-                return  # the handler has decided for itself
-            try:
-                if self._settling.retry(message, None, error, self._policy):
-                    self._retried += 1
-                else:
-                    self._dead += 1
-            except PartitionLost as lost:
-                logger.info("%s", lost)
-
-    @property
-    def commit_is_due(self) -> bool:
-        """Whether something was done so long ago that it should be committed, alone or not."""
-        return time.monotonic() >= self._commit_at
-
-    def commit(self) -> None:
-        """Commit what is done."""
-        done, self._done = self._done, []
-        self._commit_at = float("inf")
-        for topic, partition, first, stop in _ranges(done):
-            try:
-                with self._mutex:
-                    self._held.commit(topic, partition, first, stop)
-            except PartitionLost as lost:
-                logger.info("%s", lost)
-
-    def end(self) -> None:
-        """Commit what is done, have what is blocked wait in files, and give back what was not handled."""
-        self.commit()
-        with self._mutex:
-            for line in list(self._lines):
-                blocked_ms = None if line in self._busy else self._blocked_ms(line)
-                if blocked_ms is not None:
-                    self._park(line, blocked_ms)
-            left = [*self._running.values(), *self._free]
-            left += [message for heap in self._lines.values() for _, message in heap]
-            self._held.deliver_again(left)
-
-    # Inside.
-
-    def _startable(self) -> Iterator[Message[Any]]:
-        while self._free:
-            yield self._free.popleft()
-        for line in list(self._candidates):
-            while line in self._candidates and (message := self._first_of(line)) is not None:
-                yield message
-
-    def _first_of(self, line: Line) -> Message[Any] | None:
-        """The first message of a line, if it may go; it is busy then."""
-        heap = self._lines.get(line)
-        if line in self._busy or not heap:
-            self._candidates.pop(line, None)
-            return None
-        blocked_ms = self._blocked_ms(line)
-        if blocked_ms is not None:
-            if blocked_ms > _PATIENCE_MS or self.room <= 0:
-                self._park(line, blocked_ms)
-            return None
-        _, message = heapq.heappop(heap)
-        if not heap:
-            del self._lines[line]
-        self._candidates.pop(line, None)
-        self._busy.add(line)
-        return message
-
-    def _blocked_ms(self, line: Line) -> int | None:
-        """How long until an earlier message of the key is due; None when none waits."""
-        topic, partition, key = line
-        source = self._held.sources.get((topic, partition))
-        if source is None or source.retries is None:
-            return None
-        due_ms = source.retries.earlier_due_ms(key, self._lines[line][0][0])
-        return None if due_ms is None else max(due_ms - self._now_ns() // 1_000_000, 0)
-
-    def _park(self, line: Line, blocked_ms: int) -> None:
-        """Have all of a line wait behind the message that blocks it."""
-        self._candidates.pop(line, None)
-        heap = self._lines.pop(line)
-        while heap:
-            _, message = heapq.heappop(heap)
-            try:
-                self._settling.park(message, (blocked_ms + 1) / 1000)
-            except PartitionLost as lost:
-                logger.info("%s", lost)
-
-    def _end(self, message: Message[Any]) -> None:
-        del self._running[_place(message)]
-        self._leave_line(message)
-
-    def _leave_line(self, message: Message[Any]) -> None:
-        line = self._line(message)
-        if line is not None:
-            self._busy.discard(line)
-            self._candidates[line] = None
-
-    def _line(self, message: Message[Any]) -> Line | None:
-        if not self._keeps_order or message.key is None:
-            return None
-        return message.topic, message.partition, message.key
-
-
-def _place(message: Message[Any]) -> Place:
-    return message.topic, message.partition, message.offset
-
-
-def _ranges(done: Iterable[Message[Any]]) -> Iterator[tuple[str, int, int, int]]:
-    """Runs of neighbours: (topic, partition, first offset, offset behind the last)."""
-    first: Place | None = None
-    stop = 0
-    for topic, partition, offset in sorted(map(_place, done)):
-        if first is not None and (topic, partition, offset) == (*first[:2], stop):
-            stop += 1
-            continue
-        if first is not None:
-            yield *first, stop
-        first, stop = (topic, partition, offset), offset + 1
-    if first is not None:
-        yield *first, stop
-
+from penstock.consume.engine import ReaderEngine
+from penstock.consume.options import Retry
+from penstock.consume.process_queue import COMMIT_S, Account, Handled, Pace, ProcessQueue, Summary
+from penstock.consume.settle import ranges_of
+from penstock.errors import WrongType
+from penstock.message import Batch, Message
+from penstock.parse import MIB, whole
 
 Handler = Callable[[Message[Any]], object]
 
@@ -287,111 +31,363 @@ WORKERS_MOST = 1000
 #: Of what may be in hand at a time.
 BYTES_MOST = 8 * MIB
 #: How long nothing but the end of a handler is waited for.
-LOOK_AGAIN_S = 0.2
+LOOK_AGAIN_S = 0.1
+#: What a handler that took longer did is committed before the next one begins.
+_SLOW_S = 0.002
 
 
-class Handled(NamedTuple):
-    """A message whose handler ended, and with what."""
+class Stop:
+    """Says that `process` is to end; from any thread, or from a handler."""
 
-    message: Message[Any]
-    error: BaseException | None
-
-
-class Handlers:
-    """Calls the handler: here, or in threads."""
-
-    def __init__(self, handler: Handler, workers: int, ring: Callable[[], None]) -> None:
-        self._handler = handler
-        self._workers = workers
+    def __init__(self, ring: Callable[[], None]) -> None:
         self._ring = ring
-        self._pool = ThreadPoolExecutor(workers, "penstock-worker") if workers > 1 else None
-        self._results: queue.SimpleQueue[Handled] = queue.SimpleQueue()
-        self.running = 0
+        self.is_set = False
 
-    @property
-    def has_room(self) -> bool:
-        return self.running < self._workers
-
-    def start(self, message: Message[Any]) -> None:
-        self.running += 1
-        if self._pool is None:
-            self._work(message)
-        else:
-            self._pool.submit(self._work, message)
-
-    def finished(self) -> list[Handled]:
-        """Those that ended since the last call."""
-        found: list[Handled] = []
-        while not self._results.empty():
-            found.append(self._results.get())
-        self.running -= len(found)
-        return found
-
-    def end(self) -> list[Handled]:
-        """Wait for what runs; what ended since the last call."""
-        if self._pool is not None:
-            self._pool.shutdown()
-        return self.finished()
-
-    def _work(self, message: Message[Any]) -> None:
-        error: BaseException | None = None
-        try:
-            self._handler(message)
-        except BaseException as raised:  # noqa: BLE001 - told to the thread that called `process`
-            error = raised
-        self._results.put(Handled(message, error))
+    def __call__(self) -> None:
+        self.is_set = True
         self._ring()
 
 
-def run(reader: Reader[Any], desk: ProcessQueue, handler: Handler, *, workers: int, follow: bool) -> None:
+class Signals:
+    """While it is entered, SIGTERM and Ctrl-C end a `process` instead of the program.
+
+    Only in the main thread, and only where the program left them as Python has them. They interrupt waiting,
+    and Ctrl-C also a handler, which may take long. Nothing else is interrupted, so nothing is left half done.
+    """
+
+    def __init__(self, stop: Stop, *, wanted: bool) -> None:
+        self._stop = stop
+        self._wanted = wanted and threading.current_thread() is threading.main_thread()
+        self._before: dict[int, Any] = {}
+        #: Whether the thread that called `process` waits, or runs a handler.
+        self.waits = self.handles = False
+
+    def __enter__(self) -> Signals:
+        defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+        for number, default in defaults.items() if self._wanted else ():
+            if signal.getsignal(number) == default:
+                self._before[number] = default
+                signal.signal(number, self._came)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    @property
+    def ended(self) -> bool:
+        """Whether a signal came that ends the `process`, and not the program."""
+        return bool(self._before) and self._stop.is_set
+
+    def _came(self, number: int, frame: FrameType | None) -> None:
+        # No ring: the thread that came to a halt here may hold the bell's own lock.
+        is_second, self._stop.is_set = self._stop.is_set, True
+        if self.waits or (number == signal.SIGINT and (self.handles or is_second)):
+            raise KeyboardInterrupt
+
+
+def run(
+    engine: ReaderEngine, handler: Handler, stop: Stop, *, workers: int, retry: Retry | None, follow: bool,
+    keep_order: bool, signals: bool,
+) -> Summary:  # fmt: skip
     """Process until nothing is left, or until it is stopped; then what runs is done, and settled."""
+    policy = engine.begin_process(retry, keep_order=keep_order)
     check_handler(handler, workers)
     if inspect.iscoroutinefunction(handler):
         raise WrongType("the handler is a coroutine function", hint="penstock.aio has a process for those")
-    crew = Handlers(handler, workers, reader.bell.ring)
-    try:
-        with reader.following(follow):
-            _work(reader, desk, crew)
-    finally:
+    stop.is_set = False
+    account = Account(engine, policy)
+    follows, engine.follow = engine.follow, engine.follow and follow
+    with Signals(stop, wanted=signals) as caught:
         try:
-            settle(desk, crew.end())
+            if workers == 1 and not keep_order:
+                _InThisThread(engine, account, handler, stop, caught).run()
+            else:
+                _InThreads(engine, account, handler, stop, caught, workers, keep_order).run()
+        except KeyboardInterrupt:
+            if not caught.ended:
+                raise
         finally:
-            desk.end()
+            engine.follow = follows
+    return account.summary
 
 
 def check_handler(handler: object, workers: int) -> None:
+    """Raise unless it can be called, by so many workers."""
     whole("workers", workers, 1, WORKERS_MOST)
     if not callable(handler):
         raise WrongType(f"the handler is a function of a message, not {type(handler).__name__}")
 
 
-def settle(desk: ProcessQueue, finished: list[Handled]) -> None:
-    """Settle all of them, then raise what no handler should: Ctrl-C, or the end of the program."""
-    ending: BaseException | None = None
-    for message, error in finished:
-        if error is None:
-            desk.done(message)
-        elif isinstance(error, Exception):
-            desk.failed(message, error)
-        else:
-            ending = error
-    if ending is not None:
-        raise ending
+class _InThisThread:
+    """One worker, which is the thread that called: batch by batch, in order."""
 
+    def __init__(
+        self, engine: ReaderEngine, account: Account, handler: Handler, stop: Stop, signals: Signals
+    ) -> None:
+        self._engine = engine
+        self._account = account
+        self._handler = handler
+        self._stop = stop
+        self._signals = signals
+        self._pace = Pace(1)
+        self._messages: Sequence[Message[Any]] = ()
+        #: Of the batch: what is before is committed, and what is before the other is done.
+        self._committed = self._done = 0
+        #: Whether they are neighbours in the log, so that a range of them can be committed.
+        self._is_run = True
 
-def _work(reader: Reader[Any], desk: ProcessQueue, crew: Handlers) -> None:
-    while not reader.is_stopped:
-        while crew.has_room and not reader.is_stopped and (message := desk.next()) is not None:
-            crew.start(message)
-            settle(desk, crew.finished())
-        batch = reader.poll(desk.room, BYTES_MOST) if desk.room > 0 else None
-        if batch is not None:
-            desk.put(batch)
-            continue
-        if not crew.running or desk.commit_is_due:
-            desk.commit()
-        pause = reader._pause(None)
-        if pause is None and not crew.running:
+    def run(self) -> None:
+        engine, stop = self._engine, self._stop
+        try:
+            while not stop.is_set:
+                batch = engine.poll(1 if engine.is_doubtful else self._pace.most, BYTES_MOST)
+                if batch is not None:
+                    self._handle(batch)
+                    continue
+                pause = engine.pause_s()
+                if pause is None:
+                    return
+                self._wait(pause)
+        finally:
+            self._signals.handles = False
+            try:
+                self._commit()
+            finally:
+                engine.deliver_again(self._messages[self._done :])
+
+    def _handle(self, batch: Batch[Any]) -> None:
+        began = time.monotonic()
+        self._messages, self._committed, self._done = batch.messages(), 0, 0
+        ranges = ranges_of(batch)
+        self._is_run = len(ranges) == 1 and ranges[0][3] - ranges[0][2] == len(self._messages)
+        while self._done < len(self._messages) and not self._stop.is_set:
+            self._handle_some()
+        count = self._done
+        self._commit()
+        if not self._stop.is_set:
+            self._messages, self._committed, self._done = (), 0, 0
+            self._pace.note(count, time.monotonic() - began)
+
+    def _handle_some(self) -> None:
+        """Handle messages until one fails, or it is time to commit, or all are done."""
+        handler, stop, now = self._handler, self._stop, time.monotonic
+        messages, done = self._messages, self._done
+        began = last = now()
+        self._signals.handles = True
+        try:
+            for done in range(done, len(messages)):  # noqa: B020 - where it stopped is wanted
+                handler(messages[done])
+                at = now()
+                if at - began > COMMIT_S or at - last > _SLOW_S or stop.is_set:
+                    break
+                last = at
+            done += 1
+        except Exception as error:  # noqa: BLE001 - the handler's own
+            self._signals.handles = False
+            self._finish(done)
+            self._account.failed(messages[done], error)
+            self._done = self._committed = done + 1
             return
-        reader.bell.wait(LOOK_AGAIN_S if pause is None or crew.running else pause)
-        settle(desk, crew.finished())
+        except BaseException:
+            self._signals.handles = False
+            self._finish(done)
+            raise
+        self._signals.handles = False
+        self._finish(done)
+
+    def _finish(self, done: int) -> None:
+        """Messages before this place in the batch were handled."""
+        self._account.handled += done - self._done
+        self._done = done
+        self._commit()
+
+    def _commit(self) -> None:
+        first, stop = self._committed, self._done
+        if first == stop:
+            return
+        self._committed = stop
+        done = self._messages[first:stop]
+        if self._is_run:
+            self._account.commit(done[0].topic, done[0].partition, done[0].offset, done[-1].offset + 1)
+        else:
+            self._account.commit_all(done)
+
+    def _wait(self, pause: float) -> None:
+        self._signals.waits = True
+        try:
+            if not self._stop.is_set:
+                self._engine.bell.wait(pause)
+        finally:
+            self._signals.waits = False
+
+
+class _InThreads:
+    """Several workers, or one that keeps the order of keys."""
+
+    def __init__(
+        self, engine: ReaderEngine, account: Account, handler: Handler, stop: Stop, signals: Signals,
+        workers: int, keep_order: bool,
+    ) -> None:  # fmt: skip
+        self._engine = engine
+        self._stop = stop
+        self._signals = signals
+        self._list = ProcessQueue(engine, account, workers=workers, keep_order=keep_order)
+        self._crew = Handlers(handler, workers, self._list.ready, stop, engine.bell.ring)
+
+    def run(self) -> None:
+        try:
+            self._work()
+        finally:
+            left = self._crew.end()
+            try:
+                self._list.settle(self._crew.finished())
+            finally:
+                self._list.end(left)
+
+    def _work(self) -> None:
+        engine, work, crew = self._engine, self._list, self._crew
+        while not self._stop.is_set:
+            work.settle(crew.finished())
+            if work.commit_is_due:
+                work.commit()
+            work.fill()
+            batch = engine.poll(work.room, BYTES_MOST) if work.room > 0 else None
+            if batch is not None:
+                work.put(batch)
+                work.fill()
+            self._start()
+            if batch is not None or crew.has_finished:
+                continue
+            if not crew.running:
+                work.commit()
+                if (
+                    batch := engine.poll(1, BYTES_MOST)
+                ) is not None:  # what is committed may open a partition
+                    work.put(batch)
+                    continue
+            pause = engine.pause_s()
+            if pause is None and not crew.running and not work.has_some:
+                return
+            self._wait(LOOK_AGAIN_S if pause is None or crew.running or work.has_some else pause)
+
+    def _start(self) -> None:
+        self._signals.handles = self._crew.is_here
+        try:
+            self._crew.start()
+        finally:
+            self._signals.handles = False
+
+    def _wait(self, pause: float) -> None:
+        self._signals.waits = True
+        try:
+            if not self._stop.is_set and not self._crew.has_finished:
+                self._engine.bell.wait(pause)
+        finally:
+            self._signals.waits = False
+
+
+class Handlers:
+    """Threads that take messages from a list and call the handler, until it is empty; begun as needed.
+
+    A single worker is the thread that calls `start`.
+    """
+
+    def __init__(
+        self, handler: Handler, workers: int, ready: deque[Message[Any]], stop: Stop,
+        ring: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._handler = handler
+        self._workers = workers
+        self._ready = ready
+        self._stop = stop
+        self._ring = ring
+        self.is_here = workers == 1
+        self._ended: deque[Handled] = deque()
+        #: One entry for each worker that is to look at the list; False ends it.
+        self._calls: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        #: What each worker has now; its place is its own.
+        self._current: list[Message[Any] | None] = [None] * workers
+        self._idle: deque[int] = deque()
+        self._is_over = False
+
+    @property
+    def running(self) -> bool:
+        """Whether any worker is busy."""
+        return len(self._idle) < len(self._threads)
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether a handler ended since `finished` was called."""
+        return bool(self._ended)
+
+    def start(self) -> None:
+        """Have as many workers look at the list as there are messages in it."""
+        if self.is_here:
+            self._work_off(0)
+            return
+        for _ in range(min(len(self._ready), self._workers)):
+            if self._idle:
+                self._idle.popleft()
+                self._calls.put(True)
+            elif len(self._threads) < self._workers:
+                self._begin()
+            else:
+                return
+
+    def finished(self) -> list[Handled]:
+        """What ended since the last call."""
+        found: list[Handled] = []
+        while self._ended:
+            found.append(self._ended.popleft())
+        return found
+
+    def end(self) -> list[Message[Any]]:
+        """Wait for what runs; nothing more is begun. What was begun and never ended."""
+        self._is_over = True
+        for _ in self._threads:
+            self._calls.put(False)
+        for thread in self._threads:
+            thread.join()
+        return [message for message in self._current if message is not None]
+
+    def _begin(self) -> None:
+        number = len(self._threads)
+        thread = threading.Thread(
+            target=self._serve, args=(number,), name=f"penstock-worker-{number}", daemon=True
+        )
+        self._threads.append(thread)
+        thread.start()
+
+    def _serve(self, number: int) -> None:
+        while True:
+            self._work_off(number)
+            self._idle.append(number)
+            self._ring()
+            if not self._calls.get():
+                return
+
+    def _work_off(self, number: int) -> None:
+        """Handle what is in the list, until nothing is."""
+        ready, current, handler, ended = self._ready, self._current, self._handler, self._ended
+        now = time.monotonic
+        ring_at = now() + COMMIT_S
+        while not self._is_over and not self._stop.is_set:
+            try:
+                current[number] = message = ready.popleft()
+            except IndexError:
+                return
+            error: BaseException | None = None
+            try:
+                handler(message)
+            except BaseException as raised:  # noqa: BLE001 - told to the thread that called `process`
+                error = raised
+            ended.append(Handled(message, error))
+            current[number] = None
+            at = now()
+            if at >= ring_at or error is not None:
+                if self.is_here:
+                    return
+                ring_at = at + COMMIT_S
+                self._ring()

@@ -1,9 +1,10 @@
-"""What waits of a topic, as it lies in the files, for whoever only looks: no lock, nothing taken."""
+"""`PartitionRetries`: what waits of a partition for another attempt; `Envelope`; the list of what waits."""
 
 from __future__ import annotations
 
 import os
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -14,14 +15,15 @@ import msgspec
 
 from penstock import codecs, references
 from penstock.delay import file_reader as view
-from penstock.delay.records import DATA_BYTES_MAX, Record
+from penstock.delay.identity import uuid7
+from penstock.delay.records import DATA_BYTES_MAX, WaitingRecord
 from penstock.delay.waiting import WaitingMessages
 from penstock.delay.window import TakenMessage
 from penstock.errors import DataError, MessageTooLarge, PartitionLost, TakenElsewhere, Unavailable
 from penstock.headers import NO_HEADERS
 from penstock.message import LazyMessage, Message
 from penstock.parse import KIB, MIB
-from penstock.topic import delayed_publisher as delayed
+from penstock.topic import delayed
 from penstock.topic.delayed import PUBLISH, delay_root, retries_folder, retries_of
 from penstock.topic.open_topic import OpenTopic
 
@@ -31,6 +33,7 @@ BYTES_MAX = DATA_BYTES_MAX - KIB
 _BODY_BYTES = MIB
 #: Of an error's text so much is kept.
 _ERROR_CHARACTERS = 1000
+_TRACEBACK_CHARACTERS = 4000
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True):
@@ -52,6 +55,8 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
     seqno: int | None
     first_error: str = ""
     last_error: str = ""
+    #: Where the last error was raised, as Python shows it; its end, if it is long.
+    traceback: str = ""
 
     def message(self, topic: str, attempt: int) -> Message[Any]:
         """The message as its consumer gets it."""
@@ -64,9 +69,14 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
         )  # fmt: skip
         return Message(*fields) if is_plain else LazyMessage(*(*fields, self.value))
 
-    def failed(self, error: str) -> Envelope:
-        """The same after one more failure."""
-        return msgspec.structs.replace(self, first_error=self.first_error or error, last_error=error)
+    def failed(self, error: BaseException | str | None) -> Envelope:
+        """The envelope after one more failure; unchanged when no error is given."""
+        text = error_text(error)
+        if not text:
+            return self
+        return msgspec.structs.replace(
+            self, first_error=self.first_error or text, last_error=text, traceback=traceback_text(error)
+        )
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -112,9 +122,10 @@ def decode(data: bytes) -> Envelope:
 
 
 def waiting_id(consumer: str, envelope: Envelope, attempts: int) -> bytes:
-    """The same for the same attempt of the same message by the same consumer: duplicates are recognised."""
+    """The id of one attempt of a message by a consumer: should a crash store it twice, both have it."""
     origin = (consumer, envelope.topic_id, envelope.partition, envelope.offset, attempts)
-    return blake2b(_encoder.encode(origin), digest_size=16).digest()
+    digest = blake2b(_encoder.encode(origin), digest_size=10).digest()
+    return uuid7(envelope.written_at // 1_000_000, int.from_bytes(digest, "big"))
 
 
 def error_text(error: BaseException | str | None) -> str:
@@ -124,6 +135,14 @@ def error_text(error: BaseException | str | None) -> str:
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
     # A lone surrogate (a broken file name, say) cannot be stored as UTF-8.
     return text[:_ERROR_CHARACTERS].encode(errors="backslashreplace").decode()
+
+
+def traceback_text(error: BaseException | str | None) -> str:
+    """Where an error was raised; empty for one that is only text, or was never raised."""
+    if not isinstance(error, BaseException) or error.__traceback__ is None:
+        return ""
+    lines = traceback.format_exception(error)
+    return "".join(lines)[-_TRACEBACK_CHARACTERS:].encode(errors="backslashreplace").decode()
 
 
 #: How often one looks without being told: for a folder that another process made, or a hint that was lost.
@@ -141,9 +160,16 @@ class OutMessage(NamedTuple):
 
 
 class PartitionRetries:
-    """What waits of one partition; used under its reader's mutex, but for `close`."""
+    """What waits of one partition; used under its reader's mutex, but for `close`.
 
-    def __init__(self, topic: OpenTopic, partition: int, consumer: str, ring: Callable[[], None]) -> None:
+    With `shared`, other readers have the partition too, and any of them may be the one that schedules.
+    """
+
+    def __init__(
+        self, topic: OpenTopic, partition: int, consumer: str, ring: Callable[[], None], *,
+        shared: bool = False,
+    ) -> None:  # fmt: skip
+        self._shared = shared
         self._topic = topic
         self._consumer = consumer
         self._ring = ring
@@ -189,6 +215,21 @@ class PartitionRetries:
             self._left(found[-1])
         return found
 
+    def move_due(self, limit: int, add: Callable[[list[tuple[int, int, bytes]]], None]) -> bool:
+        """Give what is due to `add`, as (offset, attempts, data), and finish it; whether there was any."""
+        if not self._may_fetch():
+            return False
+        waiting = self._opened()
+        self._next_due_ms = 0  # somebody may store while we look
+        taken = waiting.take(limit)
+        if taken:
+            add([(decode(each.data).offset, each.attempts, each.data) for each in taken])
+            waiting.finish(taken)
+            waiting.ring()
+        due_ms = waiting.next_due()
+        self._next_due_ms = _NEVER_MS if due_ms is None else due_ms
+        return bool(taken)
+
     def put_back(self, offsets: Sequence[int]) -> None:
         """These were not delivered after all: they come next."""
         there = [self._out[offset].message for offset in offsets if offset in self._out]
@@ -213,6 +254,11 @@ class PartitionRetries:
     def reads_files(self) -> bool:
         """Whether the next `take` looks into files, which may take a moment."""
         return self._waiting is not None and not self._fetched and self._is_worth_a_look()
+
+    @property
+    def has_out(self) -> bool:
+        """Whether something was handed out from here and is not done."""
+        return bool(self._out)
 
     def out(self, offset: int) -> OutMessage | None:
         """What was handed out from here and is not done, at an offset."""
@@ -243,15 +289,16 @@ class PartitionRetries:
 
     # Storing.
 
-    def store(self, enclosed: Envelope, *, wait_s: float, attempts: int) -> None:
+    def store(self, enclosed: Envelope, *, wait_s: float, attempts: int, fixed: bool = False) -> None:
         """Have a message wait; it is as safe as its topic's messages when this returns.
 
-        `attempts` is how often it was tried: it comes back as the next one.
+        `attempts` is how often it was tried: it comes back as the next one. `fixed` waits are those that
+        other messages wait too (`WaitingMessages.store`).
         """
         data = encoded(enclosed)
         self._opened().store(
             id=waiting_id(self._consumer, enclosed, attempts), topic=self._key[0],
-            data=data, wait=wait_s, attempts=attempts,
+            data=data, wait=wait_s, attempts=attempts, fixed=fixed,
         )  # fmt: skip
         due_ms = self._now_ms() + round(wait_s * 1000)
         self._next_due_ms = min(self._next_due_ms, due_ms)
@@ -290,11 +337,7 @@ class PartitionRetries:
 
     def _fetch(self, limit: int) -> bool:
         """Take what is due from the files, if it is worth a look."""
-        if self._closed or not self._is_worth_a_look():
-            return False
-        self._look_again_at = time.monotonic() + _LOOK_AGAIN_S
-        if not self._is_there():
-            self._next_due_ms = _NEVER_MS
+        if not self._may_fetch():
             return False
         waiting = self._opened()
         self._next_due_ms = 0  # somebody may store while we look
@@ -304,6 +347,16 @@ class PartitionRetries:
             due_ms = waiting.next_due()
             self._next_due_ms = _NEVER_MS if due_ms is None else due_ms
         return bool(self._fetched)
+
+    def _may_fetch(self) -> bool:
+        """Whether something may be due in the files, which are there."""
+        if self._closed or not self._is_worth_a_look():
+            return False
+        self._look_again_at = time.monotonic() + _LOOK_AGAIN_S
+        if not self._is_there():
+            self._next_due_ms = _NEVER_MS
+            return False
+        return True
 
     def _is_worth_a_look(self) -> bool:
         return self._now_ms() >= self._next_due_ms or time.monotonic() >= self._look_again_at
@@ -333,7 +386,7 @@ class PartitionRetries:
                 self._folder, self._topic.files, self._topic.clock, sync=self._topic.options.sync
             )
             waiting.listen(self._hear)
-            if waiting.holder is not None:
+            if not self._shared and waiting.holder is not None:
                 waiting.kick()  # it has lost the partition, and does not know, or cannot act on it
             self._waiting = waiting
         return self._waiting
@@ -378,6 +431,6 @@ def waiting_messages(topic: OpenTopic) -> Iterator[WaitingMessage]:
             yield WaitingMessage(None, each.partition, None, 0, record.due, each.key, "")
 
 
-def _records(folder: str, topic: OpenTopic) -> Iterator[Record]:
+def _records(folder: str, topic: OpenTopic) -> Iterator[WaitingRecord]:
     if topic.files.exists(folder):
         yield from view.records(folder, topic.files, view.states(folder, topic.files))

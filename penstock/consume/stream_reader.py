@@ -1,127 +1,344 @@
-"""Whose messages come next: a reader's partitions in turn, and what comes again beside what is new."""
+"""`StreamReader`: the engine of a reader that has whole partitions, each in order, new and due in turn."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from operator import length_hint
+from typing import Any
 
-from penstock.consume.assignment import LOOK_AGAIN_S, Holdings
-from penstock.consume.options import ReaderOptions
-from penstock.consume.partition import Gap, HeldPartition
+from penstock.consume import hand_over as background
+from penstock.consume.assignment import LOOK_AGAIN_S, Assignment
+from penstock.consume.lag import Lag, lag_behind
+from penstock.consume.options import ReaderOptions, Retry, checked_policy
+from penstock.consume.partition import Gap, HeldPartition, Key
+from penstock.consume.settle import Settlement, checked_reason, cut, ranges_of
+from penstock.consume.transaction_part import Transactional, TransactionParts
+from penstock.errors import Closed, UsageError
+from penstock.locks import FORKED, forget_in_child
 from penstock.log.rows import MessageRows
-from penstock.message import Batch, Message, V
+from penstock.message import Batch, Message
+from penstock.parse import Duration
+from penstock.place import Place
+from penstock.topic.open_topic import OpenTopic
+from penstock.wake import Bell
 
 
-class DueBatch(Batch[V]):
-    """Messages of one partition that come again; each is a run of its own, since others lie between them."""
+class DueBatch(Batch[Any]):
+    """Messages of one partition that waited; each is a run of its own, since others lie between them."""
 
     def __init__(
         self, source: HeldPartition, messages: Sequence[Message[Any]], decode: Callable[[bytes], Any] | None
     ) -> None:
         super().__init__(source.topic.name, [MessageRows([each]) for each in messages], decode)
-        self._source = source
-
-    def put_back(self, first: int = 0) -> None:
-        """Those from the `first` on were not delivered after all."""
-        if not self._source.is_gone and self._source.retries is not None:
-            self._source.retries.put_back([each.offset for each in self.messages()[first:]])
+        self.source = source
 
 
-def poll(
-    order: Sequence[HeldPartition],
-    decoders: Mapping[str, Callable[[bytes], Any]],
-    max_messages: int,
-    max_bytes: int,
-) -> DueBatch[Any] | None:
-    """What is due now of the first partition that has something; mostly None."""
-    for source in order:
-        if source.retries is None or source.leaving_since is not None:
-            continue
-        messages = source.retries.take(max_messages, max_bytes)
-        if messages:
-            return DueBatch(source, messages, decoders.get(source.topic.name))
-    return None
+_FETCHES = 1000
 
 
-def pause_s(order: Sequence[HeldPartition], pause: float) -> float:
-    """How long to wait at most, so that nothing is late."""
-    for source in order:
-        if source.retries is not None and source.leaving_since is None:
-            pause = min(pause, source.retries.due_in_s())
-    return pause
+class StreamReader:
+    """Reads partitions as their only reader of a consumer, or all of them without one."""
 
-
-class Asked(NamedTuple):
-    """One call: how much is wanted, and whether the reader waits at the end."""
-
-    max_messages: int
-    max_bytes: int
-    follow: bool
-    #: Takes back what was fetched and not handed out.
-    unread: Callable[[], None]
-
-
-class Turns:
-    """Gives each partition its turn; notes what is passed over in `gaps` and `skipped`."""
-
-    def __init__(self, held: Holdings, options: ReaderOptions, gaps: list[Gap], skipped: list[Gap]) -> None:
-        self._held = held
+    def __init__(self, topics: Sequence[OpenTopic], options: ReaderOptions) -> None:
+        self._topics = topics
         self._options = options
-        self._gaps = gaps
-        self._skipped = skipped
+        self._clock = topics[0].clock
+        self.name = topics[0].name
+        self.consumer = options.consumer
+        self.follow = options.follow
+        self.bell = Bell()
+        #: Offsets that were skipped with on_gap="skip", oldest first.
+        self.gaps: list[Gap] = []
+        #: Offsets that were skipped because of `read_from` and `max_lag`, oldest first.
+        self.skipped: list[Gap] = []
+        self._closed = ""
+        self._mutex = threading.RLock()  # against the thread that hands over
+        self._assignment = Assignment(topics, options, self.bell.ring)
+        self._fetched = self._assignment.fetched
+        self._settlement: Settlement | None = None
+        if options.consumer is not None:
+            self._settlement = Settlement(self._assignment, options.consumer, options.retry)
+        self._transactions = TransactionParts(self._assignment, self._mutex)
         self._turn = 0
-        #: Whether messages that come again have the next turn.
+        self._policy = options.retry
+        #: The partition that the last batch was read from, whether it had waited or not.
+        self._source: HeldPartition | None = None
+        #: Whether messages that waited have the next turn.
         self._due_first = True
         self._looked_at = time.monotonic()
+        self._is_processing = False
+        self._end = weakref.finalize(self, self._assignment.close)  # also when it is forgotten, never closed
+        self._end.atexit = False
+        forget_in_child(self)
+        for topic in topics:
+            topic.readers.add(self)
+        if options.consumer is not None:
+            background.add(self)
+            if not self._assignment.is_alone:
+                background.nudge()
 
-    def next(self, asked: Asked) -> tuple[Batch[Any] | None, HeldPartition | None]:
-        """What comes next, if anything is there, and the partition whose log it was read from, if it was.
+    def __getitem__(self, key: Key) -> HeldPartition:
+        """The partition of a topic's name and a number; raises `KeyError` if it is not held."""
+        return self._assignment[key]
 
-        What comes again and what is new take turns, so that neither has to wait for the other to end.
-        """
-        batch: Batch[Any] | None = None
-        source: HeldPartition | None = None
-        if self._due_first:
-            batch = self._due(asked)
-        if batch is None:
-            batch, source = self._new(asked)
-            if batch is None and not self._due_first:
-                batch = self._due(asked)
-            self._due_first = True
+    # Delivering.
+
+    @property
+    def fetches(self) -> int:
+        return _FETCHES
+
+    def next(self) -> Message[Any] | None:
+        # Never waits: the async twin asks in its event loop, while a thread may be committing.
+        if time.monotonic() >= self._assignment.due and not self._closed:
+            self._look_meanwhile()
+        return next(self._fetched.messages, None)
+
+    def poll(self, max_messages: int, max_bytes: int) -> Batch[Any] | None:
+        with self._mutex:
+            self.require_open()
+            if time.monotonic() >= self._assignment.due:
+                self._assignment.rebalance()
+            left = list(self._fetched.messages)
+            if left:
+                batch, self._fetched.messages = cut(left, max_messages, max_bytes)
+                return batch
+            # Without `follow` nobody can be waited for who commits only at the end, and handlers commit.
+            self._assignment.waits_for_commits = self._is_processing or (
+                self.follow and self.consumer is not None
+            )
+            return self._poll(max_messages, max_bytes)
+
+    def hand_out(self, batch: Batch[Any]) -> Message[Any] | None:
+        messages = iter(batch.messages())
+        first = next(messages, None)
+        if isinstance(batch, DueBatch):
+            self._fetched.keep(messages, batch.source, waited=True)
         else:
-            self._due_first = False
-        return batch, source
+            self._fetched.keep(messages, self._source, waited=False)
+        return first
 
-    def _due(self, asked: Asked) -> Batch[Any] | None:
-        if self._options.consumer is None:
+    def put_back(self, batch: Batch[Any]) -> None:
+        source = batch.source if isinstance(batch, DueBatch) else self._source
+        if source is not None and not source.is_gone:
+            self._fetched.keep(iter(batch.messages()), source, waited=isinstance(batch, DueBatch))
+
+    @property
+    def has_fetched(self) -> bool:
+        return length_hint(self._fetched.messages) > 0
+
+    @property
+    def is_doubtful(self) -> bool:
+        return any(source.is_doubtful for source in self._assignment.order)
+
+    @property
+    def reads_files(self) -> bool:
+        return any(s.retries is not None and s.retries.reads_files for s in self._assignment.order)
+
+    def pause_s(self) -> float | None:
+        self.require_open()
+        if not self.follow and not self._assignment.is_waiting:
             return None
-        return poll(self._held.order, self._options.decoders, asked.max_messages, asked.max_bytes)
+        return self._assignment.pause_s
 
-    def _new(self, asked: Asked) -> tuple[Batch[Any] | None, HeldPartition | None]:
-        gaps, held = len(self._gaps), self._held
-        for _ in range(len(held.order)):
-            source = held.order[self._turn % len(held.order)]
-            self._turn += 1
-            if not held.may_read(source):
+    # Settling.
+
+    def commit(self, done: Message[Any] | Batch[Any]) -> None:
+        settlement = self._require_consumer()
+        with self._mutex:
+            settlement.commit(done)
+
+    def commit_range(self, topic: str, partition: int, first: int, stop: int) -> None:
+        settlement = self._require_consumer()
+        with self._mutex:
+            settlement.commit_range(topic, partition, first, stop)
+
+    def retry(
+        self, message: Message[Any], after: Duration | None, error: BaseException | str | None,
+        policy: Retry | None = None,
+    ) -> bool:  # fmt: skip
+        settlement = self._require_consumer()
+        with self._mutex:
+            return settlement.retry(message, after, error, policy)
+
+    def reject(self, message: Message[Any], reason: str) -> None:
+        settlement = self._require_consumer()
+        checked_reason(reason)
+        with self._mutex:
+            settlement.reject(message, reason)
+
+    def park(self, message: Message[Any], wait_s: float) -> None:
+        settlement = self._require_consumer()
+        with self._mutex:
+            settlement.park(message, wait_s)
+
+    def is_settled(self, message: Message[Any]) -> bool:
+        assert self._settlement is not None
+        with self._mutex:
+            return self._settlement.is_settled(message)
+
+    def blocked_ms(self, message: Message[Any]) -> int | None:
+        with self._mutex:
+            source = self._assignment.get(message.topic, message.partition)
+            if source is None or source.retries is None or message.key is None:
+                return None
+            due_ms = source.retries.earlier_due_ms(message.key, message.offset)
+            return None if due_ms is None else max(due_ms - self._clock.now_ns() // 1_000_000, 0)
+
+    def join(self, tx: Transactional, done: Message[Any] | Batch[Any] | None) -> None:
+        settlement = self._require_consumer()
+        part = self._transactions.joined(tx)
+        with self._mutex:
+            for topic, partition, first, stop in ranges_of(done) if done is not None else ():
+                waited = self._assignment.get(topic, partition)
+                if waited is not None and waited.retries is not None and waited.retries.out(first):
+                    part.add_due(waited, range(first, stop))
+                    continue
+                source = settlement.delivered(topic, partition, stop)
+                if source is not None:
+                    part.add(source, first, stop)
+
+    def begin_process(self, policy: Retry | None, *, keep_order: bool) -> Retry:
+        self._require_consumer()
+        self._policy = self._options.retry if policy is None else checked_policy(policy)
+        self._is_processing = True
+        return self._policy
+
+    def deliver_again(self, messages: Iterable[Message[Any]]) -> None:
+        assert self._settlement is not None
+        with self._mutex:
+            self._is_processing = False
+            self._settlement.deliver_again(messages)
+
+    # Partitions.
+
+    def seek(self, place: Place) -> None:
+        self.require_open()
+        now = self._clock.now_ns()
+        with self._mutex:
+            begins = {s: s.topic.begin(s.partition, place, now) for s in self._assignment.order}
+            if self._settlement is not None:
+                self._settlement.store_places(begins)
+            for source, begin in begins.items():
+                source.move(begin)
+            self._assignment.shut_gates()
+            self._fetched.keep(iter(()), None, waited=False)
+
+    @property
+    def assigned(self) -> list[Key]:
+        return sorted(source.key for source in self._assignment.order if source.leaving_since is None)
+
+    def lag(self) -> Lag:
+        self.require_open()
+        with self._mutex:
+            self._fetched.take_back()
+            now = self._clock.now_ns()
+            return Lag.total(lag_behind(s.log, s.cursor.offset, now) for s in self._assignment.order)
+
+    def hand_over(self) -> None:
+        if self._closed or not self._mutex.acquire(blocking=False):
+            return
+        try:
+            self._assignment.hand_over()
+        finally:
+            self._mutex.release()
+
+    def close(self) -> None:
+        self._closed = self._closed or "the reader is closed"
+        self.let_go()
+
+    def let_go(self) -> None:
+        self._fetched.messages = iter(())
+        background.remove(self)
+        self._end()
+        self.bell.ring()
+
+    def after_fork_in_child(self) -> None:
+        """Nothing here is the child's: what was fetched is for the parent."""
+        self._closed = FORKED
+        self._mutex = threading.RLock()
+        self._fetched.messages = iter(())
+
+    def require_open(self) -> None:
+        if self._closed:
+            raise Closed(f"reader of {self.name!r}: {self._closed}", hint="open a new one")
+        for topic in self._topics:
+            topic.require_open()
+
+    # Inside.
+
+    def _look_meanwhile(self) -> None:
+        """Between two messages that were fetched together: was it kicked, is something due?"""
+        if self._mutex.acquire(blocking=False):
+            try:
+                self._assignment.rebalance()
+                if any(s.retries is not None and s.retries.seems_due for s in self._assignment.order):
+                    self._fetched.take_back()  # what is due need not wait until all that was fetched is done
+            finally:
+                self._mutex.release()
+
+    def _poll(self, max_messages: int, max_bytes: int) -> Batch[Any] | None:
+        """What waited and what is new take turns, so that neither has to wait for the other to end."""
+        batch: Batch[Any] | None = self._due(max_messages, max_bytes) if self._due_first else None
+        if batch is not None:
+            self._due_first = False
+            return batch
+        batch = self._new(max_messages, max_bytes)
+        if batch is None and not self._due_first:
+            batch = self._due(max_messages, max_bytes)
+        self._due_first = True
+        return batch
+
+    def _due(self, max_messages: int, max_bytes: int) -> DueBatch | None:
+        """What is due now of the first partition that has something; mostly None."""
+        for source in self._assignment.order:
+            if source.retries is None or source.leaving_since is not None:
                 continue
-            rows = source.read(
-                asked.max_messages, asked.max_bytes, skip_gaps=self._options.skip_gaps, gaps=self._gaps,
-                skipped=self._skipped,
-            )  # fmt: skip
-            if not held.store_passed_over(source):
-                return self._new(asked)
-            if rows:
-                name = source.topic.name
-                return Batch(name, rows, self._options.decoders.get(name)), source
-        if len(self._gaps) > gaps or self._look(asked):  # a gap passed over may open a partition
-            return self._new(asked)
-        return None, None
+            messages = source.retries.take(max_messages, max_bytes)
+            if messages:
+                return DueBatch(source, messages, self._options.decoders.get(source.topic.name))
+        return None
 
-    def _look(self, asked: Asked) -> bool:
+    def _new(self, max_messages: int, max_bytes: int) -> Batch[Any] | None:
+        """What the log has, of the partition whose turn it is."""
+        while True:
+            gaps, order = len(self.gaps), self._assignment.order
+            for _ in range(len(order)):
+                source = order[self._turn % len(order)]
+                self._turn += 1
+                if source.is_gone or not self._assignment.may_read(source):
+                    continue
+                rows = source.read(
+                    1 if source.is_doubtful else max_messages, max_bytes,
+                    skip_gaps=self._options.skip_gaps, gaps=self.gaps, skipped=self.skipped,
+                )  # fmt: skip
+                if self._settlement is not None and not self._settlement.store_skipped(source):
+                    break
+                if rows and source.doubt is not None and self._settlement is not None:
+                    rows = self._settlement.deliver_noted(source, rows, self._policy)
+                    if not rows:
+                        break
+                if rows:
+                    self._source, name = source, source.topic.name
+                    return Batch(name, rows, self._options.decoders.get(name))
+            else:
+                if len(self.gaps) == gaps and not self._look():  # a gap that was skipped may open a partition
+                    return None
+
+    def _look(self) -> bool:
         """Once a second, and at the end without `follow`: did someone add partitions, or drop the topic?"""
         now = time.monotonic()
-        if now - self._looked_at < LOOK_AGAIN_S and asked.follow:
+        if now - self._looked_at < LOOK_AGAIN_S and self.follow:
             return False
         self._looked_at = now
-        return self._held.look(asked.unread)
+        return self._assignment.look()
+
+    def _require_consumer(self) -> Settlement:
+        self.require_open()
+        if self._settlement is None:
+            raise UsageError(
+                "a reader without a consumer has nothing to commit to", hint="open it with consumer=…"
+            )
+        return self._settlement

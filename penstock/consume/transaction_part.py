@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Protocol
 
-from penstock.consume.assignment import Holdings, lost
+from penstock.consume.assignment import Assignment, lost
 from penstock.consume.partition import HeldPartition
 from penstock.errors import UsageError, WrongType
 from penstock.state.transactions import PositionUpdate, Transactions
@@ -83,21 +82,15 @@ class TransactionPart:
 class TransactionParts:
     """A reader's part in transactions (`penstock.store.transaction.Enlisted`); mostly in one at a time."""
 
-    def __init__(
-        self,
-        held: Holdings,
-        mutex: threading.RLock,
-        forget: weakref.WeakMethod[Callable[[HeldPartition], None]],
-    ) -> None:
-        self._held = held
+    def __init__(self, assignment: Assignment, mutex: threading.RLock) -> None:
+        self._assignment = assignment
         self._mutex = mutex
-        self._forget = forget  # weak, or a reader that nobody holds would live until the next collection
         self._takings: dict[Any, TransactionPart] = {}
 
     @property
     def transactions(self) -> Transactions:
         """Of the store whose topics are read."""
-        return self._held.topics[0].transactions
+        return self._assignment.topics[0].transactions
 
     def joined(self, tx: Transactional) -> TransactionPart:
         """What the transaction commits of this reader; the reader takes part in it from now on."""
@@ -113,14 +106,15 @@ class TransactionParts:
 
     def moves(self, tx: Transactional) -> list[PositionUpdate]:
         """How positions change when it commits."""
-        assert self._held.sharing is not None
+        consumer = self._assignment.consumer
+        assert consumer is not None
         with self._mutex:
             taking = self._takings[tx]
-            self._held.require_open()
+            self._assignment.require_open()
             for source in taking.sources:
                 if source.is_gone:
                     raise lost(*source.key)
-            return list(taking.moves(self._held.sharing.consumer))
+            return list(taking.moves(consumer))
 
     def committed(self, tx: Transactional) -> None:
         """It is true: go on from there."""
@@ -128,7 +122,7 @@ class TransactionParts:
             taking = self._takings.pop(tx)
             taking.committed()
             for source in taking.sources:
-                self._held.let_go_if_leaving(source)
+                self._assignment.release_if_leaving(source)
 
     def rolled_back(self, tx: Transactional) -> None:
         """Nothing happened: what was received in it comes again, if it is still this reader's."""
@@ -137,7 +131,6 @@ class TransactionParts:
             for source in taking.sources:
                 if not source.is_gone:
                     taking.deliver_again(source)
-                    if (forget := self._forget()) is not None:
-                        forget(source)
-            if self._held.sharing is not None:
-                self._held.sharing.look_soon()
+                    self._assignment.fetched.forget(source)
+            self._assignment.shut_gates()
+            self._assignment.look_soon()

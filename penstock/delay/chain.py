@@ -1,9 +1,7 @@
 """The chain of files of one delay, as one process appends to it.
 
-Everything happens under the rung's flock (`<ΔT>/lock`). That file holds the boot and the number of the file
-that is written now, so that a process sees with one read whether others began a new one; 0 means: ask the
-states. A record is there when the checksum entry behind it is. What a killed process left behind the last
-entry is overwritten.
+Files are written under the lock of the folder's states (`StateTable`), synced without it. A record is there
+when the checksum entry behind it is. What a killed process left behind the last entry is overwritten.
 """
 
 from __future__ import annotations
@@ -11,32 +9,36 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import struct
 import threading
-from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import msgspec
+
 from penstock.checksum import crc32
-from penstock.delay import checksums as sums
+from penstock.delay import checksums
 from penstock.delay import file_names as names
-from penstock.delay import file_repair as repair
-from penstock.delay.checksums import ENTRY_BYTES, Sum
-from penstock.delay.records import Block
+from penstock.delay.checksums import EMPTY, Sum
+from penstock.delay.file_names import ChainName
+from penstock.delay.file_repair import last_entry
+from penstock.delay.records import Block, are_records
 from penstock.delay.state_table import PendingChange, StateTable
 from penstock.delay.states import FileState, Operation
 from penstock.errors import NotDurable
 from penstock.files import DISK_REFUSE, Files, refusal
-from penstock.locks import RUNG_RANK, FileLock
 
 logger = logging.getLogger("penstock.delay")
 
-_RECORD = struct.Struct("<QQ")
 #: A clock set back by less than this makes due times wait for it; further back begins a new file.
 STEP_BACK_MS = 3_600_000
+_LAYOUT = checksums.CURRENT
+#: So many pairs of this process are synced at a time; further ones wait.
+_SYNC_THREADS = 4
+_sync_threads: ThreadPoolExecutor | None = None
 
 
-@dataclass
-class OpenFile:
+@dataclass(slots=True)
+class WrittenFile:
     """The file that is written now."""
 
     name: str
@@ -47,12 +49,13 @@ class OpenFile:
     #: The last entry, and how many there are.
     last: Sum
     entries: int
+    #: `StateTable.foreign_changes` when it was looked at last.
+    seen: int
     #: So much is durable, as far as this process knows.
     synced: int = 0
 
 
-@dataclass(frozen=True)
-class AppendedBlock:
+class AppendedBlock(msgspec.Struct, frozen=True, gc=False):
     """Where an append went."""
 
     name: str
@@ -60,210 +63,229 @@ class AppendedBlock:
     #: The byte of the first record, and the one behind the last.
     begin: int
     end: int
-    #: When the records are due in this chain.
+    #: When the first record is due in this chain.
     due: int
 
 
 class Chain:
     """One delay's files, for writing. Threads may share it."""
 
-    def __init__(self, ledger: StateTable, delay_ms: int, *, file_bytes: int, file_age_ms: int) -> None:
-        self.delay_ms = delay_ms
-        self._ledger = ledger
-        self._files: Files = ledger.files
+    def __init__(self, table: StateTable, name: ChainName, *, file_bytes: int, file_age_ms: int) -> None:
+        self.name = name
+        self.path = os.path.join(table.folder, name.folder)
+        self._delay_ms = name.delay_ms
+        self._table = table
+        self._files: Files = table.files
         self._file_bytes = file_bytes
         self._file_age_ms = file_age_ms
-        self._tip: OpenFile | None = None
+        self._open_file: WrittenFile | None = None
         self._sync_mutex = threading.Lock()
-        self._checked_boot = False
         #: Numbers of files whose sync failed: a later one that succeeds would mean nothing.
         self._failed: set[int] = set()
-        self.path = os.path.join(ledger.folder, names.delay_name(delay_ms))
-        if not self._files.exists(self.path):
-            self._files.make_dirs(self.path)
-            self._files.sync_dir(ledger.folder)
-        order = (RUNG_RANK, ledger.lock.order[1], delay_ms)
-        self.lock = FileLock(
-            self._files, os.path.join(self.path, names.LOCK), order=order, holder=lambda: None
-        )
 
-    def close(self) -> None:
-        self._forget_tip()
-        self.lock.close()
+    # Under the lock of the states, which were caught up with.
 
-    def append(self, blocks: Sequence[Block], now_ms: int) -> list[AppendedBlock]:
-        """Write the blocks behind what is there, their wait beginning now; a place for each.
+    def append(self, block: Block, now_ms: int) -> AppendedBlock:
+        """Write a block behind what is there; where its records have no due times, their wait begins now.
 
-        They are not durable yet.
+        It is not durable yet.
         """
-        with self.lock.held():
-            try:
-                return [self._append(block, now_ms) for block in blocks]
-            except OSError as error:
-                self._cut_back()
-                raise refusal(self.path, error) from error
+        try:
+            return self._append(block, now_ms)
+        except OSError as error:
+            self._cut_back()
+            raise refusal(self.path, error) from error
+
+    def release(self) -> None:
+        """Close the file; the next append opens it again."""
+        with self._sync_mutex:
+            file, self._open_file = self._open_file, None
+            if file is not None:
+                self._files.close(file.fd)
+                self._files.close(file.sums_fd)
+
+    # Without the lock.
 
     def sync(self, place: AppendedBlock) -> None:
         """Return when everything up to a place is durable; threads that wait share one sync."""
         with self._sync_mutex:
-            tip = self._tip
+            file = self._open_file
             if place.number in self._failed:
                 raise NotDurable(f"{self.path}: the disk failed to sync")
-            if tip is None or tip.number != place.number:
+            if file is None or file.number != place.number:
                 self._sync_earlier(place)
                 return
-            if tip.synced >= place.end:
+            if file.synced >= place.end:
                 return
-            end = tip.last.end
+            end = file.last.end
             try:
-                self._files.sync(tip.fd)
-                self._files.sync(tip.sums_fd)
-                tip.synced = max(tip.synced, end)
-                return
+                _sync_both(self._files, file.fd, file.sums_fd)
+                file.synced = max(file.synced, end)
             except OSError as error:
-                failure = error
-                self._failed.add(tip.number)
-        with self.lock.held():
-            self._stop(sync=False)
-        raise NotDurable(f"{self.path}: the disk failed to sync: {failure}") from failure
+                self._failed.add(file.number)  # the next append begins a new file
+                raise NotDurable(f"{self.path}: the disk failed to sync: {error}") from error
 
-    def stop_if_old(self) -> None:
-        """Stop writing a file that is over its age, unless someone writes now."""
-        if not self.lock.try_acquire():
+    def stop_if_over(self, finished: int, idle_ms: int) -> None:
+        """Stop writing a file that is old, or all of which is finished and that got nothing new for a while.
+
+        Does nothing while someone writes.
+        """
+        lock = self._table.lock
+        if not lock.try_acquire():
             return
         try:
-            tip = self._current()
-            if tip is not None and self._is_old(tip, self._ledger.now_ms()):
-                self._stop(sync=True)
+            self._table.catch_up()
+            file = self._current()
+            if file is None or not file.last.end:
+                return
+            now_ms = self._table.now_ms()
+            is_idle = file.last.end == finished and now_ms - file.last.ms >= idle_ms
+            if is_idle or self._is_old(file, now_ms):
+                self._table.append([self._end_of(file, sync=not is_idle)], sync=True)
+                self.release()
         except OSError as error:
             raise refusal(self.path, error) from error
         finally:
-            self.lock.drop()
+            lock.drop()
 
-    def ensure_recovered(self) -> None:
-        """After a power cut: see to it that the end of the file that was written is sound."""
-        if self._checked_boot or self._read_record()[0] == self._files.boot():
-            self._checked_boot = True
-            return
-        with self.lock.held():
-            self._current()
-
-    # Under the lock.
+    # Inside, under the lock.
 
     def _append(self, block: Block, now_ms: int) -> AppendedBlock:
-        tip = self._current()
-        if tip is None or self._is_full(tip, block.size, now_ms):
-            tip = self._roll(tip, now_ms)
-        due = max(now_ms + self.delay_ms, tip.replay, tip.last.due)
-        data = block.at(due)
-        begin, end = tip.last.end, tip.last.end + block.size
+        file = self._current()
+        if file is None or self._is_full(file, block.size, now_ms):
+            begun = now_ms if block.dues is None else min(now_ms, block.dues[0] - self._delay_ms)
+            file = self._roll(file, begun, now_ms)
+        last = file.last
+        data, first_due, due = block.written(now_ms + self._delay_ms, max(file.replay, last.due))
+        end = last.end + block.size
         assert len(data) == block.size
-        entry = Sum(
-            end,
-            block.size,
-            tip.last.records + len(block.tails),
-            max(tip.synced, tip.last.synced),
-            due,
-            crc32(data),
-        )
-        self._files.pwrite(tip.fd, data, begin)
-        self._files.pwrite(tip.sums_fd, sums.pack(entry), tip.entries * ENTRY_BYTES)
-        tip.last, tip.entries = entry, tip.entries + 1
-        return AppendedBlock(tip.name, tip.number, begin, end, due)
+        state_id = self._table.announce()
+        synced = file.synced if file.synced > last.synced else last.synced
+        entry = Sum._make((
+            end, block.size, last.records + len(block.ids), synced, due, crc32(data), *state_id,
+        ))  # fmt: skip
+        self._files.pwrite(file.fd, data, last.end)
+        self._files.pwrite(file.sums_fd, _LAYOUT.pack(entry), file.entries * _LAYOUT.entry_bytes)
+        file.last, file.entries = entry, file.entries + 1
+        self._table.confirm()
+        return AppendedBlock(file.name, file.number, last.end, end, first_due)
 
-    def _current(self) -> OpenFile | None:
+    def _current(self) -> WrittenFile | None:
         """The file that is written now, with what other processes appended; None when there is none."""
-        boot, number = self._read_record()
-        if boot != self._files.boot():
-            self._recover()
-            return None
-        self._checked_boot = True
-        tip = self._tip
-        if not number or tip is None or tip.number != number:
-            self._forget_tip()
-            self._ledger.refresh()
-            state = self._written()
+        table, file = self._table, self._open_file
+        if file is not None and file.seen == table.foreign_changes:
+            return file
+        if file is None or not self._is_written(file.name):
+            self.release()
+            state = next((each for each in table.chain(self.name) if each.is_written), None)
             if state is None:
                 return None
-            self._tip = tip = self._open(state)
-            self._tell(tip.number)
-        return tip if self._look_again(tip) else None
+            try:
+                self._open_file = file = self._open(state)
+            except FileNotFoundError as error:
+                self._give_up(state, error)
+                return None
+            if not self._look_again(file) or self._has_lost_checksums(file):
+                return None
+        elif not self._look_again(file):
+            return None
+        file.seen = table.foreign_changes
+        return file
 
-    def _look_again(self, tip: OpenFile) -> bool:
+    def _is_written(self, name: str) -> bool:
+        state = self._table.states.get(name)
+        return state is not None and state.is_written
+
+    def _look_again(self, file: WrittenFile) -> bool:
         """Take in what others appended; False when the end is damaged, and the file was given up for that."""
-        entries = sums.how_many(self._files, tip.sums_fd)
-        if entries == tip.entries:
+        entries = _LAYOUT.how_many(self._files, file.sums_fd)
+        if entries == file.entries:
             return True
-        last = sums.read(self._files, tip.sums_fd, entries - 1) if entries else sums.EMPTY
+        last = _LAYOUT.read(self._files, file.sums_fd, entries - 1) if entries else EMPTY
         if last is None:
-            logger.error(
-                "the last checksum of %s is damaged: a new file", tip.name, extra={"path": self.path}
-            )
-            self._tell(0)
-            end = self._files.size(tip.fd)
-            self._ledger.change([PendingChange(Operation.STOP_WRITING, tip.name, end)], sync=True)
-            self._forget_tip()
+            self._give_up(self._table.states[file.name], "its last checksum is damaged")
             return False
-        tip.last, tip.entries = last, entries
+        file.last, file.entries = last, entries
         return True
 
-    def _is_full(self, tip: OpenFile, size: int, now_ms: int) -> bool:
-        if not tip.last.end:
-            return self._is_far_ahead(tip, now_ms)
-        full = tip.last.end + size > self._file_bytes
-        return full or self._is_old(tip, now_ms) or self._is_far_ahead(tip, now_ms)
+    def _has_lost_checksums(self, file: WrittenFile) -> bool:
+        """Whether whole records lie behind the last checksum; then the file was given up, so that they stay.
 
-    def _is_old(self, tip: OpenFile, now_ms: int) -> bool:
-        return bool(tip.last.end) and now_ms - (tip.replay - self.delay_ms) > self._file_age_ms
+        A killed process may have left them too, before it said that they are stored.
+        """
+        last, size = file.last, self._files.size(file.fd)
+        if size <= last.end:
+            return False
+        behind = self._files.pread(file.fd, size - last.end, last.end)
+        if not are_records(behind, max(last.due, file.replay), self.name.has_rests):
+            return False
+        self._give_up(self._table.states[file.name], "it has records without checksums")
+        return True
 
-    def _is_far_ahead(self, tip: OpenFile, now_ms: int) -> bool:
+    def _give_up(self, state: FileState, why: object) -> None:
+        """Write no more to a file that cannot be gone on with; reading takes what is there and reports it."""
+        logger.error("%s: %s; a new file is begun", state.name, why, extra={"path": self.path})
+        folder = self._table.folder
+        try:
+            fd = self._files.open(names.data_path(folder, state.name), write=False)
+        except FileNotFoundError:
+            end = max(last_entry(folder, self._files, state.name).end, state.offset + 1)
+        else:
+            end = self._files.size(fd)
+            self._files.close(fd)
+        self._table.append([PendingChange(Operation.STOP_WRITING, state.name, end)], sync=True)
+        self.release()
+
+    def _is_full(self, file: WrittenFile, size: int, now_ms: int) -> bool:
+        return (
+            file.number in self._failed
+            or self._is_far_ahead(file, now_ms)
+            or (file.last.end > 0 and file.last.end + size > self._file_bytes)
+            or self._is_old(file, now_ms)
+        )
+
+    def _is_old(self, file: WrittenFile, now_ms: int) -> bool:
+        return now_ms - (file.replay - self._delay_ms) > self._file_age_ms and file.last.end > 0
+
+    def _is_far_ahead(self, file: WrittenFile, now_ms: int) -> bool:
         """The clock was set back so far that nobody should wait until it has caught up."""
-        return max(tip.last.due, tip.replay) > now_ms + self.delay_ms + STEP_BACK_MS
+        latest = now_ms + self._delay_ms + STEP_BACK_MS
+        return file.last.due > latest or file.replay > latest
 
-    def _roll(self, tip: OpenFile | None, now_ms: int) -> OpenFile:
+    def _roll(self, file: WrittenFile | None, begun: int, now_ms: int) -> WrittenFile:
         """Begin a new file; its records are due no earlier than those before, unless the clock jumped."""
-        begun = now_ms
         stop = None
-        if tip is not None:
-            if not self._is_far_ahead(tip, now_ms):
-                begun = max(now_ms, tip.last.due - self.delay_ms)
-            stop = self._end_of(tip, sync=True)
-        if self._files.free_share(self.path) < DISK_REFUSE:
+        if file is not None:
+            if not self._is_far_ahead(file, now_ms):
+                begun = max(begun, file.last.due - self._delay_ms)
+            stop = self._end_of(file, sync=file.number not in self._failed)
+        if self._files.free_share(self._table.folder) < DISK_REFUSE:
             raise OSError(errno.ENOSPC, "less than 2 % of the disk is free")
-        self._tell(0)
-        name = self._ledger.create(self.delay_ms, begun, stop, self._make)
-        self._forget_tip()
-        self._tip = tip = self._open(self._ledger.states[name])
-        self._tell(tip.number)
-        return tip
+        name = self._table.create(self.name, begun, stop, self._make)
+        self.release()
+        self._open_file = file = self._open(self._table.states[name])
+        file.seen = self._table.foreign_changes
+        return file
 
-    def _stop(self, *, sync: bool) -> None:
-        """Write no more to the present file; the next message begins a new one."""
-        tip = self._current()
-        if tip is None:
-            return
-        stop = self._end_of(tip, sync=sync)
-        self._tell(0)
-        self._ledger.change([stop], sync=True)
-        self._forget_tip()
-
-    def _end_of(self, tip: OpenFile, *, sync: bool) -> PendingChange:
+    def _end_of(self, file: WrittenFile, *, sync: bool) -> PendingChange:
         """The change that ends a file. Who waits for a sync of it that fails here is told so."""
         if sync:
             with self._sync_mutex:
                 try:
-                    self._files.truncate(tip.fd, tip.last.end)
-                    self._files.sync(tip.fd)
-                    self._files.sync(tip.sums_fd)
-                    tip.synced = tip.last.end
+                    self._files.truncate(file.fd, file.last.end)
+                    _sync_both(self._files, file.fd, file.sums_fd)
+                    file.synced = file.last.end
                 except OSError:
-                    logger.exception("could not sync %s", tip.name, extra={"path": self.path})
-                    self._failed.add(tip.number)
-        return PendingChange(Operation.STOP_WRITING, tip.name, tip.last.end)
+                    logger.exception("could not sync %s", file.name, extra={"path": self.path})
+                    self._failed.add(file.number)
+        return PendingChange(Operation.STOP_WRITING, file.name, file.last.end)
 
     def _make(self, name: str) -> None:
         """Create a file and its checksums, durably. What died under that name before is overwritten."""
-        for path in (names.data_path(self._ledger.folder, name), names.sums_path(self._ledger.folder, name)):
+        if not self._files.exists(self.path):
+            self._files.make_dirs(self.path)
+            self._files.sync_dir(self._table.folder)
+        for path in (names.data_path(self._table.folder, name), names.sums_path(self._table.folder, name)):
             fd = self._files.open(path, create=True)
             try:
                 self._files.truncate(fd, 0)
@@ -272,53 +294,33 @@ class Chain:
                 self._files.close(fd)
         self._files.sync_dir(self.path)
 
-    def _recover(self) -> None:
-        """The machine was started anew: cut off what is torn, and end the file that was written then."""
-        self._forget_tip()
-        self._ledger.refresh()
-        state = self._written()
-        if state is not None:
-            end = repair.mend(self._ledger.folder, state.name, self._files)
-            self._ledger.change([PendingChange(Operation.STOP_WRITING, state.name, end)], sync=True)
-        self._tell(0)
-        self._checked_boot = True
-
-    def _written(self) -> FileState | None:
-        return next((state for state in self._ledger.chain(self.delay_ms) if state.is_written), None)
-
-    def _open(self, state: FileState) -> OpenFile:
-        folder = self._ledger.folder
+    def _open(self, state: FileState) -> WrittenFile:
+        folder = self._table.folder
         fd = self._files.open(names.data_path(folder, state.name))
         try:
             sums_fd = self._files.open(names.sums_path(folder, state.name))
         except BaseException:
             self._files.close(fd)
             raise
-        return OpenFile(state.name, names.made(state.name).number, fd, sums_fd, state.replay, sums.EMPTY, 0)
+        return WrittenFile(state.name, names.made(state.name).number, fd, sums_fd, state.replay, EMPTY, 0, -1)
 
     def _cut_back(self) -> None:
         """A write failed: nothing of it stays."""
-        tip = self._tip
-        if tip is not None:
-            for fd, size in ((tip.sums_fd, tip.entries * ENTRY_BYTES), (tip.fd, tip.last.end)):
+        file = self._open_file
+        if file is not None and file.seen == self._table.foreign_changes:
+            ends = ((file.sums_fd, file.entries * _LAYOUT.entry_bytes), (file.fd, file.last.end))
+            for fd, size in ends:
                 try:
                     self._files.truncate(fd, size)
                 except OSError:
-                    logger.exception("could not cut back %s", tip.name, extra={"path": self.path})
-
-    def _forget_tip(self) -> None:
-        with self._sync_mutex:
-            tip, self._tip = self._tip, None
-            if tip is not None:
-                self._close(tip)
-
-    def _close(self, tip: OpenFile) -> None:
-        self._files.close(tip.fd)
-        self._files.close(tip.sums_fd)
+                    logger.exception("could not cut back %s", file.name, extra={"path": self.path})
 
     def _sync_earlier(self, place: AppendedBlock) -> None:
-        """Who ended the file synced it. To be told of a failure, sync it ourselves."""
-        folder = self._ledger.folder
+        """Sync a file that is not written any more.
+
+        The process that ended it did so too, but only the one that syncs is told of a failure.
+        """
+        folder = self._table.folder
         for path in (names.data_path(folder, place.name), names.sums_path(folder, place.name)):
             try:
                 fd = self._files.open(path)
@@ -331,9 +333,36 @@ class Chain:
             finally:
                 self._files.close(fd)
 
-    def _read_record(self) -> tuple[int, int]:
-        data = self._files.pread(self.lock.fd, _RECORD.size, 0)
-        return _RECORD.unpack(data) if len(data) == _RECORD.size else (0, 0)
 
-    def _tell(self, number: int) -> None:
-        self._files.pwrite(self.lock.fd, _RECORD.pack(self._files.boot(), number), 0)
+def _sync_both(files: Files, fd: int, other: int) -> None:
+    """Return when both files are durable; OSError when one of them could not be synced.
+
+    At the same time: the file system then makes both durable with one commit of its journal. One after the
+    other they cost two, which is most of what a durable message costs.
+    """
+    try:
+        second = _executor().submit(files.sync, other)
+    except RuntimeError:  # the interpreter is ending
+        files.sync(other)
+        files.sync(fd)
+        return
+    try:
+        files.sync(fd)
+    finally:
+        second.result()
+
+
+def _executor() -> ThreadPoolExecutor:
+    global _sync_threads
+    if _sync_threads is None:
+        _sync_threads = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="penstock-sync")
+    return _sync_threads
+
+
+def _forget() -> None:
+    """In a forked child the threads are not there."""
+    global _sync_threads
+    _sync_threads = None
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,8 +1,8 @@
-"""The checksums beside a file of records: one entry of 32 bytes for each block, appended after its data.
+"""The checksums beside a file of records: one entry for each block, appended after its data.
 
 An entry says where its block ends, so the end of the records is the last sound entry, whatever lies behind
-it in the data file. It also says how much of the data was known to be durable when it was written: damage
-below that is damage, above it a torn tail.
+it in the data file. It also says at which state of the folder the block was written, and how much of the
+data was known to be durable then: damage below that is damage, above it a torn tail.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock.checksum import crc32
+from penstock.delay.file_names import ChainKind, made
 from penstock.files import Files
 
-_ENTRY = struct.Struct("<IIIIQI")
 _CHECK = struct.Struct("<I")
-ENTRY_BYTES = _ENTRY.size + _CHECK.size
+_CURRENT = struct.Struct("<IIIIQIQQ")
+_OLD = struct.Struct("<IIIIQI")
 #: So many are read at a time.
 ENTRIES_READ = 1024
 
@@ -36,6 +37,9 @@ class Sum(NamedTuple):
     due: int
     #: CRC of the block.
     crc: int
+    #: The state id (milliseconds, counter) under which the block was written; 0, 0 in files of older stores.
+    ms: int = 0
+    counter: int = 0
 
     @property
     def begin(self) -> int:
@@ -45,44 +49,67 @@ class Sum(NamedTuple):
 EMPTY = Sum(0, 0, 0, 0, 0, 0)
 
 
-def pack(entry: Sum) -> bytes:
-    body = _ENTRY.pack(*entry)
-    return body + _CHECK.pack(crc32(body))
+class ChecksumLayout:
+    """How entries lie in a file of checksums."""
+
+    def __init__(self, body: struct.Struct) -> None:
+        self._body = body
+        #: Bytes of one entry.
+        self.entry_bytes = body.size + _CHECK.size
+
+    def pack(self, entry: Sum) -> bytes:
+        body = self._body.pack(*entry)
+        return body + _CHECK.pack(crc32(body))
+
+    def unpack(self, data: bytes, at: int = 0) -> Sum | None:
+        """None when the entry is not sound."""
+        body = data[at : at + self._body.size]
+        if (
+            len(data) - at < self.entry_bytes
+            or _CHECK.unpack_from(data, at + self._body.size)[0] != crc32(body)
+        ):  # fmt: skip
+            return None
+        entry = Sum(*self._body.unpack(body))
+        return entry if entry.length <= entry.end else None
+
+    def entries(self, data: bytes) -> Iterator[Sum | None]:
+        """Each whole entry, None for one that is not sound."""
+        step = self.entry_bytes
+        return (self.unpack(data, at) for at in range(0, len(data) - step + 1, step))
+
+    def read(self, files: Files, fd: int, number: int) -> Sum | None:
+        """One entry; None when it is not there or not sound."""
+        return self.unpack(files.pread(fd, self.entry_bytes, number * self.entry_bytes))
+
+    def how_many(self, files: Files, fd: int) -> int:
+        return files.size(fd) // self.entry_bytes
+
+    def last_before(self, files: Files, fd: int, number: int) -> Sum:
+        """The last sound entry before the one of a number; its block ends where that one's begins."""
+        for earlier in range(number - 1, -1, -1):
+            entry = self.read(files, fd, earlier)
+            if entry is not None:
+                return entry
+        return EMPTY
+
+    def find(self, files: Files, fd: int, byte: int) -> int:
+        """The number of the first entry that ends behind a byte; unsound entries are walked over."""
+        low, high = 0, self.how_many(files, fd)
+        while low < high:
+            middle = (low + high) // 2
+            place, entry = middle, None
+            while place < high and (entry := self.read(files, fd, place)) is None:
+                place += 1
+            if entry is None or entry.end > byte:
+                high = middle
+            else:
+                low = place + 1
+        return low
 
 
-def unpack(data: bytes, at: int = 0) -> Sum | None:
-    """None when the entry is not sound."""
-    body = data[at : at + _ENTRY.size]
-    if len(data) - at < ENTRY_BYTES or _CHECK.unpack_from(data, at + _ENTRY.size)[0] != crc32(body):
-        return None
-    entry = Sum._make(_ENTRY.unpack(body))
-    return entry if entry.length <= entry.end else None
+CURRENT, OLD = ChecksumLayout(_CURRENT), ChecksumLayout(_OLD)
 
 
-def entries(data: bytes) -> Iterator[Sum | None]:
-    """Each whole entry, None for one that is not sound."""
-    return (unpack(data, at) for at in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES))
-
-
-def read(files: Files, fd: int, number: int) -> Sum | None:
-    """One entry; None when it is not there or not sound."""
-    return unpack(files.pread(fd, ENTRY_BYTES, number * ENTRY_BYTES))
-
-
-def how_many(files: Files, fd: int) -> int:
-    return files.size(fd) // ENTRY_BYTES
-
-
-def find(files: Files, fd: int, byte: int) -> int:
-    """The number of the first entry that ends behind a byte; entries that are not sound are walked over."""
-    low, high = 0, how_many(files, fd)
-    while low < high:
-        middle = (low + high) // 2
-        place, entry = middle, None
-        while place < high and (entry := read(files, fd, place)) is None:
-            place += 1
-        if entry is None or entry.end > byte:
-            high = middle
-        else:
-            low = place + 1
-    return low
+def layout(name: str) -> ChecksumLayout:
+    """How the checksums of a file of records lie."""
+    return OLD if made(name).chain.kind is ChainKind.OLD else CURRENT

@@ -1,16 +1,17 @@
-"""The waiting messages of a folder as they lie there, without locks and without taking any."""
+"""Read a file of records from any byte, and all records of a folder, without locks and without taking any."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from penstock.checksum import crc32
-from penstock.delay import checksums as sums
+from penstock.delay import checksums
 from penstock.delay import file_names as names
-from penstock.delay import states as statefiles
-from penstock.delay.checksums import ENTRIES_READ, ENTRY_BYTES, Sum
-from penstock.delay.records import BLOCK_BYTES, Make, R, Record, decode
+from penstock.delay import states as state_files
+from penstock.delay.checksums import EMPTY, ENTRIES_READ, Sum
+from penstock.delay.records import BLOCK_BYTES, Make, R, WaitingRecord, are_records, decode
 from penstock.delay.states import FileState, fold
 from penstock.errors import Corrupt
 from penstock.files import Files
@@ -24,53 +25,44 @@ class RecordBlock(NamedTuple):
     data: bytes
     #: How many records; None where no checksum vouches for them.
     expected: int | None
+    #: Whether the records say how long they wait on.
+    has_rests: bool
     is_sound: bool = True
 
     def records(self, make: Make[R]) -> list[R]:
-        return decode(self.data, self.begin, self.expected, make)
+        return decode(self.data, self.begin, self.expected, self.has_rests, make)
 
 
 class FileReader:
-    """Reads a file of records block by block."""
+    """Reads a file of records block by block. It has files open only while it reads."""
 
     def __init__(self, folder: str, name: str, files: Files, offset: int) -> None:
         """Begin with the block that holds the byte `offset`. FileNotFoundError when the file is gone."""
         self.name = name
         self.path = names.data_path(folder, name)
+        self._sums_path = names.sums_path(folder, name)
         self._files = files
-        self._sums_fd = -1
-        self._fd = files.open(self.path, write=False)
-        try:
-            self._sums_fd = files.open(names.sums_path(folder, name), write=False)
-        except FileNotFoundError:
-            pass  # the records are still there
-        except BaseException:
-            self.close()
-            raise
-        self._number = sums.find(files, self._sums_fd, offset) if self._sums_fd >= 0 else 0
-        begins = self._entry_before(self._number)
+        self._layout = checksums.layout(name)
+        self._has_rests = names.made(name).chain.has_rests
+        with self._opened() as (_, sums_fd):
+            self._number = self._layout.find(files, sums_fd, offset) if sums_fd >= 0 else 0
+            begins = self._entry_before(sums_fd, self._number)
         #: The byte up to which everything was read.
         self.at = begins.end
         #: Records before that byte, when it is known.
         self._count: int | None = begins.records
 
-    def close(self) -> None:
-        fds, self._fd, self._sums_fd = (self._fd, self._sums_fd), -1, -1
-        for fd in fds:
-            if fd >= 0:
-                self._files.close(fd)
-
     def end(self) -> Sum:
         """The last sound entry there is now."""
-        if self._sums_fd < 0:
-            return sums.EMPTY
-        return self._entry_before(sums.how_many(self._files, self._sums_fd))
+        with self._opened() as (_, sums_fd):
+            return self._entry_before(sums_fd, self._how_many(sums_fd))
 
     def entry_before(self, byte: int) -> Sum:
         """The last entry that ends at or before a byte."""
-        if self._sums_fd < 0:
-            return sums.EMPTY
-        return self._entry_before(sums.find(self._files, self._sums_fd, byte))
+        with self._opened() as (_, sums_fd):
+            if sums_fd < 0:
+                return EMPTY
+            return self._entry_before(sums_fd, self._layout.find(self._files, sums_fd, byte))
 
     def read(self, stop: int | None) -> list[RecordBlock]:
         """The next blocks, about `BLOCK_BYTES`; nothing when there are none.
@@ -80,36 +72,59 @@ class FileReader:
         """
         if stop is not None and self.at >= stop:
             return []
-        found = self._next_entries(stop)
-        if not found:
-            if stop is None:
-                return []
-            begin, self.at, self._count = self.at, stop, None
-            return [self._unvouched(begin, stop)]
-        end = found[-1].end
-        data = self._files.pread(self._fd, end - self.at, self.at)
-        pieces = self._pieces(found, data)
-        self.at = end
-        return pieces
+        with self._opened() as (fd, sums_fd):
+            found = self._next_entries(sums_fd, stop)
+            if not found:
+                if stop is None:
+                    return []
+                begin, self.at, self._count = self.at, stop, None
+                return [self._unvouched(fd, begin, stop)]
+            end = found[-1].end
+            data = self._files.pread(fd, end - self.at, self.at)
+            blocks = self._blocks(fd, found, data)
+            self.at = end
+            return blocks
 
-    def corrupt(self, piece: RecordBlock) -> Corrupt:
-        length = piece.end - piece.begin
-        error = Corrupt(self.path, piece.begin, f"{length} damaged bytes of waiting messages")
-        error.hint = "its neighbours are handed out; the bytes are kept beside the file when it is read"
+    def corrupt(self, block: RecordBlock) -> Corrupt:
+        """The damage of a block, as an error."""
+        length = block.end - block.begin
+        error = Corrupt(self.path, block.begin, f"{length} damaged bytes of waiting messages")
+        error.hint = "its neighbours are delivered; the bytes are kept beside the file when it is read"
         return error
 
-    def _next_entries(self, stop: int | None) -> list[Sum]:
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[int, int]]:
+        """The descriptors of the records and of their checksums, -1 without these: the records are there."""
+        fd, sums_fd = self._files.open(self.path, write=False), -1
+        try:
+            try:
+                sums_fd = self._files.open(self._sums_path, write=False)
+            except FileNotFoundError:
+                pass
+            yield fd, sums_fd
+        finally:
+            self._files.close(fd)
+            if sums_fd >= 0:
+                self._files.close(sums_fd)
+
+    def _how_many(self, sums_fd: int) -> int:
+        return self._layout.how_many(self._files, sums_fd) if sums_fd >= 0 else 0
+
+    def _entry_before(self, sums_fd: int, number: int) -> Sum:
+        return EMPTY if sums_fd < 0 else self._layout.last_before(self._files, sums_fd, number)
+
+    def _next_entries(self, sums_fd: int, stop: int | None) -> list[Sum]:
         """Sound entries of blocks that follow, enough for one read."""
-        if self._sums_fd < 0:
+        if sums_fd < 0:
             return []
         found: list[Sum] = []
-        at = self.at
+        at, step = self.at, self._layout.entry_bytes
         while not found:
-            data = self._files.pread(self._sums_fd, ENTRIES_READ * ENTRY_BYTES, self._number * ENTRY_BYTES)
-            if len(data) < ENTRY_BYTES:
+            data = self._files.pread(sums_fd, ENTRIES_READ * step, self._number * step)
+            if len(data) < step:
                 break
-            for place, entry in enumerate(sums.entries(data)):
-                if entry is None and stop is None and not any(sums.entries(data[place * ENTRY_BYTES :])):
+            for place, entry in enumerate(self._layout.entries(data)):
+                if entry is None and stop is None and not any(self._layout.entries(data[place * step :])):
                     return found  # the last one there is: perhaps it is being written
                 self._number += 1
                 if entry is None or entry.begin < at or (stop is not None and entry.end > stop):
@@ -120,67 +135,56 @@ class FileReader:
                     break
         return found
 
-    def _pieces(self, found: list[Sum], data: bytes) -> list[RecordBlock]:
-        """Sound neighbours as one piece, damage and what has no checksum by itself."""
+    def _blocks(self, fd: int, found: list[Sum], data: bytes) -> list[RecordBlock]:
+        """Sound neighbours as one block, damage and what has no checksum by itself."""
         base = at = begin = self.at
         view = memoryview(data)
         before, count = self._count, 0 if self._count is not None else None
-        pieces: list[RecordBlock] = []
+        blocks: list[RecordBlock] = []
 
         def end_run() -> None:
             if at > begin:
-                pieces.append(RecordBlock(begin, at, data[begin - base : at - base], count))
+                blocks.append(RecordBlock(begin, at, data[begin - base : at - base], count, self._has_rests))
 
         for entry in found:
-            block = view[entry.begin - base : entry.end - base]
+            part = view[entry.begin - base : entry.end - base]
             if entry.begin > at:
                 end_run()
-                pieces.append(self._unvouched(at, entry.begin))
+                blocks.append(self._unvouched(fd, at, entry.begin))
                 begin, before, count = entry.begin, None, None
-            if crc32(block) != entry.crc or len(block) != entry.length:
+            if crc32(part) != entry.crc or len(part) != entry.length:
                 at = max(at, begin)
                 end_run()
-                pieces.append(RecordBlock(entry.begin, entry.end, bytes(block), None, is_sound=False))
+                blocks.append(
+                    RecordBlock(entry.begin, entry.end, bytes(part), None, self._has_rests, is_sound=False)
+                )
                 begin, count = entry.end, 0
             else:
                 count = count + entry.records - before if count is not None and before is not None else None
             at, before = entry.end, entry.records
         end_run()
         self._count = before
-        return pieces
+        return blocks
 
-    def _unvouched(self, begin: int, end: int) -> RecordBlock:
+    def _unvouched(self, fd: int, begin: int, end: int) -> RecordBlock:
         """Bytes without a checksum: records, if they parse just so and their times ascend."""
-        data = self._files.pread(self._fd, end - begin, begin)
-        piece = RecordBlock(begin, end, data, None)
-        try:
-            dues = piece.records(lambda due, rest, *_: due - rest)
-        except ValueError:
-            dues = []
-        is_sound = bool(dues) and dues == sorted(dues) and len(data) == end - begin
-        return piece._replace(is_sound=is_sound)
-
-    def _entry_before(self, number: int) -> Sum:
-        """The last sound entry before one; its block ends where that one's begins."""
-        for earlier in range(number - 1, -1, -1):
-            entry = sums.read(self._files, self._sums_fd, earlier)
-            if entry is not None:
-                return entry
-        return sums.EMPTY
+        data = self._files.pread(fd, end - begin, begin)
+        is_sound = len(data) == end - begin and are_records(data, 0, self._has_rests)
+        return RecordBlock(begin, end, data, None, self._has_rests, is_sound)
 
 
 def states(folder: str, files: Files) -> list[FileState]:
     """The states as they are on disk, for whoever may only read."""
-    loaded = statefiles.load(folder, files)
+    loaded = state_files.load(folder, files)
     return [] if loaded is None else list(fold(loaded.states, loaded.changes).values())
 
 
-def records(folder: str, files: Files, found: Iterable[FileState]) -> Iterator[Record]:
+def records(folder: str, files: Files, found: Iterable[FileState]) -> Iterator[WaitingRecord]:
     """Every message from the read positions on; damage is left out (`damage` names it)."""
     for state in found:
-        for _, piece in _pieces(folder, files, state):
-            if piece.is_sound:
-                for at, record in piece.records(_record):
+        for _, block in _blocks_of(folder, files, state):
+            if block.is_sound:
+                for at, record in block.records(_record):
                     if at >= state.offset:
                         yield record
 
@@ -188,9 +192,9 @@ def records(folder: str, files: Files, found: Iterable[FileState]) -> Iterator[R
 def damage(folder: str, files: Files, found: Iterable[FileState]) -> Iterator[Corrupt]:
     """Every damaged place from the read positions on."""
     for state in found:
-        for reader, piece in _pieces(folder, files, state):
-            if not piece.is_sound:
-                yield reader.corrupt(piece)
+        for reader, block in _blocks_of(folder, files, state):
+            if not block.is_sound:
+                yield reader.corrupt(block)
 
 
 def count(folder: str, files: Files, found: Iterable[FileState]) -> int:
@@ -199,12 +203,9 @@ def count(folder: str, files: Files, found: Iterable[FileState]) -> int:
     for state in found:
         try:
             reader = FileReader(folder, state.name, files, state.offset)
+            total += reader.end().records - _finished(reader, state)
         except FileNotFoundError:
             continue
-        try:
-            total += reader.end().records - _finished(reader, state)
-        finally:
-            reader.close()
     return total
 
 
@@ -213,27 +214,24 @@ def _finished(reader: FileReader, state: FileState) -> int:
     before = reader.entry_before(state.offset)
     if before.end == state.offset:
         return before.records
-    found = [at for piece in reader.read(None)[:1] if piece.is_sound for at in piece.records(_place)]
+    found = [at for block in reader.read(None)[:1] if block.is_sound for at in block.records(_place)]
     return before.records + sum(at < state.offset for at in found)
 
 
-def _pieces(folder: str, files: Files, state: FileState) -> Iterator[tuple[FileReader, RecordBlock]]:
+def _blocks_of(folder: str, files: Files, state: FileState) -> Iterator[tuple[FileReader, RecordBlock]]:
     try:
         reader = FileReader(folder, state.name, files, state.offset)
+        while blocks := reader.read(None if state.is_written else state.len):
+            for block in blocks:
+                yield reader, block
     except FileNotFoundError:
         return  # finished and removed since the states were read
-    try:
-        while pieces := reader.read(None if state.is_written else state.len):
-            for piece in pieces:
-                yield reader, piece
-    finally:
-        reader.close()
 
 
 def _record(
     due: int, rest: int, record_id: bytes, topic: str, attempts: int, data: bytes, at: int
-) -> tuple[int, Record]:
-    return at, Record(due, record_id, topic, attempts, data)
+) -> tuple[int, WaitingRecord]:
+    return at, WaitingRecord(due, record_id, topic, attempts, data)
 
 
 def _place(due: int, rest: int, record_id: bytes, topic: str, attempts: int, data: bytes, at: int) -> int:

@@ -1,8 +1,8 @@
 """Waiting messages as bytes: `u64 due | 16-byte id | uvarint topic | uvarint attempts | uvarint data`.
 
-`due` is when the record is due in its file, which decides its place there. Where the message waits on after
-that (a wait between two rungs), the data begins with the milliseconds that are left, as a uvarint; mostly
-that is one 0.
+In a chain of one delay `due` is the planned time of the message and the data is the caller's, byte for
+byte. On the ladder `due` is when the record is due in its file, and the data begins with a number of ours,
+the rest: the milliseconds that the message waits after that.
 
 Batches are encoded and decoded as columns where they are alike: a thousand records of one topic and one
 length cost a tenth of a thousand single ones.
@@ -11,12 +11,15 @@ length cost a tenth of a thousand single ones.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, repeat
+from operator import add
 from typing import Any, NamedTuple, TypeVar
 
-from penstock.delay.ladder import checked_wait
+from penstock.delay.identity import ID_BYTES
+from penstock.delay.ladder import WAIT_MAX_MS, checked_wait
 from penstock.errors import InvalidOption, MessageTooLarge, WrongType
 from penstock.parse import KIB, MIB
 
@@ -50,7 +53,6 @@ def decode_uvarint(data: bytes, at: int) -> tuple[int, int]:
 
 _DUE = struct.Struct("<Q")
 _HEAD = struct.Struct("<Q16s")
-ID_BYTES = 16
 TOPIC_BYTES_MAX = 4 * KIB
 DATA_BYTES_MAX = 16 * MIB
 ATTEMPTS_MAX = 2**63 - 1
@@ -76,7 +78,7 @@ class NewRecord(NamedTuple):
     data: bytes
 
 
-class Record(NamedTuple):
+class WaitingRecord(NamedTuple):
     """A waiting message, as it is seen without taking it."""
 
     #: When it is to be handed out, in milliseconds since 1970.
@@ -88,35 +90,75 @@ class Record(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Records under one checksum, each without its due time, which is known when they are written."""
+    """Records under one checksum, as columns; when they are due is known when they are written."""
 
-    tails: list[bytes]
+    ids: Sequence[bytes]
+    #: What lies between a record's id and its own data.
+    middles: Sequence[bytes]
+    datas: Sequence[bytes]
     #: The bytes of all of it.
     size: int
+    #: When each record is due, ascending; None when all their waits begin with the writing.
+    dues: Sequence[int] | None = None
 
     def at(self, due: int) -> bytes:
         """The block as it is written when all its records are due at one time."""
-        begin = _DUE.pack(due)
-        return begin + begin.join(self.tails)
+        return self._joined([_DUE.pack(due)] * len(self.ids))
+
+    def written(self, due: int, floor: int) -> tuple[bytes, int, int]:
+        """The bytes, and when the first and the last record are due.
+
+        That is at their own times, or else at `due`, but never before `floor`.
+        """
+        if self.dues is None:
+            due = max(due, floor)
+            return self.at(due), due, due
+        dues = self.dues if self.dues[0] >= floor else [max(each, floor) for each in self.dues]
+        packed: list[bytes] = []
+        while len(packed) < len(dues):  # mostly there are few different times
+            each = dues[len(packed)]
+            packed += [_DUE.pack(each)] * (bisect_right(dues, each, len(packed)) - len(packed))
+        return self._joined(packed), dues[0], dues[-1]
 
     def begins(self) -> Iterator[int]:
         """Where each record begins, from the beginning of the block."""
-        return accumulate((_DUE.size + len(tail) for tail in self.tails[:-1]), initial=0)
+        return accumulate(_sizes(self.middles, self.datas)[:-1], initial=0)
+
+    def _joined(self, dues: list[bytes]) -> bytes:
+        if len(dues) == 1:
+            return b"".join((dues[0], self.ids[0], self.middles[0], self.datas[0]))
+        parts: list[bytes] = [b""] * (4 * len(dues))
+        parts[0::4], parts[1::4], parts[2::4], parts[3::4] = dues, self.ids, self.middles, self.datas
+        return b"".join(parts)
 
 
 class RecordColumns(NamedTuple):
-    """Entries, column by column: what is alike is seen, and done, at once."""
+    """Records to be stored, column by column: what is alike is seen, and done, at once."""
 
-    waits: tuple[int, ...]
-    ids: tuple[bytes, ...]
-    topics: tuple[str, ...]
-    attempts: tuple[int, ...]
-    datas: tuple[bytes, ...]
-    lengths: tuple[int, ...]
+    waits: Sequence[int]
+    ids: Sequence[bytes]
+    topics: Sequence[str]
+    attempts: Sequence[int]
+    datas: Sequence[bytes]
+    lengths: Sequence[int]
+    #: When each wait began, in ms since 1970, ascending; None: they begin now.
+    begun: Sequence[int] | None = None
+
+    def take(self, places: Sequence[int]) -> RecordColumns:
+        """Those at some places, in that order."""
+        waits, ids, topics, attempts, datas, lengths, begun = self
+        return RecordColumns(
+            _at(waits, places), _at(ids, places), _at(topics, places), _at(attempts, places),
+            _at(datas, places), _at(lengths, places), None if begun is None else _at(begun, places),
+        )  # fmt: skip
+
+
+def _at(column: Sequence[R], places: Sequence[int]) -> list[R]:
+    return [column[place] for place in places]
 
 
 def columns(entries: Iterable[NewRecord]) -> RecordColumns | None:
-    """None when there are no entries."""
+    """The entries as columns; None when there are none."""
     rows = list(entries)
     if not rows:
         return None
@@ -125,7 +167,7 @@ def columns(entries: Iterable[NewRecord]) -> RecordColumns | None:
 
 
 def some_columns(entries: Iterable[NewRecord]) -> RecordColumns:
-    """The same where it is known that there are some."""
+    """The entries, of which there are some, as columns."""
     found = columns(entries)
     assert found is not None
     return found
@@ -136,7 +178,7 @@ def check(entries: RecordColumns) -> None:
     for wait in _distinct(entries.waits):
         checked_wait("wait", wait)
     if set(map(type, entries.ids)) != {bytes} or set(map(len, entries.ids)) != {ID_BYTES}:
-        raise InvalidOption("an id is not 16 bytes", hint="uuid.uuid4().bytes makes one")
+        raise InvalidOption("an id is not 16 bytes", hint="penstock.delay.identity.uuid7 makes one")
     for topic in _distinct(entries.topics):
         if not isinstance(topic, str):
             raise WrongType(f"a topic is a str, not {type(topic).__name__}")
@@ -151,61 +193,99 @@ def check(entries: RecordColumns) -> None:
         raise MessageTooLarge(f"data of {max(entries.lengths)} bytes: {DATA_BYTES_MAX} are allowed")
 
 
-def blocks(entries: RecordColumns, rung_ms: int) -> list[Block]:
-    """Checked entries as blocks of one rung; what they wait beyond it is their rest."""
-    waits, ids, topics, attempts, datas, lengths = entries
-    middles: Iterable[bytes]
+def check_one(entry: NewRecord) -> None:
+    """Refuse a message that cannot be stored."""
+    if (
+        type(entry.id) is bytes and len(entry.id) == ID_BYTES
+        and type(entry.topic) is str and len(entry.topic) <= TOPIC_BYTES_MAX // 4
+        and type(entry.attempts) is int and 0 <= entry.attempts <= ATTEMPTS_MAX
+        and type(entry.data) is bytes and len(entry.data) <= DATA_BYTES_MAX
+        and type(entry.wait_ms) is int and 0 <= entry.wait_ms <= WAIT_MAX_MS
+    ):  # fmt: skip
+        return  # the usual case, quickly seen; else find out what is wrong, if anything is
+    check(some_columns([entry]))
+
+
+def one_block(id: bytes, topic: str, attempts: int, data: bytes, rest: int | None) -> Block:
+    """A block of one checked record; `rest` is None in a chain of one delay."""
+    middle = _middle(topic, attempts, len(data), rest)
+    return Block((id,), (middle,), (data,), _HEAD.size + len(middle) + len(data))
+
+
+def blocks(entries: RecordColumns, rung_ms: int | None) -> list[Block]:
+    """Checked entries as blocks: of a chain of one delay, or of a rung, where each says how much is left."""
+    waits, ids, topics, attempts, datas, lengths, begun = entries
     if len(_distinct(waits)) == len(_distinct(topics)) == len(_distinct(attempts)) == 1:
-        rest = waits[0] - rung_ms
+        rest = None if rung_ms is None else waits[0] - rung_ms
         by_length = {length: _middle(topics[0], attempts[0], length, rest) for length in _distinct(lengths)}
-        middles = map(by_length.__getitem__, lengths)
+        middles = list(map(by_length.__getitem__, lengths))
     else:
-        kinds = tuple(zip(topics, attempts, lengths, (wait - rung_ms for wait in waits), strict=True))
+        rests = [None if rung_ms is None else wait - rung_ms for wait in waits]
+        kinds = tuple(zip(topics, attempts, lengths, rests, strict=True))
         by_kind = {kind: _middle(*kind) for kind in set(kinds)}
-        middles = map(by_kind.__getitem__, kinds)
-    return list(_split(list(map(b"".join, zip(ids, middles, datas, strict=True)))))
+        middles = list(map(by_kind.__getitem__, kinds))
+    dues = None
+    if rung_ms is None and begun is not None:
+        dues = list(accumulate(map(add, begun, waits), max))
+    size = sum(map(len, middles)) + sum(lengths) + _HEAD.size * len(ids)
+    if size <= BLOCK_BYTES:
+        return [Block(ids, middles, datas, size, dues)]
+    return list(_split(Block(ids, middles, datas, size, dues)))
 
 
-def _middle(topic: str, attempts: int, length: int, rest: int) -> bytes:
-    name, left = _utf8(topic), encode_uvarint(rest)
+def _sizes(middles: Sequence[bytes], datas: Sequence[bytes]) -> list[int]:
+    return [_HEAD.size + len(middle) + len(data) for middle, data in zip(middles, datas, strict=True)]
+
+
+@lru_cache(maxsize=1024)
+def _middle(topic: str, attempts: int, length: int, rest: int | None) -> bytes:
+    """What lies between a record's id and its own data."""
+    name, left = _utf8(topic), b"" if rest is None else encode_uvarint(rest)
     return b"".join((
         encode_uvarint(len(name)), name, encode_uvarint(attempts), encode_uvarint(len(left) + length), left,
     ))  # fmt: skip
 
 
-def _split(tails: list[bytes]) -> Iterator[Block]:
-    """Runs that are as long as a block may be."""
-    total = sum(map(len, tails)) + _DUE.size * len(tails)
-    if total <= BLOCK_BYTES:
-        yield Block(tails, total)
-        return
-    begin = total = 0
-    for place, tail in enumerate(tails):
-        size = _DUE.size + len(tail)
-        if total and total + size > BLOCK_BYTES:
-            yield Block(tails[begin:place], total)
-            begin, total = place, 0
-        total += size
-    yield Block(tails[begin:], total)
+def _split(block: Block) -> Iterator[Block]:
+    """Parts that are as long as a block may be, but have one record at least."""
+    ids, middles, datas, _, dues = block
+    ends = list(accumulate(_sizes(middles, datas)))
+    begin = written = 0
+    while begin < len(ids):
+        stop = max(bisect_right(ends, written + BLOCK_BYTES, begin), begin + 1)
+        part = slice(begin, stop)
+        yield Block(ids[part], middles[part], datas[part], ends[stop - 1] - written, dues and dues[part])
+        begin, written = stop, ends[stop - 1]
 
 
-def decode(data: bytes, at: int, count: int | None, make: Make[R]) -> list[R]:
+def decode(data: bytes, at: int, count: int | None, has_rests: bool, make: Make[R]) -> list[R]:
     """The records of whole, checked blocks that lie from byte `at` of their file on.
 
     `count` is how many there are, when that is known. ValueError: the bytes are not just whole records.
     """
     try:
-        if count is not None and count > 1 and (alike := _decode_alike(data, at, count, make)) is not None:
-            return alike
-        return _decode_each(data, at, make)
+        if count is not None and count > 1:
+            alike = _decode_alike(data, at, count, has_rests, make)
+            if alike is not None:
+                return alike
+        return _decode_each(data, at, has_rests, make)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise ValueError("not a sequence of records") from error
 
 
-def _decode_alike(data: bytes, at: int, count: int, make: Make[R]) -> list[R] | None:
-    """The same for records that differ only in due time, id and data, and not in length."""
+def are_records(data: bytes, floor: int, has_rests: bool) -> bool:
+    """Whether bytes without a checksum are records: they parse just so, and their times ascend."""
+    try:
+        dues = decode(data, 0, None, has_rests, lambda due, rest, *_: due - rest)
+    except ValueError:
+        return False
+    return bool(dues) and dues[0] >= floor and dues == sorted(dues)
+
+
+def _decode_alike(data: bytes, at: int, count: int, has_rests: bool, make: Make[R]) -> list[R] | None:
+    """Records that differ only in due time, id and data, not in length; None when these are not so."""
     topic, attempts, behind = _parse_kind(data, _HEAD.size)
-    begin, stop, rest = _parse_data(data, behind)
+    begin, stop, rest = _parse_data(data, behind, has_rests)
     if stop * count != len(data):
         return None
     fields = _alike(begin - _HEAD.size, stop - begin, count).unpack(data)
@@ -225,9 +305,9 @@ def _alike(middle: int, length: int, count: int) -> struct.Struct:
     return struct.Struct("<" + f"Q16s{middle}s{length}s" * count)
 
 
-def _decode_each(data: bytes, at: int, make: Make[R]) -> list[R]:
+def _decode_each(data: bytes, at: int, has_rests: bool, make: Make[R]) -> list[R]:
     found: list[R] = []
-    add, unpack, starts, head = found.append, _HEAD.unpack_from, data.startswith, _HEAD.size
+    append, unpack, starts, head = found.append, _HEAD.unpack_from, data.startswith, _HEAD.size
     place, stop = 0, len(data)
     before, topic, attempts = b"", "", 0
     while place < stop:
@@ -236,17 +316,10 @@ def _decode_each(data: bytes, at: int, make: Make[R]) -> list[R]:
         if not before or not starts(before, begin):  # mostly topic and attempts are those of the one before
             topic, attempts, behind = _parse_kind(data, begin)
             before = data[begin:behind]
-        begin += len(before)
-        length, high = data[begin], data[begin + 1]
-        if length >= 0x80 > high and not data[begin + 2]:  # by hand what is most frequent: no rest, some size
-            end = begin + 2 + (length & 0x7F | high << 7)
-            begin += 3
-            rest = 0
-        else:
-            begin, end, rest = _parse_data(data, begin)
+        begin, end, rest = _parse_data(data, begin + len(before), has_rests)
         if end > stop:
             raise ValueError("a record goes beyond the end")
-        add(make(due + rest, rest, record_id, topic, attempts, data[begin:end], at + place))
+        append(make(due + rest, rest, record_id, topic, attempts, data[begin:end], at + place))
         place = end
     return found
 
@@ -259,17 +332,27 @@ def _parse_kind(data: bytes, at: int) -> tuple[str, int, int]:
     return data[at:stop].decode(), attempts, behind
 
 
-def _parse_data(data: bytes, at: int) -> tuple[int, int, int]:
+def _parse_data(data: bytes, at: int, has_rests: bool) -> tuple[int, int, int]:
     """(first byte of the data, byte behind it, rest) of the record whose data's length begins at a byte."""
-    length, at = decode_uvarint(data, at)
+    length = data[at]
+    if length < 0x80:
+        at += 1
+    else:
+        high = data[at + 1]
+        if high < 0x80:  # by hand what is most frequent
+            length, at = length & 0x7F | high << 7, at + 2
+        else:
+            length, at = decode_uvarint(data, at)
     stop = at + length
+    if not has_rests:
+        return at, stop, 0
     rest, at = decode_uvarint(data, at)
     if at > stop:
         raise ValueError("a record without its rest")
     return at, stop, rest
 
 
-def _distinct(values: tuple[R, ...]) -> Collection[R]:
+def _distinct(values: Sequence[R]) -> Collection[R]:
     """Each value once; mostly all are the same, which is found faster than by hashing them."""
     return values[:1] if values.count(values[0]) == len(values) else set(values)
 

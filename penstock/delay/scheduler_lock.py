@@ -1,16 +1,20 @@
-"""Who hands out the messages of a folder: at most one process at a time, as long as it lives.
+"""The lock of a folder's scheduler: at most one process delivers its messages at a time, as long as it lives.
 
 The holder locks one byte of the file `scheduler`, which the kernel frees when it dies. Which byte is told
 by the round in that file: a process that is stopped keeps its byte, and `kick` makes the round, and with it
-the byte, another one. What fences is the round: a holder looks at it before it hands out, and under the
+the byte, another one. What fences is the round: a holder looks at it before it delivers, and under the
 states' lock before it moves a read position.
 
     u64 round | u64 pid of the holder | u64 the time, in ms, up to which it sleeps; 0 while it does not
+
+A round beyond `ROUNDS_MAX` is damage: whoever meets it begins a new round.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import secrets
 import struct
 
 from penstock.delay.state_table import StateTable
@@ -19,11 +23,15 @@ from penstock.files import Files
 from penstock.locks import ByteLock, process
 from penstock.wake import Hearer, Watch, watch
 
+logger = logging.getLogger("penstock.delay")
+
 _U64 = struct.Struct("<Q")
 _ROUND_AT, _PID_AT, _ASLEEP_AT = 0, 8, 16
 #: Locks lie behind anything that is ever written.
 _FIRST_LOCK = 1 << 32
-#: A holder that is stopped (SIGSTOP) for so long is kicked by whoever waits for the post.
+#: Nobody kicks more often.
+ROUNDS_MAX = 1 << 48
+#: A holder that is stopped (SIGSTOP) for so long is kicked by whoever waits for the lock.
 STOPPED_S = 5.0
 #: Sleeping with no end in sight.
 FOREVER_MS = 2**63
@@ -32,10 +40,10 @@ FOREVER_MS = 2**63
 class SchedulerLock:
     """One process's claim to schedule a folder."""
 
-    def __init__(self, ledger: StateTable) -> None:
-        self.path = os.path.join(ledger.folder, "scheduler")
-        self._ledger = ledger
-        self._files: Files = ledger.files
+    def __init__(self, table: StateTable) -> None:
+        self.path = os.path.join(table.folder, "scheduler")
+        self._table = table
+        self._files: Files = table.files
         self._fd = self._files.open(self.path, create=True)
         self._locks = ByteLock(self._fd)
         self._round: int | None = None
@@ -44,11 +52,11 @@ class SchedulerLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether this process took the post; somebody may have kicked it since."""
+        """Whether this process took the lock; somebody may have kicked it since."""
         return self._round is not None
 
     def try_hold(self) -> bool:
-        """Take the post if nobody has it."""
+        """Take the lock if nobody has it."""
         if self.is_held:
             return self.is_mine()
         if self._lock_round():
@@ -60,11 +68,11 @@ class SchedulerLock:
         return self._round is not None and self._read(_ROUND_AT) == self._round
 
     def check(self) -> None:
-        """Raise when somebody else has the post."""
+        """Raise when this process does not have the lock any more."""
         if not self.is_mine():
             raise TakenElsewhere(
-                "another process hands out these waiting messages now",
-                hint="what was taken here and not finished comes again there",
+                "another process delivers these waiting messages now",
+                hint="what was taken here and not finished is delivered again there",
             )
 
     def leave(self) -> None:
@@ -73,17 +81,18 @@ class SchedulerLock:
             self._locks.unlock(_FIRST_LOCK + held)
 
     def kick(self) -> int:
-        """Take the post from whoever has it; returns its pid. It can finish nothing more."""
-        with self._ledger.fenced():
+        """Take the lock from whoever has it; returns its pid. It can finish nothing more."""
+        self._read_round()  # which may have to begin a new one
+        with self._table.lock.held():
             pid = self._read(_PID_AT)
             self._write(_ROUND_AT, self._read(_ROUND_AT) + 1)
         return pid
 
     def holder(self) -> int | None:
-        """The pid of the process that holds the post; None when nobody does."""
+        """The pid of the process that holds the lock; None when nobody does."""
         if self.is_mine():
             return os.getpid()
-        held = self._locks.is_held_elsewhere(_FIRST_LOCK + self._read(_ROUND_AT))
+        held = self._locks.is_held_elsewhere(_FIRST_LOCK + self._read_round())
         return self._read(_PID_AT) if held else None
 
     def sleep_until(self, due_ms: int) -> None:
@@ -105,7 +114,7 @@ class SchedulerLock:
             self._files.close(fd)
 
     def _lock_round(self) -> bool:
-        number = self._read(_ROUND_AT)
+        number = self._read_round()
         if not self._locks.try_lock(_FIRST_LOCK + number):
             return False
         if self._read(_ROUND_AT) != number:  # kicked just now
@@ -117,13 +126,25 @@ class SchedulerLock:
         return True
 
     def _kick_if_stopped(self) -> None:
-        pid, now = self._read(_PID_AT), self._ledger.clock.monotonic()
+        pid, now = self._read(_PID_AT), self._table.clock.monotonic()
         if process(pid)[0] != "T":
             self._stopped = None
         elif self._stopped is None or self._stopped[0] != pid:
             self._stopped = (pid, now)
         elif now - self._stopped[1] >= STOPPED_S:
             self.kick()
+
+    def _read_round(self) -> int:
+        """The round; a new one where what stands there cannot be one."""
+        found = self._read(_ROUND_AT)
+        if found >= ROUNDS_MAX:
+            with self._table.lock.held():
+                found = self._read(_ROUND_AT)
+                if found >= ROUNDS_MAX:
+                    logger.error("%s is damaged: a new round begins", self.path, extra={"path": self.path})
+                    found = secrets.randbelow(1 << 32)
+                    self._write(_ROUND_AT, found)
+        return found
 
     def _read(self, at: int) -> int:
         data = self._files.pread(self._fd, _U64.size, at)

@@ -1,7 +1,8 @@
-"""`states.snapshot` and `states.log` on disk, and how one replaces the other.
+"""States of files: what is known of each, the five operations that change it, and both as bytes on disk.
 
-The snapshot is nothing but its elements. Its checksum stands in the header of the log that continues it, so
-a log is never folded over a snapshot it does not belong to:
+The states of a folder are a snapshot and the changes since. The snapshot is nothing but its elements. Its
+checksum stands in the header of the log that continues it, so a log is never folded over a snapshot it does
+not belong to:
 
     write states.snapshot.tmp and states.log.next, sync both, sync the folder
     rename the snapshot, sync the folder
@@ -20,7 +21,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from penstock.checksum import crc32
-from penstock.delay import records as uvarint
+from penstock.delay.file_names import parse
+from penstock.delay.records import decode_uvarint, encode_uvarint
 from penstock.errors import UnknownFormat
 from penstock.files import Files
 
@@ -53,7 +55,7 @@ class FileState(NamedTuple):
     rw: int
     #: Everything before this byte is finished.
     offset: int
-    #: The length, once writing has stopped; 0 before.
+    #: The length: final once writing has stopped, before that as of the snapshot it comes from.
     len: int
     #: No record of the file is due before this, in ms since 1970.
     replay: int
@@ -115,8 +117,8 @@ def encode_snapshot(states: Iterable[FileState]) -> bytes:
     for state in states:
         name = state.name.encode()
         parts += (
-            uvarint.encode_uvarint(len(name)), name, _ID.pack(*state.id), bytes((state.rw,)),
-            uvarint.encode_uvarint(state.offset), uvarint.encode_uvarint(state.len), _U64.pack(state.replay),
+            encode_uvarint(len(name)), name, _ID.pack(*state.id), bytes((state.rw,)),
+            encode_uvarint(state.offset), encode_uvarint(state.len), _U64.pack(state.replay),
         )  # fmt: skip
     return b"".join(parts)
 
@@ -130,8 +132,8 @@ def decode_snapshot(data: bytes) -> dict[str, FileState]:
             name, at = _text(data, at)
             state_id = StateId(*_ID.unpack_from(data, at))
             rw = data[at + _ID.size]
-            offset, at = uvarint.decode_uvarint(data, at + _ID.size + 1)
-            length, at = uvarint.decode_uvarint(data, at)
+            offset, at = decode_uvarint(data, at + _ID.size + 1)
+            length, at = decode_uvarint(data, at)
             (replay,) = _U64.unpack_from(data, at)
             at += _U64.size
             states[name] = FileState(name, state_id, rw, offset, length, replay)
@@ -142,11 +144,11 @@ def decode_snapshot(data: bytes) -> dict[str, FileState]:
 
 def encode_change(change: Change) -> bytes:
     name = change.name.encode()
-    parts = [bytes((change.kind,)), _ID.pack(*change.id), uvarint.encode_uvarint(len(name)), name]
+    parts = [bytes((change.kind,)), _ID.pack(*change.id), encode_uvarint(len(name)), name]
     if change.kind is Operation.CREATE:
         parts += (_U64.pack(change.first), _U64.pack(change.second))
     elif change.kind in (Operation.STOP_WRITING, Operation.SHIFT):
-        parts.append(uvarint.encode_uvarint(change.first))
+        parts.append(encode_uvarint(change.first))
     body = b"".join(parts)
     return _FRAME.pack(len(body), crc32(body)) + body
 
@@ -187,12 +189,12 @@ def _decode_change(body: bytes) -> Change:
     if kind is Operation.CREATE:
         (first,), (second,) = _U64.unpack_from(body, at), _U64.unpack_from(body, at + _U64.size)
     elif kind in (Operation.STOP_WRITING, Operation.SHIFT):
-        first, at = uvarint.decode_uvarint(body, at)
+        first, at = decode_uvarint(body, at)
     return Change(kind, state_id, name, first, second)
 
 
 def _text(data: bytes, at: int) -> tuple[str, int]:
-    length, at = uvarint.decode_uvarint(data, at)
+    length, at = decode_uvarint(data, at)
     stop = at + length
     if stop > len(data):
         raise ValueError("a name goes beyond the end")
@@ -202,7 +204,8 @@ def _text(data: bytes, at: int) -> tuple[str, int]:
 SNAPSHOT, SNAPSHOT_TMP = "states.snapshot", "states.snapshot.tmp"
 LOG, LOG_NEXT = "states.log", "states.log.next"
 MAGIC = b"PENSTOKW"
-VERSION = 1
+#: 1: files without a chain of one delay, each chain with a lock of its own.
+OLD_VERSION, VERSION = 1, 2
 HEADER_BYTES = 64
 _HEAD = struct.Struct("<8sIHHQQQQI12x")
 _CRC_FROM = 12
@@ -217,6 +220,7 @@ class Header(NamedTuple):
     id: StateId
     snapshot_bytes: int
     snapshot_crc: int
+    version: int = VERSION
 
 
 class Loaded(NamedTuple):
@@ -235,7 +239,9 @@ class Loaded(NamedTuple):
 
 def pack_header(header: Header) -> bytes:
     about = (header.snapshot_bytes, header.snapshot_crc)
-    data = bytearray(_HEAD.pack(MAGIC, 0, VERSION, HEADER_BYTES, header.generation, *header.id, *about))
+    data = bytearray(
+        _HEAD.pack(MAGIC, 0, header.version, HEADER_BYTES, header.generation, *header.id, *about)
+    )
     data[8:12] = crc32(bytes(data[_CRC_FROM:])).to_bytes(4, "little")
     return bytes(data)
 
@@ -249,9 +255,9 @@ def unpack_header(data: bytes) -> Header | None:
     magic, _, version, _, generation, ms, counter, length, crc = _HEAD.unpack_from(data)
     if magic != MAGIC:
         return None
-    if version != VERSION:
+    if version not in (OLD_VERSION, VERSION):
         raise UnknownFormat(f"the waiting messages are of version {version}", hint="use a newer Penstock")
-    return Header(generation, StateId(ms, counter), length, crc)
+    return Header(generation, StateId(ms, counter), length, crc, version)
 
 
 def load(folder: str, files: Files) -> Loaded | None:
@@ -268,8 +274,12 @@ def load(folder: str, files: Files) -> Loaded | None:
             states = decode_snapshot(snapshot)
         except ValueError:
             return None
+        if not all(map(parse, states)):
+            return None
         changes, end = [], HEADER_BYTES
         for change, behind in decode_changes(data[HEADER_BYTES:], header.id):
+            if parse(change.name) is None:
+                break
             changes.append(change)
             end = HEADER_BYTES + behind
         return Loaded(header, states, changes, end, len(data) - end, name == LOG_NEXT)

@@ -1,4 +1,4 @@
-"""Checking a folder of waiting messages: its states, and every record that is not finished; never writes.
+"""Check a folder of waiting messages: its states, and every record that is not finished; never writes.
 
 Others may store, take and remove files meanwhile: what looks wrong is looked at again before it is told.
 """
@@ -7,30 +7,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
-from penstock.delay import checksums as sums
+from penstock.delay import checksums, file_repair
 from penstock.delay import file_names as names
-from penstock.delay import file_repair as leftovers
-from penstock.delay import file_repair as repair
-from penstock.delay import states as statefiles
-from penstock.delay.checksums import ENTRY_BYTES
+from penstock.delay import states as state_files
 from penstock.delay.file_reader import FileReader, RecordBlock
 from penstock.delay.states import ENTRY_BYTES_MAX, FileState, Loaded, decode_changes, fold
 from penstock.files import Files
+from penstock.findings import Finding, damage, note
 
 #: States that do not fit together are read again so often: somebody may be replacing them.
 _LOOKS = 5
-
-
-class Found(NamedTuple):
-    """One thing that is not as it should be."""
-
-    path: str
-    byte: int | None
-    what: str
-    #: Messages are lost, or come again that were finished; else it is made good by itself.
-    is_damage: bool
 
 
 class FolderVerifier:
@@ -44,7 +31,7 @@ class FolderVerifier:
         self.messages = 0
         self.bytes = 0
 
-    def findings(self) -> Iterator[Found]:
+    def findings(self) -> Iterator[Finding]:
         """Everything that is wrong; empty when nothing is."""
         loaded = self._load()
         if loaded is None:
@@ -60,43 +47,43 @@ class FolderVerifier:
 
     def _load(self) -> Loaded | None:
         for _ in range(_LOOKS):
-            loaded = statefiles.load(self._folder, self._files)
+            loaded = state_files.load(self._folder, self._files)
             if loaded is not None:
                 return loaded
         return None
 
-    def _no_states(self) -> Iterator[Found]:
-        path = os.path.join(self._folder, statefiles.LOG)
-        if self._files.exists(path) or leftovers.found(self._folder, self._files):
-            what = "the states do not fit together: all that waits comes again, also what was finished"
-            yield Found(path, 0, what, is_damage=True)
+    def _no_states(self) -> Iterator[Finding]:
+        path = os.path.join(self._folder, state_files.LOG)
+        if self._files.exists(path) or file_repair.found(self._folder, self._files):
+            what = "the states do not fit together: all that waits is delivered again, also what was finished"
+            yield damage(path, 0, what)
 
-    def _log_findings(self, loaded: Loaded) -> Iterator[Found]:
+    def _log_findings(self, loaded: Loaded) -> Iterator[Finding]:
         """Bytes behind the last sound entry: torn, unless sound ones lie behind them."""
         if not loaded.torn:
             return
-        path = os.path.join(self._folder, statefiles.LOG_NEXT if loaded.is_next else statefiles.LOG)
-        data = statefiles.read_file(self._files, path) or b""
+        path = os.path.join(self._folder, state_files.LOG_NEXT if loaded.is_next else state_files.LOG)
+        data = state_files.read_file(self._files, path) or b""
         last = loaded.changes[-1].id if loaded.changes else loaded.header.id
         if next(decode_changes(data[loaded.end :], last), None) is not None:
             return  # it was being written
         for at in range(loaded.end + 1, len(data)):
             if next(decode_changes(data[at : at + 2 * ENTRY_BYTES_MAX], last), None) is not None:
-                what = "a damaged entry: what was finished behind it comes again"
-                yield Found(path, loaded.end, what, is_damage=True)
+                what = "a damaged entry: what was finished behind it is delivered again"
+                yield damage(path, loaded.end, what)
                 return
-        yield Found(path, loaded.end, f"{loaded.torn} torn bytes: cut off when it is next opened", False)
+        yield note(path, loaded.end, f"{loaded.torn} torn bytes: cut off when it is next opened")
 
-    def _strangers(self, known: dict[str, FileState]) -> Iterator[Found]:
+    def _strangers(self, known: dict[str, FileState]) -> Iterator[Finding]:
         """Files that no state names, and bytes that were put aside."""
         fresh = {state.name for state in self._states_again()}
-        for name, _ in leftovers.found(self._folder, self._files):
+        for name, _ in file_repair.found(self._folder, self._files):
             path = names.data_path(self._folder, name)
             if name not in known and name not in fresh and self._files.exists(path):
                 what = "no state names it: taken over or removed when it is next opened"
-                yield Found(path, None, what, is_damage=False)
+                yield note(path, None, what)
         for path in _set_aside(self._folder, self._files):
-            yield Found(path, None, "damaged bytes that were put aside earlier, to be looked at", False)
+            yield note(path, None, "damaged bytes that were put aside earlier, to be looked at")
 
     def _states_again(self) -> list[FileState]:
         loaded = self._load()
@@ -104,62 +91,62 @@ class FolderVerifier:
 
     # Files.
 
-    def _file_findings(self, state: FileState) -> Iterator[Found]:
+    def _file_findings(self, state: FileState) -> Iterator[Finding]:
         path = names.data_path(self._folder, state.name)
         try:
             reader = FileReader(self._folder, state.name, self._files, state.offset)
         except FileNotFoundError:
             if any(again.name == state.name for again in self._states_again()):
-                yield Found(path, None, "the file is missing, and what waited in it", is_damage=True)
+                yield damage(path, None, "the file is missing, and what waited in it")
             return
+        if not self._files.exists(names.sums_path(self._folder, state.name)):
+            yield note(path, None, "its checksums are missing: records are taken as they parse")
         try:
-            if not self._files.exists(names.sums_path(self._folder, state.name)):
-                yield Found(path, None, "its checksums are missing: records are taken as they parse", False)
-            yield from self._piece_findings(reader, state)
-        finally:
-            reader.close()
+            yield from self._block_findings(reader, state)
+        except FileNotFoundError:
+            return  # finished and removed meanwhile
 
-    def _piece_findings(self, reader: FileReader, state: FileState) -> Iterator[Found]:
+    def _block_findings(self, reader: FileReader, state: FileState) -> Iterator[Finding]:
         last = state.replay
-        while pieces := reader.read(None if state.is_written else state.len):
+        while blocks := reader.read(None if state.is_written else state.len):
             self._progress()
-            for piece in pieces:
-                self.bytes += piece.end - piece.begin
-                times = _times(piece, state.offset)
+            for block in blocks:
+                self.bytes += block.end - block.begin
+                times = _times(block, state.offset)
                 if times is None:
-                    yield self._damaged(reader, piece, state)
+                    yield self._damaged(reader, block, state)
                     continue
                 if times and (times[0] < last or times != sorted(times)):
-                    yield Found(reader.path, piece.begin, "records are not in the order of their times", True)
+                    yield damage(reader.path, block.begin, "records are not in the order of their times")
                 self.messages += len(times)
                 last = max(times, default=last)
 
-    def _damaged(self, reader: FileReader, piece: RecordBlock, state: FileState) -> Found:
-        length = piece.end - piece.begin
-        if state.is_written and piece.begin >= self._sound_end(state.name):
+    def _damaged(self, reader: FileReader, block: RecordBlock, state: FileState) -> Finding:
+        length = block.end - block.begin
+        if state.is_written and block.begin >= self._sound_end(state.name):
             what = f"{length} torn bytes: cut off by the next process that stores here"
-            return Found(reader.path, piece.begin, what, is_damage=False)
-        what = f"{length} damaged bytes of waiting messages; those around them are handed out"
-        return Found(reader.path, piece.begin, what, is_damage=True)
+            return note(reader.path, block.begin, what)
+        what = f"{length} damaged bytes of waiting messages; those around them are delivered"
+        return damage(reader.path, block.begin, what)
 
     def _sound_end(self, name: str) -> int:
         """Where a file that is written ends once its torn tail is cut off."""
-        data = statefiles.read_file(self._files, names.sums_path(self._folder, name)) or b""
-        entries = list(sums.entries(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]))
+        data = state_files.read_file(self._files, names.sums_path(self._folder, name)) or b""
+        entries = list(checksums.layout(name).entries(data))
         fd = self._files.open(names.data_path(self._folder, name), write=False)
         try:
-            keep = repair.sound_entries(entries, self._files, fd)
+            keep = file_repair.sound_entries(entries, self._files, fd)
         finally:
             self._files.close(fd)
         return next((entry.end for entry in reversed(entries[:keep]) if entry is not None), 0)
 
 
-def _times(piece: RecordBlock, offset: int) -> list[int] | None:
-    """When the records of a piece are due in their file; None when it is damaged."""
-    if not piece.is_sound:
+def _times(block: RecordBlock, offset: int) -> list[int] | None:
+    """When the records of a block are due in their file; None when it is damaged."""
+    if not block.is_sound:
         return None
     try:
-        return [ripe for ripe, at in piece.records(_ripe) if at >= offset]
+        return [ripe for ripe, at in block.records(_ripe) if at >= offset]
     except ValueError:
         return None
 

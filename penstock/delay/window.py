@@ -1,4 +1,7 @@
-"""Lanes: files of one delay that are read one after another, and how the lanes are merged by due time."""
+"""A file of waiting messages as the scheduler reads it: what was decoded, what is out, what is finished.
+
+Files of one chain are read one after another, as a lane; lanes are merged by due time.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
 from operator import attrgetter
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
-from penstock.delay.chain import Chain
 from penstock.delay.file_reader import FileReader, RecordBlock
-from penstock.delay.ladder import Ladder
-from penstock.delay.records import NewRecord, blocks, some_columns
 from penstock.delay.states import FileState
 from penstock.errors import Corrupt
 from penstock.files import Files
-
-if TYPE_CHECKING:
-    from penstock.delay.scheduler import Scheduler
-    from penstock.parse import Duration
-
+from penstock.parse import Duration
 
 logger = logging.getLogger("penstock.delay")
 
@@ -32,12 +28,30 @@ logger = logging.getLogger("penstock.delay")
 _FORGET = 4096
 
 
-class TakenMessage(msgspec.Struct, gc=False, eq=False):
-    """A message that is due, handed out. It comes again, here or elsewhere, unless it is finished."""
+class SchedulerTerm:
+    """The time in which one process delivers the messages of a folder.
 
-    #: Whose it is.
-    _home: Home
-    #: When it was to be handed out, in ms since 1970.
+    What was taken then can be finished only while it lasts.
+    """
+
+    def __init__(
+        self, finish: Callable[[Sequence[TakenMessage]], None], again: Callable[..., None],
+        report: Callable[[Corrupt], None],
+    ) -> None:  # fmt: skip
+        self.finish = finish
+        self.again = again
+        #: Called with damage that reading meets.
+        self.report = report
+        self.is_over = False
+
+
+class TakenMessage(msgspec.Struct, gc=False, eq=False):
+    """A message that is due, delivered. It is delivered again, here or elsewhere, unless it is finished."""
+
+    term: SchedulerTerm
+    #: The file it lies in; None when only a copy of it is left.
+    window: Window | None
+    #: When it was to be delivered, in ms since 1970.
     due: int
     #: So many of them it waited after it was due in its file.
     rest: int
@@ -45,44 +59,42 @@ class TakenMessage(msgspec.Struct, gc=False, eq=False):
     topic: str
     attempts: int
     data: bytes
-    #: Its byte in the file.
-    _at: int
-    _is_done: bool = False
+    #: Its place in the file.
+    byte: int
+    is_done: bool = False
 
     def done(self) -> None:
-        """It is finished: it never comes again. `Waiting.finish` does so for many at a time."""
-        self._home.scheduler.finish([self])
+        """Finish it: it is never delivered again. `WaitingMessages.finish` does so for many at a time."""
+        self.term.finish([self])
 
-    def again(self, wait: Duration, *, attempts: int | None = None, data: bytes | None = None) -> None:
+    def again(
+        self, wait: Duration, *, attempts: int | None = None, data: bytes | None = None, fixed: bool = True
+    ) -> None:
         """Store it once more, due after another wait, then finish this one. Nothing is lost in between."""
-        self._home.scheduler.again(self, wait, attempts=attempts, data=data)
+        self.term.again(self, wait, attempts=attempts, data=data, fixed=fixed)
 
     def __repr__(self) -> str:
-        return f"<Taken {self.topic} {self.id.hex()}: due {self.due}, {self.attempts} attempts>"
+        return f"<TakenMessage {self.topic} {self.id.hex()}: due {self.due}, {self.attempts} attempts>"
 
 
 def _ripe(record: TakenMessage) -> int:
+    """When a record is due in its file."""
     return record.due - record.rest
 
 
-class Home:
-    """Where what was taken belongs to; closed when another process took over."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self.scheduler = scheduler
-        self.is_open = True
+_rest: Callable[[Any], int] = attrgetter("rest")
 
 
-class Window(Home):
+class Window:
     """A file that is read."""
 
     #: How far `next` may run ahead of what is finished: so many records, so many bytes.
     RECORDS_MAX: ClassVar[int] = 16_384
     BYTES_MAX: ClassVar[int] = 4 * 1024 * 1024
 
-    def __init__(self, scheduler: Scheduler, folder: str, state: FileState, files: Files) -> None:
-        super().__init__(scheduler)
+    def __init__(self, term: SchedulerTerm, folder: str, state: FileState, files: Files) -> None:
         self.name = state.name
+        self.term = term
         self._files = files
         self._reader = FileReader(folder, state.name, files, state.offset)
         #: Decoded records; before `head` they are finished, before `next` they are out or waited for.
@@ -93,28 +105,26 @@ class Window(Home):
         #: The read position as the states have it.
         self.offset = state.offset
         self._decoded = max(state.offset, self._reader.at)
-        self._make = partial(TakenMessage, self)
+        self._make = partial(TakenMessage, term, self)
         #: Some records wait on after they are due in this file.
         self.has_rests = False
         #: Since when something is finished behind something that is not.
         self.gap_since: float | None = None
 
     def close(self) -> None:
-        """Forget everything; what is out belongs to nobody now."""
-        self.is_open = False
+        """Forget everything."""
         self.records.clear()
         self.head = self.next = self.done = 0
-        self._reader.close()
 
     @property
     def position(self) -> int:
         """The byte before which everything is finished."""
-        return self.records[self.head]._at if self.head < len(self.records) else self._decoded
+        return self.records[self.head].byte if self.head < len(self.records) else self._decoded
 
     @property
     def is_full(self) -> bool:
         begin = self.position
-        reached = self.records[self.next]._at if self.next < len(self.records) else self._decoded
+        reached = self.records[self.next].byte if self.next < len(self.records) else self._decoded
         return self.next - self.head >= self.RECORDS_MAX or reached - begin >= self.BYTES_MAX
 
     @property
@@ -126,7 +136,10 @@ class Window(Home):
         return not state.is_written and self.next >= len(self.records) and self._decoded >= state.len
 
     def first_ripe(self, state: FileState) -> int | None:
-        """When the next record is due in this file; None when there is none now."""
+        """When the next record is due in this file; None when there is none now.
+
+        FileNotFoundError when the file is gone.
+        """
         if self.next >= len(self.records):
             self._decode(state)
             if self.next >= len(self.records):
@@ -148,7 +161,7 @@ class Window(Home):
     def advance(self) -> None:
         """Move over what is finished at the beginning."""
         head, records = self.head, self.records
-        while head < self.next and records[head]._is_done:
+        while head < self.next and records[head].is_done:
             head += 1
         self.head = head
 
@@ -177,140 +190,67 @@ class Window(Home):
     def unfinished(self) -> list[int]:
         """The places of what is not finished and lies before something that is."""
         places = range(self.head, self.next)
-        last = max((place for place in places if self.records[place]._is_done), default=self.head)
-        return [place for place in range(self.head, last) if not self.records[place]._is_done]
+        last = max((place for place in places if self.records[place].is_done), default=self.head)
+        return [place for place in range(self.head, last) if not self.records[place].is_done]
 
     def leave(self, place: int) -> None:
         """What lies there is stored elsewhere now."""
-        self.records[place] = TakenMessage(self, 0, 0, b"", "", 0, b"", self.records[place]._at, True)
+        self.records[place] = TakenMessage(
+            self.term, self, 0, 0, b"", "", 0, b"", self.records[place].byte, True
+        )
         self.done += 1
 
     def _decode(self, state: FileState) -> None:
         """Read and decode the next blocks."""
-        pieces = self._reader.read(None if state.is_written else state.len)
-        for piece in pieces:
-            if not piece.is_sound:
-                self._report(piece)
+        blocks = self._reader.read(None if state.is_written else state.len)
+        for block in blocks:
+            if not block.is_sound:
+                self._report(block)
                 continue
-            found = piece.records(self._make)
-            if piece.begin < self.offset:
-                found = [record for record in found if record._at >= self.offset]
+            found = block.records(self._make)
+            if block.begin < self.offset:
+                found = [record for record in found if record.byte >= self.offset]
             self.has_rests = self.has_rests or any(map(_rest, found))
             self.records += found
-        if pieces:
-            self._decoded = max(pieces[-1].end, self._decoded)
+        if blocks:
+            self._decoded = max(blocks[-1].end, self._decoded)
 
-    def _report(self, piece: RecordBlock) -> None:
+    def _report(self, block: RecordBlock) -> None:
         """Damage: keep the bytes for people to look at, tell, and go on behind them."""
-        corrupt: Corrupt = self._reader.corrupt(piece)
+        corrupt: Corrupt = self._reader.corrupt(block)
         logger.error("%s", corrupt, extra={"path": corrupt.path, "byte": corrupt.byte})
-        path = f"{corrupt.path}.{piece.begin}.damaged"
+        path = f"{corrupt.path}.{block.begin}.damaged"
         fd = self._files.open(path, create=True)
         try:
-            self._files.pwrite(fd, piece.data, 0)
+            self._files.pwrite(fd, block.data, 0)
             self._files.sync(fd)
         finally:
             self._files.close(fd)
         self._files.sync_dir(os.path.dirname(path))
-        self.scheduler.damage.append(corrupt)
-
-
-_rest = attrgetter("rest")
-
-
-#: After a crash a message that was copied comes back no later than this.
-_WAIT_MAX_MS = 60_000
-
-
-class Copies:
-    """Where the copies of what is out lie."""
-
-    def __init__(self, ladder: Ladder, chain: Callable[[int], Chain], limbo: Home) -> None:
-        self._ladder = ladder
-        self._chain = chain
-        self._limbo = limbo
-        self._by_spot: dict[tuple[str, int], TakenMessage] = {}
-
-    @property
-    def are_there(self) -> bool:
-        return bool(self._by_spot)
-
-    def make(self, window: Window, now: int) -> None:
-        """Store again, durably, what is unfinished before something finished; it is done in this file."""
-        by_wait: dict[int, list[int]] = {}
-        for place in window.unfinished():
-            by_wait.setdefault(self._wait(window.records[place], now), []).append(place)
-        for wait, places in by_wait.items():
-            taken = [window.records[place] for place in places]
-            spots = self._store(
-                [NewRecord(wait, t.id, t.topic, t.attempts, t.data) for t in taken], wait, now
-            )
-            for place, each, spot in zip(places, taken, spots, strict=True):
-                self._by_spot[spot] = each
-                window.leave(place)
-                each._home = self._limbo
-
-    def find(
-        self, window: Window, found: Sequence[TakenMessage]
-    ) -> tuple[list[TakenMessage], list[TakenMessage]]:
-        """Of the last records of a window: those that are no copies, and copies of what is finished.
-
-        The others are out: they lie here now.
-        """
-        fresh: list[TakenMessage] = []
-        finished: list[TakenMessage] = []
-        for place, taken in enumerate(found, window.next - len(found)):
-            original = self._by_spot.pop((window.name, taken._at), None)
-            if original is None:
-                fresh.append(taken)
-            elif original._is_done:
-                finished.append(taken)
-            else:
-                original._home, original._at = window, taken._at
-                window.records[place] = original
-        return fresh, finished
-
-    def _store(self, entries: Sequence[NewRecord], wait: int, now: int) -> list[tuple[str, int]]:
-        """The file and byte of each."""
-        rung = self._ladder.rung(wait)
-        chain, made = self._chain(rung), blocks(some_columns(entries), rung)
-        stored = chain.append(made, now)
-        for place in stored:
-            chain.sync(place)
-        return [
-            (place.name, place.begin + begin)
-            for place, block in zip(stored, made, strict=True)
-            for begin in block.begins()
-        ]
-
-    def _wait(self, taken: TakenMessage, now: int) -> int:
-        """The longer it has been out, the longer until its copy is looked at."""
-        if taken.due > now:
-            return taken.due - now
-        return max(self._ladder.rung(min(now - taken.due, _WAIT_MAX_MS)), self._ladder.smallest)
+        self.term.report(corrupt)
 
 
 _due = attrgetter("due")
 
 
-class Lane:
-    """Files of one delay that are read one after another."""
+class ChainLane:
+    """Files of one chain that are read one after another."""
 
     def __init__(self, states: list[FileState]) -> None:
         self.names = [state.name for state in states]
-        #: Due, and not handed out yet.
+        #: Due, and not delivered yet.
         self.queue: list[TakenMessage] = []
 
 
 def runs(states: Sequence[FileState]) -> list[list[FileState]]:
-    """A chain in pieces within which `Replay` never decreases."""
-    runs: list[list[FileState]] = []
+    """A chain in parts within which `Replay` never decreases."""
+    found: list[list[FileState]] = []
     for state in states:
-        if runs and state.replay >= runs[-1][-1].replay:
-            runs[-1].append(state)
+        if found and state.replay >= found[-1][-1].replay:
+            found[-1].append(state)
         else:
-            runs.append([state])
-    return runs
+            found.append([state])
+    return found
 
 
 def first(queues: Sequence[list[TakenMessage]], limit: int) -> list[TakenMessage]:

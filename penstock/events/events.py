@@ -39,7 +39,7 @@ class Events:
         self.open_topic = partitions
         self._append = append
         self._append_at_once = append_at_once
-        self._help = DeadWriterHelp(partitions)
+        self.help_out = DeadWriterHelp(partitions)
 
     @property
     def topic(self) -> str:
@@ -75,7 +75,7 @@ class Events:
         age ("10m"). An answer has at most `limit` events; the next call gets what is left.
         """
         deadline = time.monotonic() + seconds("timeout", timeout)
-        question = self._question(keys, cursor, prefixes, rewind, since, limit)
+        question = self.question(keys, cursor, prefixes, rewind, since, limit)
         answer = question.look()
         if answer is not None:
             return answer
@@ -86,8 +86,8 @@ class Events:
                 if left <= 0:
                     return question.give_up()
                 bell.wait(min(left, waiting.pause_s))
-                if self._help.is_due():
-                    self._help()
+                if self.help_out.is_due():
+                    self.help_out()
         return answer
 
     def __repr__(self) -> str:
@@ -109,7 +109,7 @@ class Events:
         first = self._append_at_once(values, keys, headers)
         return None if first is None else Pushed(self.epoch, first + 1, first + len(values))
 
-    def _question(
+    def question(
         self, keys: str | Sequence[Key], cursor: str | None, prefixes: Sequence[Prefix], rewind: int | None,
         since: str | datetime | None, limit: int,
     ) -> EventQuery:  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from penstock.errors import InvalidOption
-from penstock.exchange.records import FieldChoice, Record, from_fields
+from penstock.exchange.records import FieldChoice, FileRecord, from_fields
 from penstock.exchange.text_lines import Lines
 
 #: The module's own limit of 128 KiB a field is below what a message may hold.
@@ -45,7 +45,7 @@ class CsvRows:
         self._columns = names
         return True
 
-    def records(self, lines: Lines) -> Iterator[Record]:
+    def records(self, lines: Lines) -> Iterator[FileRecord]:
         """All records from where `lines` stands."""
         for at, row in self._rows(lines):
             if not row:
@@ -58,7 +58,7 @@ class CsvRows:
             fields: dict[str, Any] = dict(zip(self._columns, row, strict=True))
             if self._choice.messages:
                 fields = _as_message(fields, where)
-            yield Record(at, from_fields(fields, self._choice, where))
+            yield FileRecord(at, from_fields(fields, self._choice, where))
 
     def _rows(self, lines: Lines) -> Iterator[tuple[int, list[str]]]:
         """Rows with the byte at which each begins; a quoted field may go over several lines."""

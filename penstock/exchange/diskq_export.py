@@ -14,7 +14,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, BinaryIO, NamedTuple
 
@@ -289,7 +289,7 @@ class _PartitionWriter:
                 return place + 1, True
         return stop, False
 
-    def _put(self, first: int, encoded: list[bytes], times: list[int]) -> None:
+    def _put(self, first: int, encoded: list[bytes], times: Sequence[int]) -> None:
         assert self._files is not None
         data, index, time_index = self._files
         sizes = list(map(len, encoded))

@@ -70,6 +70,7 @@ class DiskqFolder:
 
     @property
     def messages(self) -> int:
+        """How many messages the indexes name."""
         return sum(segment.count for segments in self.partitions for segment in segments)
 
 

@@ -23,7 +23,7 @@ from enum import StrEnum
 from itertools import accumulate
 from operator import add
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 DATA, INDEX, TIME_INDEX = ".data", ".index", ".timeindex"
 INDEX_ENTRY_BYTES, TIME_ENTRY_BYTES, MARK_BYTES = 24, 16, 8
@@ -57,11 +57,11 @@ class TimeEntries(NamedTuple):
 
 
 class Records(NamedTuple):
-    """Neighbouring messages, as columns."""
+    """Neighbouring messages, as columns: lists, or Arrow arrays and an array of times."""
 
-    keys: list[bytes]
-    times: list[int]
-    values: list[bytes]
+    keys: Any
+    times: Sequence[int]
+    values: Any
 
 
 class Misfit(Exception):
@@ -73,10 +73,12 @@ class Misfit(Exception):
 
 
 def partition_name(number: int) -> str:
+    """The folder of a partition (S004-17)."""
     return f"{number:06d}"
 
 
 def segment_name(base: int) -> str:
+    """The name of a segment's files, less their endings (S004-18)."""
     return f"{base:020d}"
 
 
@@ -103,6 +105,7 @@ def pack_index(first: int, start: int, sizes: Sequence[int]) -> bytes:
 
 
 def pack_time_index(first: int, times: Sequence[int]) -> bytes:
+    """Entries of neighbouring messages, of which the first has offset `first`."""
     entries = array("q", bytes(TIME_ENTRY_BYTES * len(times)))
     entries[0::2] = array("q", range(first, first + len(times)))
     entries[1::2] = array("q", times)
@@ -115,6 +118,7 @@ def parse_mark(data: bytes) -> int:
 
 
 def pack_mark(offset: int) -> bytes:
+    """The 8 bytes of a group's file."""
     return offset.to_bytes(MARK_BYTES, "little")
 
 
@@ -181,7 +185,9 @@ def _first_misfit(data: bytes, starts: Sequence[int], sizes: Sequence[int], leng
 
 
 def _decode_varuint(data: bytes, starts: Sequence[int], sizes: Sequence[int]) -> Records:
-    records = Records([], [], [])
+    keys: list[bytes] = []
+    times: list[int] = []
+    values: list[bytes] = []
     for place, (at, size) in enumerate(zip(starts, sizes, strict=True)):
         stop = at + size
         key_length, key_at = _uvarint(data, at, stop, place)
@@ -191,10 +197,10 @@ def _decode_varuint(data: bytes, starts: Sequence[int], sizes: Sequence[int]) ->
         length, value_at = _uvarint(data, time_at + _TIME.size, stop, place)
         if value_at + length != stop or stop > len(data):
             raise Misfit(place)
-        records.keys.append(data[key_at:time_at])
-        records.times.append(_TIME.unpack_from(data, time_at)[0])
-        records.values.append(data[value_at:stop])
-    return records
+        keys.append(data[key_at:time_at])
+        times.append(_TIME.unpack_from(data, time_at)[0])
+        values.append(data[value_at:stop])
+    return Records(keys, times, values)
 
 
 def _uvarint(data: bytes, at: int, stop: int, place: int) -> tuple[int, int]:

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.errors import AlreadyExists, InvalidOption, PenstockError
+from penstock.errors import AlreadyExists, InvalidOption, MessageTooLarge, PenstockError
 from penstock.exchange.arrival import PartitionArrival
 from penstock.exchange.diskq_folder import DiskqFolder, DiskqSegment, Marks, look, refuse_owned
 from penstock.exchange.diskq_format import FIXED_BYTES, Encoding
@@ -27,7 +27,7 @@ from penstock.exchange.origin import (
     write_origin,
 )
 from penstock.options import TopicOptions
-from penstock.parse import consumer_name, topic_name
+from penstock.parse import FRAME_BYTES_MAX, MIB, consumer_name, topic_name
 from penstock.store.topic import Topic
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("penstock.exchange")
 
 KIND = "diskq"
+#: The largest value that a topic may keep in its log.
+_VALUE_BYTES_MOST = FRAME_BYTES_MAX - MIB
 #: Called with how many messages have been brought in, and how many there are.
 Progress = Callable[[int, int], None]
 
@@ -161,7 +163,13 @@ def _topic(store: Store, name: str, folder: DiskqFolder, largest: int, options: 
     """A new topic, or the one that an earlier run was filling."""
     for group in folder.groups:
         consumer_name(group)  # a name that cannot be kept is said before anything is made
-    options.setdefault("max_message_bytes", max(largest, TopicOptions().max_message_bytes))
+    if options.get("payloads") is None:
+        if largest > _VALUE_BYTES_MOST:
+            raise MessageTooLarge(
+                f"{folder.path} holds a message of {largest} bytes; a log takes {_VALUE_BYTES_MOST} at most",
+                hint='let large ones lie beside it: payloads="files", --payloads files',
+            )
+        options.setdefault("max_message_bytes", max(largest, TopicOptions().max_message_bytes))
     try:
         return store.create_topic(name, partitions=len(folder.partitions), partitioner="diskq", **options)
     except AlreadyExists:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from penstock.errors import Corrupt, UnknownFormat
+from penstock.exchange.diskq_columns import decode_columns
 from penstock.exchange.diskq_folder import DiskqSegment
 from penstock.exchange.diskq_format import (
     DATA,
@@ -89,8 +90,11 @@ class SegmentReader:
         """Bytes of its largest message."""
         most = 0
         for first in range(0, self.count, _PIECE_MESSAGES):
-            sizes = self._entries(first, min(_PIECE_MESSAGES, self.count - first)).sizes
-            most = max(most, max(sizes))
+            entries = self._entries(first, min(_PIECE_MESSAGES, self.count - first))
+            most = max(most, max(entries.sizes))
+            if most > self._data_bytes:
+                place = entries.sizes.index(most)
+                raise self._misfit(INDEX, first, entries, place, "a message that ends behind the data")
         return most
 
     def pieces(self, encoding: Encoding, first: int) -> Iterator[Piece]:
@@ -185,6 +189,10 @@ class SegmentReader:
         if entries.offsets != array("Q", range(first, first + len(entries.offsets))):
             place = next(n for n, offset in enumerate(entries.offsets) if offset != first + n)
             raise self._misfit(INDEX, at, entries, place, f"offset {entries.offsets[place]} out of turn")
+        if entries.starts[-1] + entries.sizes[-1] > self._data_bytes:
+            raise self._misfit(
+                INDEX, at, entries, len(entries.sizes) - 1, "a message that ends behind the data"
+            )
         if entries.starts[0] == end_before and are_neighbours(entries.starts, entries.sizes):
             return
         for place, (start, size) in enumerate(zip(entries.starts, entries.sizes, strict=True)):
@@ -198,14 +206,15 @@ class SegmentReader:
     def _records(self, encoding: Encoding, at: int, entries: IndexEntries, times: TimeEntries) -> Records:
         begin = entries.starts[0]
         data = self._read(begin, entries.starts[-1] + entries.sizes[-1] - begin)
-        starts = array("Q", (start - begin for start in entries.starts)) if begin else entries.starts
+        starts = array("Q", map(begin.__rsub__, entries.starts)) if begin else entries.starts
         try:
-            records = decode(encoding, data, starts, entries.sizes)
+            records = decode_columns(data, starts, entries.sizes) if encoding is Encoding.FIXED else None
+            records = records or decode(encoding, data, starts, entries.sizes)
         except Misfit as misfit:
             raise self._misfit(
                 DATA, at, entries, misfit.place, "a message that is not as long as the index says"
             ) from None
-        if records.times != times.times.tolist() or times.offsets != entries.offsets:
+        if array("q", records.times) != times.times or times.offsets != entries.offsets:
             self._refuse_times(at, entries, times, records)
         return records
 

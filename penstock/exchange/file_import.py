@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import Any, BinaryIO, Protocol
 
 from penstock.errors import InvalidOption, PenstockError
-from penstock.exchange.records import Record
+from penstock.exchange.records import FileRecord
 from penstock.exchange.text_lines import Lines
 from penstock.message import Receipts
 from penstock.parse import MIB
@@ -40,6 +40,7 @@ class FileImported:
     skipped: int = 0
 
     def add(self, receipts: Receipts) -> None:
+        """Count what was stored, and what was there."""
         for run in receipts.runs:
             if run.duplicate:
                 self.skipped += run.count
@@ -53,7 +54,7 @@ class RecordReader(Protocol):
     def begin(self, lines: Lines) -> bool:
         """Read what stands before the first record; False when that is not there, or not yet."""
 
-    def records(self, lines: Lines) -> Iterator[Record]:
+    def records(self, lines: Lines) -> Iterator[FileRecord]:
         """All records from where `lines` stands."""
 
 
@@ -111,9 +112,9 @@ class RecordSink:
         last = None if self._producer is None else self._writer(None).last_seqno()
         return -1 if last is None else last
 
-    def store(self, records: Iterable[Record]) -> None:
+    def store(self, records: Iterable[FileRecord]) -> None:
         """Store records in batches, each on disk before the next is read, also those before a bad one."""
-        batch: list[Record] = []
+        batch: list[FileRecord] = []
         size = 0
         try:
             for record in records:
@@ -136,8 +137,8 @@ class RecordSink:
         self.done.add(writer.flush())
         self._progress(self.done.messages)
 
-    def _store(self, batch: Sequence[Record]) -> None:
-        by_partition: dict[int | None, list[Record]] = {}
+    def _store(self, batch: Sequence[FileRecord]) -> None:
+        by_partition: dict[int | None, list[FileRecord]] = {}
         for record in batch:
             by_partition.setdefault(record.message.partition, []).append(record)
         for partition, found in by_partition.items():
@@ -146,7 +147,7 @@ class RecordSink:
             self.done.add(writer.flush())
         self._progress(self.done.messages)
 
-    def _write(self, writer: Writer[Any], partition: int | None, found: Sequence[Record]) -> None:
+    def _write(self, writer: Writer[Any], partition: int | None, found: Sequence[FileRecord]) -> None:
         messages = [record.message for record in found]
         headers = [message.headers for message in messages]
         times = [message.timestamp for message in messages]
@@ -194,4 +195,5 @@ def opened(path: str) -> Iterator[BinaryIO]:
 
 
 def shown_name(path: str) -> str:
+    """The file as messages to people name it."""
     return "stdin" if path == DASH else path

@@ -60,6 +60,7 @@ def write_origin(topic: OpenTopic, origin: Origin) -> None:
 
 
 def mark_whole(topic: OpenTopic, origin: Origin) -> None:
+    """All of it has come in."""
     write_origin(topic, replace(origin, whole=True))
 
 

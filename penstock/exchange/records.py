@@ -36,9 +36,11 @@ class FieldChoice(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Fields that every record must have."""
         return tuple(name for name in (self.value, self.key, self.time) if name is not None)
 
     def check(self) -> None:
+        """Raise `InvalidOption` for a choice that makes no sense."""
         if self.time_unit not in TIME_UNITS:
             raise InvalidOption(f"time unit {self.time_unit!r} is none of {', '.join(TIME_UNITS)}")
         if self.messages and self.names:
@@ -47,7 +49,7 @@ class FieldChoice(NamedTuple):
             raise InvalidOption("only whole messages name a partition")
 
 
-class Record(NamedTuple):
+class FileRecord(NamedTuple):
     """One record of a file: the number it is known by, and the message it becomes."""
 
     seqno: int

@@ -1,16 +1,25 @@
-"""Lines of a file, with the byte at which each begins; one that is still being written can be left alone."""
+"""Lines of a file, with the byte at which each begins, and files of lines that each hold JSON (JSON Lines).
+
+A line that is still being written can be left alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from penstock.errors import MessageTooLarge
+import msgspec
+
+from penstock.errors import InvalidOption, MessageTooLarge
+from penstock.exchange.records import FieldChoice, FileRecord, from_fields
 from penstock.parse import MIB
 
 #: A line that is longer was not meant to be one.
 _LINE_BYTES_MOST = 256 * MIB
 _BLOCK_BYTES = MIB
+
+_is_json = msgspec.json.Decoder(msgspec.Raw).decode
+_decode = msgspec.json.Decoder().decode
 
 
 class Lines:
@@ -48,3 +57,29 @@ class Lines:
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         while (found := self.next_line()) is not None:
             yield found
+
+
+class JsonLines:
+    """Reads records from lines of JSON; lines without anything on them are passed over."""
+
+    def __init__(self, name: str, choice: FieldChoice) -> None:
+        self._name = name
+        self._choice = choice
+
+    def begin(self, lines: Lines) -> bool:
+        """There is nothing before the first record."""
+        return True
+
+    def records(self, lines: Lines) -> Iterator[FileRecord]:
+        """All records from where `lines` stands; raises `InvalidOption` naming a line that is no JSON."""
+        as_is = not self._choice.names and not self._choice.messages
+        for at, line in lines:
+            document = line.strip()
+            if not document:
+                continue
+            where = f"{self._name} line {lines.number}"
+            try:
+                fields = _is_json(document) if as_is else _decode(document)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise InvalidOption(f"{where} is not JSON: {error}") from None
+            yield FileRecord(at, from_fields(fields, self._choice, where, whole=document))

@@ -42,6 +42,8 @@ class Held(NamedTuple):
     next: int = 0
     #: In offset order.
     files: tuple[LakeFile, ...] = ()
+    #: Of the message before `next`; 0 for tables that do not have it.
+    fingerprint: int = 0
 
     def stretches(self, start: int, stop: int) -> tuple[Stretch, ...]:
         """The files with the offsets of a range, as far as it is held; each begins where the last ends.

@@ -43,7 +43,9 @@ class History:
         for file in archive.files():
             by_partition.setdefault(file.partition, []).append(file)
         self._known = {
-            number: Held(files[0].first, archive.next_offset(number) or 0, tuple(files))
+            number: Held(
+                files[0].first, archive.next_offset(number) or 0, tuple(files), archive.fingerprint(number)
+            )
             for number, files in by_partition.items()
         }
         self._looked_at = self._elapsed()

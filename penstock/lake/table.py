@@ -131,6 +131,10 @@ class ArchiveOrigin(NamedTuple):
         """Names the commits that bring in messages of a partition; their number is its next offset."""
         return f"penstock/{self.store_id}/{self.topic_id}/{partition}"
 
+    def last_key(self, partition: int) -> str:
+        """Names the fingerprint of the last message before a partition's next offset."""
+        return f"{self.key(partition)}/last"
+
     @property
     def turn_key(self) -> str:
         """Names the commits that replace files, numbered: deltalake would let two replace the same ones."""
@@ -142,6 +146,8 @@ class ArchivedSpan(NamedTuple):
 
     start: int
     stop: int
+    #: Of the last message before `stop`, as `penstock.log.fingerprint` makes it; 0 when it is not known.
+    fingerprint: int = 0
 
 
 class Archive:
@@ -159,7 +165,7 @@ class Archive:
 
     @property
     def version(self) -> int:
-        """The version of the table that was last looked at."""
+        """The number of the table's latest commit, as far as it is known."""
         return int(self._delta.version())
 
     @property
@@ -193,6 +199,10 @@ class Archive:
         stored = self._delta.transaction_version(self.origin.key(partition))
         return None if stored is None else int(stored)
 
+    def fingerprint(self, partition: int) -> int:
+        """The fingerprint of the last message before `next_offset`; 0 when the table does not have it."""
+        return int(self._delta.transaction_version(self.origin.last_key(partition)) or 0)
+
     def files(self, partition: int | None = None) -> list[LakeFile]:
         """The data files, of all partitions or of one, in the order of partition and offset."""
         found = files(pa.table(self._delta.get_add_actions(flatten=True)))
@@ -212,6 +222,7 @@ class Archive:
                 self.storage.delete(each.path for each in files)
                 return False
             keys = {self.origin.key(number): span.stop for number, span in spans.items()}
+            keys |= {self.origin.last_key(number): span.fingerprint for number, span in spans.items()}
             self._commit([added(each) for each in files], keys)
         except ConflictError:
             if not self._discard(files):

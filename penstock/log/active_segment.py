@@ -148,7 +148,8 @@ class ActiveSegment:
             written = make_append((flags, tree, boot, folder.pid, end, stop, base, reserved, now, pending))
             folder.publish_append(written)
             if self.shows:
-                shown = make_shown((*shown[:4], stop, base, end))
+                shown_flags, shown_tree, shown_boot, start, _, _, _ = shown
+                shown = make_shown((shown_flags, shown_tree, shown_boot, start, stop, base, end))
                 folder.publish_shown(shown)
         except OSError:
             self._take_back(a)

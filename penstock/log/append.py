@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, TypeVar, overload
 
 from penstock.errors import PenstockError
 from penstock.files import refusal
-from penstock.locks import hold
+from penstock.locks import hold, try_hold
 from penstock.log import records
 from penstock.log.active_segment import ActiveSegment
 from penstock.log.folder import Folder
@@ -125,16 +125,7 @@ class Appender:
 
     def finish_transactions(self) -> None:
         """Append what processes that died had committed, durably, unless another process is at it."""
-        lock = self.folder.append
-        if lock.is_mine():
-            return
-        try:
-            if lock.try_acquire():
-                self.repair.finish_transactions(self.ready())
-                lock.release()
-        except BaseException:
-            lock.drop()
-            raise
+        try_hold(self.folder.append, lambda: self.repair.finish_transactions(self.ready()))
 
     # Transactions. The append lock is held, and has been since `announce`.
 

@@ -47,12 +47,12 @@ class ArrowStrings(Sequence[bytes | None]):
     @property
     def size(self) -> int:
         """Bytes of all its strings."""
-        return int(pc.sum(pc.binary_length(self._array)).as_py() or 0)
+        first, stop, _ = _bounds(self._array.buffers()[1], self._array.offset, len(self._array))
+        return stop - first
 
-    @property
-    def longest(self) -> int:
-        """Bytes of the longest string."""
-        return int(pc.max(pc.binary_length(self._array)).as_py() or 0)
+    def fits(self, limit: int) -> bool:
+        """Whether no string has more bytes than `limit`."""
+        return self.size <= limit or (pc.max(pc.binary_length(self._array)).as_py() or 0) <= limit
 
     @property
     def is_empty(self) -> bool:
@@ -61,7 +61,7 @@ class ArrowStrings(Sequence[bytes | None]):
 
     def take(self, places: Sequence[int]) -> ArrowStrings:
         """Those at `places`, in that order."""
-        return ArrowStrings(self._array.take(pa.array(places, pa.int64())))
+        return ArrowStrings(self._array.take(_indices(places)))
 
     def packed(self) -> PackedStrings:
         """As a frame holds it."""
@@ -93,7 +93,7 @@ class ArrowHeaders(Sequence[Any]):
 
     def take(self, places: Sequence[int]) -> ArrowHeaders:
         """Those at `places`, in that order."""
-        return ArrowHeaders(self._array.take(pa.array(places, pa.int64())))
+        return ArrowHeaders(self._array.take(_indices(places)))
 
     @property
     def is_empty(self) -> bool:
@@ -112,30 +112,33 @@ class ArrowHeaders(Sequence[Any]):
         return PackedHeaders(columns, packed_names.parts, packed_values.parts)
 
 
+def _indices(places: Sequence[int]) -> pa.Array:
+    numbers = places if isinstance(places, array) else array("q", places)
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
 def strings(column: pa.Array | pa.ChunkedArray) -> ArrowStrings | None:
     """A column of text or binary of any kind; None for any other, and for one beyond 2 GiB."""
     kind = column.type
-    if not any(is_kind(kind) for is_kind in _TEXTS) or column.nbytes > _BYTES_MOST:
+    if pa.types.is_binary(kind) or pa.types.is_string(kind):
+        is_large = isinstance(column, pa.ChunkedArray) and column.num_chunks > 1
+    else:
+        is_large = True
+        if not any(is_kind(kind) for is_kind in _TEXTS):
+            return None
+    if is_large and column.nbytes > _BYTES_MOST:
         return None
     whole = _one_chunk(column)
-    if not (pa.types.is_binary(kind) or pa.types.is_string(kind)):
-        whole = whole.cast(pa.binary())
-    elif pa.types.is_string(kind):
+    if pa.types.is_string(kind):
         whole = whole.view(pa.binary())
+    elif not pa.types.is_binary(kind):
+        whole = whole.cast(pa.binary())
     return ArrowStrings(whole)
 
 
 _TEXTS = tuple(
     test
-    for name in (
-        "binary",
-        "string",
-        "large_binary",
-        "large_string",
-        "binary_view",
-        "string_view",
-        "fixed_size_binary",
-    )
+    for name in ("large_binary", "large_string", "binary_view", "string_view", "fixed_size_binary")
     if (test := getattr(pa.types, f"is_{name}", None)) is not None
 )
 
@@ -159,15 +162,23 @@ def _one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
+def _bounds(offsets: pa.Buffer | None, at: int, count: int) -> tuple[int, int, memoryview]:
+    """The first and the last of `count + 1` offsets from the one at `at` on, and all of them."""
+    if offsets is None or not offsets.size:
+        return 0, 0, memoryview(bytes(4 * (count + 1))).cast("i")
+    cut = memoryview(offsets).cast("i")[at : at + count + 1]
+    return cut[0], cut[count], cut
+
+
 def _rebased(offsets: pa.Buffer | None, at: int, count: int) -> tuple[int, int, bytes]:
     """The first and last of `count + 1` offsets from the one at `at` on; and all of them less the first."""
-    if offsets is None or not offsets.size:
-        return 0, 0, padded(bytes(4 * (count + 1)))
-    cut = pa.Array.from_buffers(pa.int32(), count + 1, [None, offsets], offset=at)
-    first, stop = cut[0].as_py(), cut[count].as_py()
+    first, stop, cut = _bounds(offsets, at, count)
     if first:
-        offsets, at = pc.subtract(cut, pa.scalar(first, pa.int32())).buffers()[1], 0
-    return first, stop, padded(offsets.slice(4 * at, 4 * (count + 1)).to_pybytes())
+        numbers = pa.Array.from_buffers(pa.int32(), count + 1, [None, offsets], offset=at)
+        cut = memoryview(pc.subtract(numbers, pa.scalar(first, pa.int32())).buffers()[1]).cast("i")[
+            : count + 1
+        ]
+    return first, stop, padded(cut.tobytes())
 
 
 def _bits(flags: pa.Array) -> bytes:

@@ -32,7 +32,7 @@ class AwakeLogs:
     """The logs of this process that have their files open, in the order in which they opened them."""
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._logs: dict[int, weakref.ref[Rests]] = {}
         forget_in_child(self)
 
@@ -68,7 +68,7 @@ class AwakeLogs:
         return max(1, min(_MAPPED_MOST, _limit() // _MAPPED_SHARE // max(len(self._logs), 1)))
 
     def after_fork_in_child(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._logs = {}
 
     def _forget(self, number: int, found: weakref.ref[Rests]) -> None:

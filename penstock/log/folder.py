@@ -38,6 +38,8 @@ PRODUCERS = ".producers"
 GATE_PRODUCERS = ".gate.producers"
 #: What belongs to a segment besides its data, all of it rebuilt when missing.
 COMPANIONS = (INDEX, TIME_INDEX)
+#: All that proves that there was a segment, or the end of one.
+_WITNESSES = (INDEX, TIME_INDEX, KEY_INDEX, PRODUCERS, GATE_PRODUCERS)
 
 
 R = TypeVar("R")
@@ -62,7 +64,7 @@ class Folder:
         self.pid = os.getpid()
         self.read_only = read_only
         self._housekeeping = threading.Lock()
-        self._waking = threading.Lock()
+        self._waking = threading.RLock()  # a signal handler may come in and need them too
         self._is_closed = False
         #: The files of A and of S and D, while they are open.
         self._pair: tuple[OpenFile, OpenFile] | None = None
@@ -152,12 +154,12 @@ class Folder:
             if name.endswith(DATA) and len(name) == 25 and name[:20].isdecimal()
         )
 
-    def companions(self) -> list[int]:
-        """First offsets of all segments that have, or had, an index or a checkpoint."""
+    def witnessed(self) -> list[int]:
+        """Offsets up to which there were messages, as the names of indexes and checkpoints prove."""
         return [
             int(name[:20])
             for name in self.files.listdir(self.path)
-            if name[:20].isdecimal() and name[20:] in (*COMPANIONS, KEY_INDEX, PRODUCERS, GATE_PRODUCERS)
+            if name[:20].isdecimal() and name[20:] in _WITNESSES
         ]
 
     def read_ends(self) -> Ends | None:
@@ -174,7 +176,7 @@ class Folder:
         was, tail = self._tail
         if raw != was or tail is None:
             tail = self.read_tail()
-        return None if append is None or tail is None else make_ends((append, *tail))
+        return None if append is None or tail is None else make_ends((append, tail[0], tail[1]))
 
     def read_append(self) -> AppendRecord | None:
         """A, or None when there is no sound one."""

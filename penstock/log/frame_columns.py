@@ -157,7 +157,11 @@ def pack_headers(headers: Sequence[Mapping[str, str | bytes] | None]) -> PackedH
     bounds = list(map(len, there))
     names = list(chain.from_iterable(there))
     entries = len(names)
-    encoded, flags = _encoded([value for each in there for value in each.values()])
+    try:
+        given = list(chain.from_iterable(map(dict.values, there)))  # type: ignore[arg-type]
+    except TypeError:  # mappings of another kind
+        given = [value for each in there for value in each.values()]
+    encoded, flags = _encoded(given)
     stored = pack_strings(encoded)
     is_text = _ones(entries) if flags is None else pack_bits(flags)
     alike = list(there[0])

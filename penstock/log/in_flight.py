@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from penstock.locks import hold
 from penstock.log.append import Appended
 from penstock.log.folder import Folder
 from penstock.log.frame_encode import EncodedFrame
@@ -41,24 +42,16 @@ def appended_since(log: Log, since: EndOfLog, frames: Sequence[EncodedFrame]) ->
     (with a disk that is nearly full) the first few.
     """
     folder = log.folder
-    try:
-        with folder.append:
-            log.appender.ready()
-            a, durable = folder.read_append(), folder.read_durable()
-    except KeyboardInterrupt:
-        folder.append.drop()
-        raise
-    assert a is not None
+    ends = hold((folder.append,), log.appender.ready)
     found: list[Head] = []
-    for head in _heads(folder, since, EndOfLog(a.segment, a.byte)):
+    for head in _heads(folder, since, EndOfLog(ends.append.segment, ends.append.byte)):
         if len(found) < len(frames) and _is(head, frames[len(found)]):
             found.append(head)
         elif found:
             break
     if not found:
         return None
-    cuts = 0 if durable is None else durable.cuts
-    return Appended(found[0].base, found[-1].stop, cuts), len(found)
+    return Appended(found[0].base, found[-1].stop, ends.durable.cuts), len(found)
 
 
 def _is(head: Head, frame: EncodedFrame) -> bool:

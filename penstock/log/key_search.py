@@ -27,6 +27,7 @@ from penstock.log import key_index as keyindex
 from penstock.log.folder import KEY_INDEX
 from penstock.log.key_index import GatheredKeys, Hole, KeyFilter, Places, StoredKeys
 from penstock.log.key_retention import KeyFloors, KeyRetention
+from penstock.log.message_facts import Facts, FactsReader
 from penstock.log.rows import MessageRows
 from penstock.log.segment import read_head
 from penstock.log.segments import Bounds, Segments
@@ -159,6 +160,7 @@ class KeySearch:
         self._sealed: list[_Table] = []
         self._seen = (-1, -1)
         self._passed = SkippedSegments()
+        self._facts = FactsReader(segments)
 
     # Searching.
 
@@ -235,6 +237,10 @@ class KeySearch:
                         else KeySpan(known.messages + end - begin, known.first, newest)
                     )
         return found
+
+    def facts(self, offsets: Sequence[int]) -> list[Facts]:
+        """Key, headers and time of the messages at those offsets, without their values; raises as `rows`."""
+        return self._facts.read(offsets)
 
     def rows(self, offsets: list[int]) -> list[MessageRows]:
         """The messages at those offsets, neighbours together; `OffsetTrimmed` when retention took one."""

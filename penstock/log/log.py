@@ -20,7 +20,7 @@ from itertools import pairwise
 from penstock.clock import Clock
 from penstock.errors import NotDurable, TopicReplaced
 from penstock.files import Files, refusal
-from penstock.locks import hold
+from penstock.locks import hold, try_hold
 from penstock.log import key_search as keyed
 from penstock.log import repack, trim
 from penstock.log import segment_index as index
@@ -100,21 +100,16 @@ class Log:
 
         None when nothing was written: a lock is held, the segment is full, or a repair is due.
         """
-        tail = self.folder.tail
-        if tail.is_mine():
-            return None
-        try:
-            # Out of order, which is safe where nobody waits; appended first, one would have to wait for it.
-            if not tail.try_acquire():
-                return None
+
+        def write() -> Appended | None:
             appended = self.appender.append(frames, tree=tree, wait=False)
             if appended is not None:
                 self.syncer.sync_locked(appended.next, appended.cuts)
-            tail.release()
             return appended
-        except BaseException:
-            tail.drop()
-            raise
+
+        # The tail lock first: appended first, one would have to wait for it. That it is out of order is safe
+        # where nobody waits.
+        return try_hold(self.folder.tail, write)
 
     def sync(self, appended: Appended) -> None:
         """Return when what was appended would survive a power cut."""

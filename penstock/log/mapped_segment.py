@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 
 from penstock.checksum import crc32
 from penstock.errors import Corrupt, TopicReplaced
@@ -86,6 +87,21 @@ class MappedActive:
         if found.head.flags & COMPRESSED:
             self._unpacked = number, found
         return found
+
+    def frame_starts(self, offsets: Sequence[int], end_byte: int) -> list[int]:
+        """The bytes at which the frames begin that hold these offsets, in their order; each was checked."""
+        if end_byte > self._walked:
+            self._walk(end_byte)
+        known, sound, starts = self._offsets, self._sound, list[int]()
+        first, count = known[0] if known else 0, len(known)
+        for offset in offsets:
+            number = offset - first  # right at once where every frame holds one message
+            if not 0 <= number < count or known[number] != offset:
+                number = bisect_right(known, offset) - 1
+            if number < 0 or not sound[number] or offset >= self._stops[number]:
+                self.frame(offset, end_byte)  # checks it, or says what is wrong
+            starts.append(self._starts[number])
+        return starts
 
     def first_written_since(self, written_at: int, end_byte: int) -> Frame | None:
         """The first frame written at or after that time."""

@@ -62,8 +62,7 @@ def recover(folder: Folder, options: TopicOptions, state: PartitionState) -> Non
         _make_reachable(folder)
         start = shown.start if shown is not None else 0
         first = max(known, state.highest_position(), a.reserved if a else 0, a.next if a else 0, start)
-        if known > start:
-            lost.note(folder, start, known)  # first: from here on nothing else tells that they were there
+        is_loss = _note_losses(folder, start, known, state)
         folder.files.close(segment.create(folder, first, now, behind_gap=first > 0))
         end = _End(first, first, SEGMENT_HEADER_BYTES, now)
         floor = first
@@ -71,12 +70,14 @@ def recover(folder: Folder, options: TopicOptions, state: PartitionState) -> Non
         end = _mend_last(folder, bases[-1], durable, now)
         start = shown.start if shown is not None else bases[0]
         floor = max(_reserved(a, options, end.next), state.highest_position(), known)
-        if not end.shows_damage:
-            _note_losses(folder, end.next, known, state)
+        is_loss = not end.shows_damage and _note_losses(folder, end.next, known, state)
     end = _bring_in_all(folder, end, state, now)
     if end.damaged or floor > end.next:
         end = _begin_segment(folder, max(end.next, floor, end.segment + 1), end, now)
-    _publish(folder, end, start, a, shown, durable)
+    cuts = durable.cuts if durable is not None else 0
+    if is_loss:
+        cuts = (cuts + 1) & 0xFFFF  # D passes what is lost: who waits for it must not take that for its sync
+    _publish(folder, end, start, a, shown, cuts)
 
 
 def _known_end(
@@ -93,14 +94,19 @@ def _known_end(
         known = max(known, a.next)
     if options.sync == "disk":
         known = max(known, state.highest_position())
-    return max(known, *folder.companions(), 0)
+    return max(known, *folder.witnessed(), 0)
 
 
-def _note_losses(folder: Folder, end: int, known: int, state: PartitionState) -> None:
-    """Keep for ever what was acknowledged behind the end that was found, and nobody brings back."""
+def _note_losses(folder: Folder, end: int, known: int, state: PartitionState) -> bool:
+    """Keep for ever what was acknowledged behind the end that was found, and nobody brings back.
+
+    Before anything else is changed: from then on nothing tells that it was there. False when nothing is lost.
+    """
     pieces = [(piece.base, piece.stop) for piece in state.unfinished()]
-    for first, stop in lost.outside((end, known), pieces):
+    ranges = lost.outside((end, known), pieces)
+    for first, stop in ranges:
         lost.note(folder, first, stop)
+    return bool(ranges)
 
 
 def _begin_segment(folder: Folder, first: int, end: _End, now: int) -> _End:
@@ -275,11 +281,10 @@ def _publish(
     start: int,
     a: AppendRecord | None,
     shown: ShownRecord | None,
-    durable: DurableRecord | None,
+    cuts: int,
 ) -> None:
     tree = a.tree if a is not None else 0
     flags = shown.flags if shown is not None else 0
-    cuts = durable.cuts if durable is not None else 0
     a = AppendRecord(
         0, tree, folder.boot, folder.pid, end.byte, end.next, end.segment, end.next, end.last_written_at, 0
     )

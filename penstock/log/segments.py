@@ -131,7 +131,7 @@ class Segments:
         active = self._active
         if active is None or active.base != base:
             active = MappedActive(self.folder, base)
-            if active.head.generation:
+            if active.head.generation and self._surveyed is None:
                 raise FileNotFoundError(f"{active.path} was sealed and repacked meanwhile")
             self._active = active
         return active

@@ -96,19 +96,13 @@ class Syncer:
         Readers see only what is durable: what a writer appended and did not live to sync would stay
         hidden until someone writes.
         """
-        folder, tail = self._folder, self._folder.tail
+        folder = self._folder
         a, durable = folder.read_append(), folder.read_durable()
         if a is None or durable is None or not a.boot == durable.boot == folder.boot:
             return
-        if durable.end >= a.next or durable.poisoned or tail.is_mine():
-            return
-        try:
-            if tail.try_acquire():
-                self.sync_locked(a.next, None)
-                tail.release()
-        except BaseException:
-            tail.drop()
-            raise
+        if durable.end < a.next and not durable.poisoned:
+            target = a.next
+            locks.try_hold(folder.tail, lambda: self.sync_locked(target, None))
 
     def close(self) -> None:
         self._segment = -1  # first: an interrupt leaves a descriptor that is not used, or none
@@ -159,9 +153,9 @@ class Syncer:
             self.close()
             try:
                 self._fd = self._folder.files.open(self._folder.segment_path(segment))
-            except FileNotFoundError:
-                raise  # the topic was dropped meanwhile: those above know
             except OSError as error:
+                if not self._folder.files.exists(self._folder.path):
+                    raise  # the topic was dropped meanwhile: those above know
                 raise NotDurable(
                     f"{self._folder.path}: messages are appended, but could not be synced: {error.strerror}",
                     hint="do not write them again: the next sync makes them durable",

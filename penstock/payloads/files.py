@@ -17,12 +17,11 @@ from penstock.payloads.chunks import Pieces, Ranged
 from penstock.payloads.names import (
     LONG,
     TEMPORARY,
+    EscapedNames,
+    NameScheme,
     checked_name,
-    folder_of,
     is_body,
-    name_of,
     note_of,
-    path_of,
 )
 from penstock.payloads.store import Body, FoundBody, StoredBody
 
@@ -33,20 +32,17 @@ _BUFFER_BYTES = 256 * 1024
 class FileBodies:
     """A folder of bodies. Each is written beside its place, synced, and put there by a rename."""
 
-    def __init__(self, folder: str, files: Files | None = None) -> None:
+    def __init__(self, folder: str, files: Files | None = None, names: NameScheme | None = None) -> None:
         self.folder = folder
         self._files = files or Files()
+        self._names = names or EscapedNames()
 
     def put(
         self, name: str, body: Body, *, content_type: str | None = None, most: int | None = None
     ) -> StoredBody:
-        path = path_of(name)
         pieces = Pieces(body, most)
-        note = note_of(path)
         try:
-            if note is not None:
-                self._write(note, Pieces(name.encode()))
-            self._write(path, pieces)
+            self._write(name, pieces)
         except OSError as error:
             if pieces.error is not None:
                 raise
@@ -58,11 +54,7 @@ class FileBodies:
             return file.read()
 
     def open(self, name: str, start: int = 0, length: int | None = None) -> BinaryIO:
-        path = self._path(path_of(name))
-        try:
-            raw = open(path, "rb", buffering=0)  # noqa: SIM115 - the caller closes it
-        except (FileNotFoundError, NotADirectoryError):
-            raise BodyMissing(name, self.folder) from None
+        raw = self._opened(name)
         size = os.fstat(raw.fileno()).st_size
         rest = max(0, size - start)
         part = _Part(raw, start, rest if length is None else min(length, rest))
@@ -72,24 +64,17 @@ class FileBodies:
         count = 0
         folders = set()
         for name in names:
-            path = path_of(name)
-            note = note_of(path)
-            try:
-                self._files.unlink(self._path(path))
-                count += 1
-                folders.add(os.path.dirname(path))
-                if note is not None:
-                    self._files.unlink(self._path(note))
-            except (FileNotFoundError, NotADirectoryError):
-                pass
-            except OSError as error:
-                raise refusal(self.folder, error) from error
+            for path in self._names.paths(name):
+                if self._delete(path):
+                    count += 1
+                    folders.add(os.path.dirname(path))
+                    break
         for folder in folders:
             self._remove_empty(folder)
         return count
 
     def list(self, prefix: str = "") -> Iterator[FoundBody]:
-        for root in (folder_of(checked_name(prefix) if prefix else ""), f"{LONG}/"):
+        for root in (self._names.folder_of(checked_name(prefix) if prefix else ""), f"{LONG}/"):
             yield from (each for each in self._found(self._walk(root)) if each.name.startswith(prefix))
 
     def shares(self) -> Sequence[str]:
@@ -144,7 +129,7 @@ class FileBodies:
     def _name(self, path: str) -> str | None:
         note = note_of(path)
         if note is None:
-            return name_of(path)
+            return self._names.name_of(path)
         try:
             with open(self._path(note), "rb") as file:
                 return file.read().decode()
@@ -165,24 +150,64 @@ class FileBodies:
             elif is_body(path):
                 yield path
 
-    def _write(self, path: str, pieces: Pieces) -> None:
-        target = self._path(path)
-        temporary = self._path(f"{TEMPORARY}/{secrets.token_hex(16)}")
-        self._make_folder(os.path.dirname(temporary))
-        fd = self._files.open(temporary, create=True, exclusive=True)
+    def _opened(self, name: str) -> io.FileIO:
+        for path in self._names.paths(name):
+            with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return open(self._path(path), "rb", buffering=0)
+        raise BodyMissing(name, self.folder)
+
+    def _delete(self, path: str) -> bool:
+        note = note_of(path)
         try:
-            try:
-                at = 0
-                for piece in pieces:
-                    at += self._files.pwrite(fd, piece, at)
-                self._files.sync(fd)
-            finally:
-                self._files.close(fd)
-            self._put_in_place(temporary, target)
+            self._files.unlink(self._path(path))
+            if note is not None:
+                self._files.unlink(self._path(note))
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return False
+        except OSError as error:
+            raise refusal(self.folder, error) from error
+        return True
+
+    def _write(self, name: str, pieces: Pieces) -> None:
+        """Write the body beside its place, then put it at the first path that the folder can hold."""
+        temporary = self._written(pieces)
+        try:
+            *first, last = self._names.paths(name)
+            for path in first:
+                try:
+                    self._note(path, name)
+                    return self._put_in_place(temporary, self._path(path))
+                except (NotADirectoryError, IsADirectoryError, FileExistsError):
+                    continue  # a body has the name of a folder, or the other way round
+            self._note(last, name)
+            self._put_in_place(temporary, self._path(last))
         except BaseException:
             if self._files.exists(temporary):
                 self._files.unlink(temporary)
             raise
+
+    def _note(self, path: str, name: str) -> None:
+        """Note the name of a body that lies under its digest."""
+        note = note_of(path)
+        if note is not None:
+            self._put_in_place(self._written(Pieces(name.encode())), self._path(note))
+
+    def _written(self, pieces: Pieces) -> str:
+        """A file with these bytes, on disk, which has no name yet."""
+        temporary = self._path(f"{TEMPORARY}/{secrets.token_hex(16)}")
+        self._make_folder(os.path.dirname(temporary))
+        fd = self._files.open(temporary, create=True, exclusive=True)
+        try:
+            at = 0
+            for piece in pieces:
+                at += self._files.pwrite(fd, piece, at)
+            self._files.sync(fd)
+        except BaseException:
+            self._files.unlink(temporary)
+            raise
+        finally:
+            self._files.close(fd)
+        return temporary
 
     def _put_in_place(self, temporary: str, target: str) -> None:
         """Rename, and sync the folder: it may be removed as empty by a delete at the same moment."""

@@ -1,19 +1,25 @@
-"""A body's name as a path that is safe everywhere, and back.
+"""From a body's name to its path in a folder or a bucket, and back.
 
-Names are free text; paths are not: a folder has limits on length, and "." and ".." mean something. The parts
-between slashes become parts of a path. Within a part "%xx" stands for what may not be there. Folders end in
-"=", so that the bodies `a` and `a/b` can both be. What is too long for a path lies under the digest of its
-name, with the name beside it:
+Names are free text; paths are not: a folder has limits on length, and "." and ".." mean something.
+
+`EscapedNames` are those of a topic's own bodies. The parts between slashes become parts of a path. Within a
+part "%xx" stands for what may not be there. Folders end in "=", so that the bodies `a` and `a/b` can both be.
+What is too long for a path lies under the digest of its name, with the name beside it:
 
     images/2026/cat.png     images=/2026=/cat.png
     ../secret               %2E%2E=/secret
     (1000 characters)       %long/<sha256>/body  and  %long/<sha256>/name
+
+`ExactNames` are those of a place that is shared with others: a body's name is its path, so that any client
+finds it. Only what a place cannot hold lies under its digest: empty parts and parts "." and "..", control
+characters, parts over 255 bytes, names that are too long, and in a folder a name within another name.
 """
 
 from __future__ import annotations
 
 import re
 from hashlib import sha256
+from typing import Protocol
 
 from penstock.errors import InvalidOption, WrongType
 
@@ -23,6 +29,9 @@ NAME_CHARACTERS_MAX = 1000
 _PART_BYTES_MAX = 200
 #: And all of it: S3 ends at 1024 bytes, of which a prefix takes some.
 _PATH_BYTES_MAX = 600
+#: What a part of an exact name may have: file systems, and servers that keep objects in one, end here.
+_PART_BYTES_EXACT = 255
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 LONG = "%long"
 #: Files on their way: no part of an escaped name.
@@ -59,8 +68,12 @@ def path_of(name: str) -> str:
     path = "/".join([*(f"{_escape(part)}=" for part in folders), _escape(last) or _EMPTY])
     parts = path.split("/")
     if len(path.encode()) > _PATH_BYTES_MAX or any(len(part.encode()) > _PART_BYTES_MAX for part in parts):
-        return f"{LONG}/{sha256(name.encode()).hexdigest()}/{_BODY}"
+        return _digest_path(name)
     return path
+
+
+def _digest_path(name: str) -> str:
+    return f"{LONG}/{sha256(name.encode()).hexdigest()}/{_BODY}"
 
 
 def note_of(path: str) -> str | None:
@@ -89,3 +102,55 @@ def folder_of(prefix: str) -> str:
 
 def _escape(part: str) -> str:
     return _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", part)
+
+
+class NameScheme(Protocol):
+    """How names become paths."""
+
+    def paths(self, name: str) -> tuple[str, ...]:
+        """Where the body of that name may lie: it is put at the first path that the place can hold."""
+
+    def name_of(self, path: str) -> str:
+        """The name of the body at `path`, unless it lies under its digest."""
+
+    def folder_of(self, prefix: str) -> str:
+        """The folder of all bodies whose names begin with `prefix`, but for those under their digests."""
+
+
+class EscapedNames:
+    """Names as paths that are safe everywhere."""
+
+    def paths(self, name: str) -> tuple[str, ...]:
+        return (path_of(name),)
+
+    def name_of(self, path: str) -> str:
+        return name_of(path)
+
+    def folder_of(self, prefix: str) -> str:
+        return folder_of(prefix)
+
+
+class ExactNames:
+    """Names that are paths themselves, of `room` bytes at most; bodies under escaped names are found too."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+
+    def paths(self, name: str) -> tuple[str, ...]:
+        exact = (name,) if self._can_be_held(checked_name(name)) else ()
+        return tuple(dict.fromkeys((*exact, _digest_path(name), path_of(name))))
+
+    def name_of(self, path: str) -> str:
+        return path
+
+    def folder_of(self, prefix: str) -> str:
+        return prefix[: prefix.rfind("/") + 1]
+
+    def _can_be_held(self, name: str) -> bool:
+        parts = name.split("/")
+        return (
+            len(name.encode()) <= self._room
+            and parts[0] not in (LONG, TEMPORARY)
+            and _CONTROL.search(name) is None
+            and all(part not in ("", ".", "..") and len(part.encode()) <= _PART_BYTES_EXACT for part in parts)
+        )

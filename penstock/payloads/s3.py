@@ -7,19 +7,21 @@ are never part of an address, of options that are kept, or of what is printed.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import chain, islice
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
-from penstock.errors import BodyMissing, InvalidOption, MissingExtra, PenstockError, Unavailable, UsageError
-from penstock.options import refuse_secrets
+from penstock.errors import BodyMissing, InvalidOption, PenstockError, Unavailable, UsageError
+from penstock.options import refuse_secrets, require_obstore
 from penstock.parse import MIB, datetime_ns
 from penstock.payloads.chunks import PIECE_BYTES, Pieces, Ranged
-from penstock.payloads.names import LONG, checked_name, folder_of, is_body, name_of, note_of, path_of
+from penstock.payloads.names import LONG, EscapedNames, NameScheme, checked_name, is_body, note_of
 from penstock.payloads.store import Body, FoundBody, StoredBody
+
+T = TypeVar("T")
 
 #: Parts of one body that are under way together.
 _PARTS_AT_ONCE = 3
@@ -37,18 +39,21 @@ _RETRIES: Any = {
 class S3Bodies:
     """A bucket, or a prefix of one. `options` are endpoint, region and the like, and hold no secret."""
 
-    def __init__(self, bucket: str, prefix: str = "", options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, bucket: str, prefix: str = "", options: Mapping[str, str] | None = None,
+        names: NameScheme | None = None,
+    ) -> None:  # fmt: skip
         self.bucket = bucket
+        self._names = names or EscapedNames()
         self.prefix = prefix.strip("/")
         self._options = dict(options or {})
         refuse_secrets(self._options)
 
     @cached_property
     def _store(self) -> Any:
-        try:
-            from obstore.store import S3Store
-        except ImportError:
-            raise MissingExtra("obstore, which speaks to S3,", "s3") from None
+        require_obstore()
+        from obstore.store import S3Store
+
         # Times among the options, not as client options: those would hide what the environment says.
         config: Any = {"timeout": "60s", "connect_timeout": "10s", **_lower(self._options)}
         try:
@@ -62,7 +67,7 @@ class S3Bodies:
     def put(
         self, name: str, body: Body, *, content_type: str | None = None, most: int | None = None
     ) -> StoredBody:
-        path = path_of(name)
+        path = self._names.paths(name)[0]
         pieces = Pieces(body, most)
         note = note_of(path)
         attributes = {"Content-Type": content_type} if content_type else None
@@ -83,34 +88,43 @@ class S3Bodies:
         return StoredBody(name, pieces.size, pieces.sha256)
 
     def get(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        path = path_of(name)
         if length == 0:
             return b""
-        with self._telling(name):
-            if length is not None:
-                return bytes(self._store.get_range(path, start=start, length=length))
-            if start:
-                return bytes(self._store.get(path, options={"range": {"offset": start}}).bytes())
-            return bytes(self._store.get(path).bytes())
+        return self._at_any(name, lambda path: self._get(path, start, length))
 
     def open(self, name: str, start: int = 0, length: int | None = None) -> BinaryIO:
-        path = path_of(name)
-        with self._telling(name):
-            size = self._store.head(path)["size"]
+        path, size = self._at_any(name, lambda path: (path, self._store.head(path)["size"]))
         rest = max(0, size - start)
 
         def fetch(at: int, count: int) -> bytes:
-            return self.get(name, at, count)
+            with self._telling(name):
+                return self._get(path, at, count)
 
         part = Ranged(fetch, start, rest if length is None else min(length, rest))
         return cast(BinaryIO, io.BufferedReader(part, _READ_BYTES))
+
+    def _at_any(self, name: str, ask: Callable[[str], T]) -> T:
+        """What is found at the first path at which the body lies."""
+        *first, last = self._names.paths(name)
+        for path in first:
+            with suppress(BodyMissing), self._telling(name):
+                return ask(path)
+        with self._telling(name):
+            return ask(last)
+
+    def _get(self, path: str, start: int, length: int | None) -> bytes:
+        if length is not None:
+            return bytes(self._store.get_range(path, start=start, length=length))
+        if start:
+            return bytes(self._store.get(path, options={"range": {"offset": start}}).bytes())
+        return bytes(self._store.get(path).bytes())
 
     def delete(self, names: Iterable[str]) -> int:
         """S3 does not say which of them were there: all of them count."""
         count = 0
         waiting = iter(names)
         while batch := list(islice(waiting, _MANY)):
-            paths = [path_of(name) for name in batch]
+            paths = [path for name in batch for path in self._names.paths(name)]
             notes = [note for path in paths if (note := note_of(path)) is not None]
             with self._telling(batch[0]):
                 self._store.delete(paths)
@@ -120,7 +134,7 @@ class S3Bodies:
         return count
 
     def list(self, prefix: str = "") -> Iterator[FoundBody]:
-        for root in (folder_of(checked_name(prefix) if prefix else ""), f"{LONG}/"):
+        for root in (self._names.folder_of(checked_name(prefix) if prefix else ""), f"{LONG}/"):
             yield from (each for each in self._found(self._walk(root)) if each.name.startswith(prefix))
 
     def shares(self) -> Sequence[str]:
@@ -166,7 +180,7 @@ class S3Bodies:
     def _name(self, path: str) -> str | None:
         note = note_of(path)
         if note is None:
-            return name_of(path)
+            return self._names.name_of(path)
         try:
             with self._telling(note):
                 return bytes(self._store.get(note).bytes()).decode()
@@ -175,7 +189,8 @@ class S3Bodies:
 
     @contextmanager
     def _telling(self, name: str, pieces: Pieces | None = None) -> Iterator[None]:
-        """Raise an error of obstore's as one of ours."""
+        """Within this, an error of obstore's is told as one of ours."""
+        require_obstore()
         from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
         try:

@@ -16,28 +16,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from datetime import datetime
 from time import monotonic
 from typing import NamedTuple, Protocol
 
-from penstock import wake
+from penstock.aio.events import Tail
 from penstock.errors import Closed, ConflictError, Corrupt, OffsetTrimmed, PenstockError
 from penstock.events.event import cursor_text
 from penstock.events.event_query import EventQuery, Interest
 from penstock.events.events import Events
 from penstock.keys import Match
 from penstock.message import Message
-from penstock.parse import KIB
 from penstock.serve import limits
 from penstock.serve.catch_up import CatchingUp, CatchUp, StartInThread
 from penstock.serve.encoded_event import EncodedEvent
-from penstock.topic.watch import DeadWriterHelp, TopicWatch
+from penstock.topic.watch import DeadWriterHelp
 
 logger = logging.getLogger("penstock.serve")
 
-_READ_MESSAGES = 1000
-_READ_BYTES = 256 * KIB
 #: When we store so many groups, each so soon after the last, each look finds what others wrote too.
 _BUSY_STORES, _BUSY_S = 4, 0.01
 
@@ -73,14 +69,9 @@ class Feed:
         self._loop = asyncio.get_running_loop()
         self._interest: Interest[Subscriber] = Interest()
         self._behind = CatchUp(events, start)
-        self._is_rung = False
         self.is_ended = False
-        self._cursor = self._partitions.log(0).cursor(self._partitions.log(0).bounds().end)
+        self._tail = Tail(self._partitions, self.look)
         self._help = DeadWriterHelp(self._partitions)
-        bell = wake.Bell()
-        bell.hearer = self.ring
-        self._waiting = TopicWatch(self._partitions, bell.ring)
-        self._waiting.__enter__()
         self._stored_at = 0.0
         self._stored_often = 0
         self._hears = True
@@ -90,7 +81,7 @@ class Feed:
     @property
     def position(self) -> int:
         """The first offset that was not read: everything before it was delivered to all who are live."""
-        return self._cursor.offset
+        return self._tail.position
 
     @property
     def cursor(self) -> str:
@@ -149,14 +140,6 @@ class Feed:
 
     # Reading.
 
-    def ring(self) -> None:
-        """Something was written, perhaps. From any thread."""
-        if self._is_rung:
-            return
-        self._is_rung = True
-        with suppress(RuntimeError):  # the loop is closed: nobody listens any more
-            self._loop.call_soon_threadsafe(self.look)
-
     def stored(self) -> None:
         """Deliver what we stored ourselves. While we do so all the time, hints of the file are not heard:
         each costs a change of threads, and says what we know."""
@@ -166,7 +149,7 @@ class Feed:
         self._stored_often = self._stored_often + 1 if now - before < _BUSY_S else 0
         if self._hears and self._stored_often >= _BUSY_STORES and not self.is_ended:
             self._hears = False
-            self._waiting.pause()
+            self._tail.watch.pause()
             self._loop.call_later(_BUSY_S, self._hear_again)
 
     def _hear_again(self) -> None:
@@ -176,16 +159,16 @@ class Feed:
             self._loop.call_later(_BUSY_S, self._hear_again)
             return
         self._hears = True
-        self._waiting.go_on()
+        self._tail.watch.go_on()
         self.look()
 
     def look(self) -> None:
         """Read what is new and deliver it."""
-        self._is_rung = False
+        self._tail.answered()
         until = monotonic() + limits.TURN_S
         while not self.is_ended and self._read():
             if monotonic() > until:
-                self.ring()  # others have their turn
+                self._tail.ring()  # others have their turn
                 return
 
     def tick(self) -> Callable[[], None] | None:
@@ -199,7 +182,7 @@ class Feed:
             return
         self.is_ended = True
         self._behind.end()
-        self._waiting.__exit__()
+        self._tail.close()
         self._on_end(self)
         for subscriber in self._interest.all():
             subscriber.ended(error or Closed("the server ends", hint="connect again"))
@@ -208,7 +191,7 @@ class Feed:
     def _read(self) -> bool:
         """Read some and deliver it; False at the end."""
         try:
-            rows = self._cursor.read(_READ_MESSAGES, _READ_BYTES)
+            messages = self._tail.read()
         except OffsetTrimmed as trimmed:
             return self._skip_to(trimmed.first)
         except Corrupt as damage:
@@ -219,10 +202,10 @@ class Feed:
         except (Closed, ConflictError) as error:
             self.close(error)
             return False
-        if not rows:
+        if not messages:
             return False
         # All at once: who subscribes anew because of one event must not hear the others twice.
-        self._deliver([message for each in rows for message in each.messages()])
+        self._deliver(messages)
         return True
 
     def _deliver(self, messages: Sequence[Message]) -> None:
@@ -249,7 +232,7 @@ class Feed:
 
     def _skip_to(self, offset: int) -> bool:
         """What lies between cannot be read: each subscriber is told, by reading on from where it stands."""
-        missed, self._cursor.offset = self.position, offset
+        missed, self._tail.position = self.position, offset
         for subscriber in self._interest.all():
             if subscriber.next < 0:
                 self.fall_behind(subscriber, missed)

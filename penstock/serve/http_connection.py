@@ -48,8 +48,9 @@ class Connection(asyncio.Protocol):
     """A client."""
 
     __slots__ = (
-        "_began", "_body", "_busy", "_deadline", "_fd", "_head_bytes", "_headers", "_host", "_keep_alive",
-        "_owed", "_parser", "_queue", "_reads", "_refusal", "_request", "_size", "_target", "_turning",
+        "_began", "_body", "_busy", "_deadline", "_fd", "_head_bytes", "_headers", "_host", "_is_head",
+        "_keep_alive", "_owed", "_parser", "_queue", "_reads", "_refusal", "_request", "_size", "_target",
+        "_turning",
         "extra_headers", "is_full", "stream", "transport", "wheel_at",
     )  # fmt: skip
 
@@ -62,6 +63,7 @@ class Connection(asyncio.Protocol):
         self._busy = self._turning = self.is_full = False
         self._reads = True
         self._keep_alive = True
+        self._is_head = False
         self._deadline = self._began = 0
         #: The socket, to write to it directly; -1 when that is not possible (TLS), or no more.
         self._fd = -1
@@ -158,7 +160,7 @@ class Connection(asyncio.Protocol):
     def owe(self) -> PendingReply:
         """Answer the present request later; pushes that follow it begin meanwhile."""
         self._busy = False
-        owed = PendingReply(self, self.extra_headers, self._keep_alive)
+        owed = PendingReply(self, self.extra_headers, self._keep_alive, self._is_head)
         if self._owed is None:
             self._owed = [owed]
         else:
@@ -177,7 +179,7 @@ class Connection(asyncio.Protocol):
             is_last = len(ready) + 1 == len(self._owed)
             keep_alive = owed.keep_alive and not (is_last and self._host.is_ending)
             status, body, headers = owed.answer
-            ready.append(reply(status, body, headers=headers, keep_alive=keep_alive))
+            ready.append(reply(status, body, headers=headers, keep_alive=keep_alive, is_head=owed.is_head))
         if not ready:
             return
         self._owed = self._owed[len(ready) :] or None
@@ -338,6 +340,7 @@ class Connection(asyncio.Protocol):
                 request = self._queue.pop(0)
                 self._busy = True
                 self._keep_alive = request.keep_alive
+                self._is_head = request.method == "HEAD"
                 self._host.answer(self, request)
         finally:
             self._turning = False

@@ -118,11 +118,13 @@ def _parsed_query(query: bytes) -> dict[str, list[str]]:
         raise Refusal(400, "the query is not UTF-8 in percent-encoding") from None
 
 
-def reply(status: int, body: bytes, *, headers: bytes = b"", keep_alive: bool = True) -> bytes:
-    """A whole answer; JSON unless its headers say otherwise."""
+def reply(
+    status: int, body: bytes, *, headers: bytes = b"", keep_alive: bool = True, is_head: bool = False
+) -> bytes:
+    """A whole answer, JSON unless its headers say otherwise; to HEAD, what GET gets but for the body."""
     return b"HTTP/1.1 %d %s\r\n%sContent-Length: %d\r\n%s%s\r\n%s" % (
         status, _phrase(status), b"" if b"Content-Type:" in headers else _JSON, len(body), headers,
-        b"" if keep_alive else b"Connection: close\r\n", body,
+        b"" if keep_alive else b"Connection: close\r\n", b"" if is_head else body,
     )  # fmt: skip
 
 
@@ -247,12 +249,15 @@ class ConnectionHost(Protocol):
 class PendingReply:
     """The answer to a request that others may overtake; it goes out when all before it have."""
 
-    __slots__ = ("answer", "connection", "extra_headers", "keep_alive")
+    __slots__ = ("answer", "connection", "extra_headers", "is_head", "keep_alive")
 
-    def __init__(self, connection: Connection, extra_headers: bytes, keep_alive: bool) -> None:
+    def __init__(
+        self, connection: Connection, extra_headers: bytes, keep_alive: bool, is_head: bool = False
+    ) -> None:
         self.connection = connection
         self.extra_headers = extra_headers
         self.keep_alive = keep_alive
+        self.is_head = is_head
         #: Status, body and headers, once they are known.
         self.answer: tuple[int, bytes, bytes] | None = None
 

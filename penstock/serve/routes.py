@@ -129,6 +129,7 @@ class Routes:
             self._refuse(connection, error)
 
     def _route(self, connection: Connection, request: Request, is_inside: bool) -> None:
+        is_read = request.method in ("GET", "HEAD")
         if request.method == "OPTIONS":
             connection.reply(200, b"", self._origins.preflight())
         elif request.path == "/v1/events":
@@ -140,11 +141,11 @@ class Routes:
                 raise Refusal(405, f"{request.method} makes no sense here", "GET or POST")
         elif request.path == PATH and request.method == "GET":
             self._presence(connection, request, is_inside)
-        elif request.path == "/health" and request.method == "GET":
+        elif request.path == "/health" and is_read:
             connection.reply(200, b'{"status":"ok"}')
-        elif request.method == "GET" and request.path in assets.names():
+        elif is_read and request.path in assets.names():
             self._show(connection, assets.own_asset(request))
-        elif request.method == "GET" and self._pages is not None and not request.path.startswith("/v1/"):
+        elif is_read and self._pages is not None and not request.path.startswith("/v1/"):
             self._page(connection, request, self._pages)
         else:
             raise Refusal(404, f"there is nothing at {request.path[:60]!r}", "/v1/events")

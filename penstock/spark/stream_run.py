@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,7 @@ def run_stream(
     a batch begins ("5 seconds"), at once if None. `on_batch` gets Spark's report of each batch, also of one
     without rows. Raises `PipelineFailed` when the query fails.
     """
+    clear_unbegun(run.checkpoint)
     writer = writer.option("checkpointLocation", run.checkpoint).queryName(run.name)
     if once:
         writer = writer.trigger(availableNow=True)
@@ -48,6 +51,21 @@ def run_stream(
         query.stop()
         raise
     _finish(run, query)
+
+
+def clear_unbegun(checkpoint: str) -> None:
+    """Remove what a query left that was killed while it wrote its first offsets: it has done nothing yet.
+
+    Spark 4.3 refuses such a checkpoint, whose `offsets` holds a temporary file and no offsets. The query's
+    id stays, so that nothing that knows it by that takes it for another.
+    """
+    offsets = os.path.join(checkpoint, "offsets")
+    if not os.path.isdir(offsets) or any(name.isdigit() for name in os.listdir(offsets)):
+        return
+    for name in os.listdir(checkpoint):
+        path = os.path.join(checkpoint, name)
+        if os.path.isdir(path):
+            shutil.rmtree(path)
 
 
 def failed(name: str, error: BaseException) -> PipelineFailed:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import secrets
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from penstock.errors import AlreadyExists, PartitionLost, UnknownConsumer, WrongType
-from penstock.state import queues
+from penstock.state import deaths, queues
 from penstock.state.database import Database
+from penstock.state.deaths import Deaths, Doubt
 from penstock.state.queues import QueuePlace, Queues
 
 
@@ -25,6 +26,11 @@ class ConsumerOptions:
     availability_period_s: float | None = None
     #: Messages written before this moment are passed over, in nanoseconds (B001-04); None passes over none.
     read_from_ns: int | None = None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether messages stay for this consumer that retention would remove."""
+        return self.important or self.availability_period_s is not None
 
     def __post_init__(self) -> None:
         if not isinstance(self.important, bool):
@@ -48,6 +54,8 @@ class Position(NamedTuple):
     position: int
     epoch: int
     updated: int
+    #: What is suspected of its messages, where readers died with them.
+    doubt: Doubt | None = None
 
 
 class Consumers:
@@ -56,6 +64,7 @@ class Consumers:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.queues = Queues(database)
+        self.deaths = Deaths(database)
 
     def of_topic(self, topic_id: int) -> list[ConsumerRecord]:
         rows = self._database.rows(
@@ -115,13 +124,19 @@ class Consumers:
                 raise UnknownConsumer(f"no consumer {name!r} of this topic")
             connection.execute("DELETE FROM positions WHERE consumer = ? AND topic_id = ?", (name, topic_id))
             queues.forget(connection, name, topic_id)
+            deaths.forget_consumer(connection, name, topic_id)
 
     def positions(self, topic_id: int, name: str | None = None) -> list[Position]:
         """Stored positions in a topic, of one consumer or of all."""
-        condition, arguments = ("", (topic_id,)) if name is None else (" AND consumer = ?", (topic_id, name))
+        condition, arguments = (
+            ("", (topic_id,)) if name is None else (" AND p.consumer = ?", (topic_id, name))
+        )
+        position, source = "p.position", "positions p"
+        if self.queues.is_known():
+            position, source = queues.POSITION, f"positions p {queues.JOIN}"
         rows = self._database.rows(
-            "SELECT consumer, partition, position, epoch, updated FROM positions "
-            f"WHERE topic_id = ?{condition} ORDER BY consumer, partition",
+            f"SELECT p.consumer, p.partition, {position}, p.epoch, p.updated FROM {source} "
+            f"WHERE p.topic_id = ?{condition} ORDER BY p.consumer, p.partition",
             arguments,
         )
         return [Position(*row) for row in rows]
@@ -131,7 +146,7 @@ class Consumers:
         row = self._database.row(
             "SELECT max(position) FROM positions WHERE topic_id = ? AND partition = ?", (topic_id, partition)
         )
-        return row[0] or 0
+        return max(row[0] or 0, self.queues.highest(topic_id, partition))
 
     def begin(self, name: str, topic_id: int, partition: int, position: int, now_ns: int) -> None:
         """Give a partition that appeared later its first position, unless it has one."""
@@ -141,10 +156,13 @@ class Consumers:
             (name, topic_id, partition, position, _first_epoch(), now_ns, name, topic_id),
         )
 
-    def take(self, name: str, topic_id: int, partitions: Iterable[int]) -> dict[int, Position]:
+    def take(
+        self, name: str, topic_id: int, partitions: Iterable[int], left: Collection[int] = ()
+    ) -> dict[int, Position]:
         """Take partitions over, whose leases the caller holds: whoever had them before can commit no more.
 
-        Returns where each stands, with its new epoch, as it was in the same moment.
+        `left` are those whose last reader died. Returns where each stands, with its new epoch, as it was in
+        the same moment.
         """
         wanted = set(partitions)
         with self._database.transaction(durable=False) as connection:
@@ -154,7 +172,12 @@ class Consumers:
                 "WHERE consumer = ? AND topic_id = ?",
                 (name, topic_id),
             ).fetchall()
-        return {row[1]: Position(*row) for row in rows if row[1] in wanted}
+            found = {row[1]: Position(*row) for row in rows if row[1] in wanted}
+            for number, each in found.items():
+                place, died = (name, topic_id, number), number in left
+                doubt = deaths.take_over(connection, place, each.position, died=died)
+                found[number] = each._replace(doubt=doubt)
+        return found
 
     def kick(self, name: str, topic_id: int, partitions: Iterable[int]) -> None:
         """Make whoever holds partitions lose them; where they stand does not change."""
@@ -192,6 +215,7 @@ class Consumers:
                 if not changed.rowcount and epochs is not None:
                     raise self._lost(name, topic_id, partition)
                 queues.move(connection, QueuePlace(name, topic_id, partition), at)
+            deaths.forget_consumer(connection, name, topic_id)
             rows = connection.execute(
                 "SELECT partition, epoch FROM positions WHERE consumer = ? AND topic_id = ?", (name, topic_id)
             ).fetchall()

@@ -26,10 +26,10 @@ from penstock.state.read_only import ReadOnlyConnection, refusal
 
 logger = logging.getLogger("penstock.state")
 
-#: 2 added bindings and transactions, 3 pipelines, 4 streams, queues and what transactions delay; an older
-#: store gets them when first opened for writing.
-FORMAT = 4
-_READABLE = (1, 2, 3, 4)
+#: 2 added bindings and transactions, 3 pipelines, 4 streams, queues and what transactions delay, 5 deaths of
+#: readers; an older store gets them when first opened for writing.
+FORMAT = 5
+_READABLE = (1, 2, 3, 4, 5)
 #: "PnSk": marks the database of a store.
 _APPLICATION_ID = 0x506E536B
 
@@ -131,8 +131,23 @@ CREATE TABLE leases (                    -- what of queues is out or comes again
 CREATE INDEX leases_by_time ON leases (consumer, topic_id, partition, until);
 CREATE INDEX leases_by_member ON leases (consumer, topic_id, partition, member);
 """
+_SINCE_5 = """
+CREATE TABLE deaths (                    -- partitions whose readers died with messages in hand
+    consumer TEXT NOT NULL, topic_id INTEGER NOT NULL, partition INTEGER NOT NULL,
+    position INTEGER NOT NULL,           -- where the consumer stood when the last one died
+    count INTEGER NOT NULL,              -- how many died there, one after another
+    reach INTEGER NOT NULL,              -- up to here messages were delivered since
+    until INTEGER NOT NULL,              -- up to here they are delivered one by one
+    alone INTEGER NOT NULL,              -- the last that was, or -1
+    PRIMARY KEY (consumer, topic_id, partition)
+) WITHOUT ROWID;
+"""
 #: What each format added to the one before.
-_ADDED = {2: _SINCE_2, 3: _SINCE_3, 4: _SINCE_4}
+_ADDED = {2: _SINCE_2, 3: _SINCE_3, 4: _SINCE_4, 5: _SINCE_5}
+
+
+#: SQL and its arguments.
+Statement = tuple[str, Sequence[Any]]
 
 
 class Database:
@@ -190,7 +205,8 @@ class Database:
 
     def quick(self, sql: str, arguments: Sequence[Any]) -> int:
         """One statement as a transaction of its own, not waiting for the disk; returns the rows changed."""
-        self._refuse_write()
+        if self._read_only:
+            self._refuse_write()
         try:
             self.lock.acquire()
             try:
@@ -203,6 +219,38 @@ class Database:
         except KeyboardInterrupt:
             self.lock.drop()
             raise
+
+    def quick_all(self, first: Statement, *others: Statement) -> bool:
+        """Statements as one transaction, not waiting for the disk; nothing unless the first changes a row."""
+        self._refuse_write()
+        try:
+            self.lock.acquire()
+            try:
+                with self._mutex:
+                    return self._execute_all(first, others)
+            finally:
+                self.lock.release()
+        except sqlite3.DatabaseError as error:
+            raise self._explained(error) from error
+        except KeyboardInterrupt:
+            self.lock.drop()
+            raise
+
+    def _execute_all(self, first: Statement, others: Sequence[Statement]) -> bool:
+        execute = self._connection.execute
+        if self._connection.in_transaction:  # Ctrl-C came twice
+            execute("ROLLBACK")
+        try:
+            execute("BEGIN IMMEDIATE")
+            if not execute(*first).rowcount:
+                return False
+            for each in others:
+                execute(*each)
+            execute("COMMIT")
+            return True
+        finally:
+            if self._connection.in_transaction:
+                execute("ROLLBACK")
 
     @contextmanager
     def transaction(

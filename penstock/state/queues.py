@@ -2,7 +2,8 @@
 
 For each partition there is the next offset that nobody was given, and the messages before it that are out:
 who has them, until when, and how often they were handed out. What is neither is done. A lease that ran out is
-anybody's. The consumer's position is the first offset that is not done, as for any other consumer.
+anybody's. The consumer's position is the first offset that is not done, as for any other consumer: it is
+computed when somebody asks, and stored now and then.
 
 Nothing here waits for the disk, but for messages that come from the files of waiting ones: should the power
 take the last changes back, messages come again.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from penstock.state.database import Database
@@ -19,6 +21,17 @@ from penstock.state.database import Database
 _OF = "consumer = ? AND topic_id = ? AND partition = ?"
 #: Nobody's.
 FREE = 0
+#: The time of a lease whose reader died; given back, a lease is nobody's.
+ENDED = 0
+#: The position of a row `p` of `positions`, for a queue as its leases say; and the rows that this needs.
+POSITION = (
+    "CASE WHEN q.next IS NULL THEN p.position ELSE min(q.next, ifnull((SELECT min(l.first) FROM leases l "
+    "WHERE l.consumer = p.consumer AND l.topic_id = p.topic_id AND l.partition = p.partition "
+    "AND l.data IS NULL), q.next)) END"
+)
+JOIN = (
+    "LEFT JOIN queues q ON q.consumer = p.consumer AND q.topic_id = p.topic_id AND q.partition = p.partition"
+)
 
 
 class QueuePlace(NamedTuple):
@@ -40,6 +53,8 @@ class Lease(NamedTuple):
     data: bytes | None
     #: Another reader had them, and did not settle them in its time, or died.
     ran_out: bool = False
+    #: Its process died: this is one message, and comes alone.
+    died: bool = False
 
 
 class Queues:
@@ -47,6 +62,7 @@ class Queues:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._is_known = False
 
     def begin(self, place: QueuePlace) -> None:
         """Make a partition of a consumer a queue, from its position on, unless it is one."""
@@ -55,12 +71,38 @@ class Queues:
             f"WHERE {_OF}",
             place,
         )
+        if self._overlapping(place):
+            with self._database.transaction(durable=False) as connection:
+                for first, stop, behind in self._overlapping(place):
+                    _cut(connection, place, first, (stop, behind), behind)
+        ahead = f"FROM leases WHERE {_OF} AND first >= (SELECT next FROM queues WHERE {_OF})"
+        if self._database.row(f"SELECT 1 {ahead}", (*place, *place)) is not None:
+            self._database.quick(f"DELETE {ahead}", (*place, *place))  # the log delivers them
+
+    def _overlapping(self, place: QueuePlace) -> list[tuple[int, int, int]]:
+        """Leases that reach into the next one, as earlier versions left them: (first, where to end, stop)."""
+        rows = self._database.rows(f"SELECT first, stop FROM leases WHERE {_OF} ORDER BY first", place)
+        return [(first, begin, stop) for (first, stop), (begin, _) in pairwise(rows) if stop > begin]
+
+    def is_known(self) -> bool:
+        """Whether the format of this store has queues; only one that is read only may lack them."""
+        if not self._is_known:
+            self._is_known = self._database.has_table("queues")
+        return self._is_known
+
+    def highest(self, topic_id: int, partition: int) -> int:
+        """The highest offset that any queue was given."""
+        if not self.is_known():
+            return 0
+        asked = (topic_id, partition)
+        row = self._database.row("SELECT max(next) FROM queues WHERE topic_id = ? AND partition = ?", asked)
+        return row[0] or 0
 
     def is_queue(self, consumer: str, topic_id: int) -> bool:
         """Whether a consumer is a queue; in a store that may only be read perhaps none can be."""
         asked = (consumer, topic_id)
         return (
-            self._database.has_table("queues")
+            self.is_known()
             and self._database.row("SELECT 1 FROM queues WHERE consumer = ? AND topic_id = ?", asked)
             is not None
         )
@@ -75,16 +117,12 @@ class Queues:
         until_ms: int,
     ) -> bool:  # fmt: skip
         """Take runs of messages that nobody was given; False when another reader was quicker."""
-        with self._database.transaction(durable=False) as connection:
-            moved = connection.execute(
-                f"UPDATE queues SET next = ? WHERE {_OF} AND next = ?", (behind, *place, expected)
-            )
-            if moved.rowcount:
-                connection.executemany(
-                    "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, 1, NULL)",
-                    [(*place, first, stop, member, until_ms) for first, stop in runs],
-                )
-            return bool(moved.rowcount)
+        moved = f"UPDATE queues SET next = ? WHERE {_OF} AND next = ?", (behind, *place, expected)
+        taken = [
+            ("INSERT INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, 1, NULL)", (*place, *run, member, until_ms))
+            for run in runs
+        ]
+        return self._database.quick_all(moved, *taken)
 
     def take_free(
         self, place: QueuePlace, limit: int, member: int, now_ms: int, until_ms: int
@@ -95,36 +133,48 @@ class Queues:
         taken: list[Lease] = []
         with self._database.transaction(durable=False) as connection:
             rows = connection.execute(
-                f"SELECT first, stop, attempts, data, member FROM leases WHERE {_OF} AND until <= ? "
+                f"SELECT first, stop, attempts, data, member, until FROM leases WHERE {_OF} AND until <= ? "
                 "ORDER BY until, first LIMIT ?",
                 (*place, now_ms, limit),
             ).fetchall()
-            for first, stop, attempts, data, before in rows:
-                end = min(stop, first + limit)
-                if end <= first:
+            for first, stop, attempts, data, before, until in rows:
+                died = before != FREE and until == ENDED
+                if limit <= 0 or (died and taken):
                     break
-                lease = Lease(first, end, attempts + 1, data, before != FREE)
+                end = first + 1 if died else min(stop, first + limit)
+                lease = Lease(first, end, attempts + 1, data, before != FREE, died)
                 _cut(connection, place, first, (first, end), stop)
                 _insert(connection, place, lease, member, until_ms)
                 taken.append(lease)
                 limit -= end - first
+                if died:
+                    break
         return taken
 
-    def done(self, place: QueuePlace, first: int, stop: int, member: int, now_ns: int) -> int:
+    def done(self, place: QueuePlace, first: int, stop: int, member: int) -> int:
         """Messages `first` to `stop` are done, as far as this reader has them; how many it has."""
+        gone = self._database.quick(
+            f"DELETE FROM leases WHERE {_OF} AND first = ? AND stop = ? AND member = ?",
+            (*place, first, stop, member),
+        )
+        if gone:
+            return stop - first
         count = 0
         with self._database.transaction(durable=False) as connection:
             for begin, end in _held(connection, place, first, stop, member):
                 part = max(begin, first), min(end, stop)
                 _cut(connection, place, begin, part, end)
                 count += part[1] - part[0]
-            connection.execute(
-                "UPDATE positions SET updated = ?, position = (SELECT ifnull(min(next, "
-                f"(SELECT min(first) FROM leases WHERE {_OF} AND data IS NULL)), next) "
-                f"FROM queues WHERE {_OF}) WHERE {_OF}",
-                (now_ns, *place, *place, *place),
-            )
         return count
+
+    def store_position(self, place: QueuePlace, now_ns: int) -> None:
+        """Store the position as it is now."""
+        self._database.quick(
+            "UPDATE positions SET updated = ?, position = (SELECT ifnull(min(next, "
+            f"(SELECT min(first) FROM leases WHERE {_OF} AND data IS NULL)), next) "
+            f"FROM queues WHERE {_OF}) WHERE {_OF}",
+            (now_ns, *place, *place, *place),
+        )
 
     def has(self, place: QueuePlace, offset: int, member: int) -> bool:
         """Whether a reader has a message."""
@@ -139,17 +189,23 @@ class Queues:
 
         Whoever retries a message stores it first and then says that it is done. If it falls due before that,
         it takes the place of the one that is out, or that word would be for both. One that was handed out
-        more often meanwhile stays: a crash left the message twice.
+        more often meanwhile stays: a crash left the message twice. One that nobody was given yet, since the
+        consumer was moved back, is delivered by the log.
         """
         with self._database.transaction(durable=durable) as connection:
+            row = connection.execute(f"SELECT next FROM queues WHERE {_OF}", place).fetchone()
+            behind = 0 if row is None else row[0]
             for at, attempts, data in waited:
+                if at >= behind:
+                    continue
                 there = connection.execute(
-                    f"SELECT stop, attempts FROM leases WHERE {_OF} AND first = ?", (*place, at)
+                    f"SELECT first, stop, attempts FROM leases WHERE {_OF} AND first <= ? AND stop > ?",
+                    (*place, at, at),
                 ).fetchone()
-                if there is not None and there[1] > attempts:
+                if there is not None and there[2] > attempts:
                     continue
                 if there is not None:
-                    _cut(connection, place, at, (at, at + 1), there[0])
+                    _cut(connection, place, there[0], (at, at + 1), there[1])
                 _insert(connection, place, Lease(at, at + 1, attempts, data), FREE, 0)
 
     def extend(self, place: QueuePlace, member: int, until_ms: int) -> None:
@@ -160,16 +216,24 @@ class Queues:
 
     def end(self, place: QueuePlace, member: int) -> None:
         """The time of a reader is up: what it has is anybody's."""
-        self._database.quick(f"UPDATE leases SET until = 0 WHERE {_OF} AND member = ?", (*place, member))
+        self._database.quick(
+            f"UPDATE leases SET until = {ENDED} WHERE {_OF} AND member = ?", (*place, member)
+        )
 
     def give_back(self, place: QueuePlace, member: int, *, undelivered: Iterable[int]) -> None:
         """A reader gives back all it has; what it did not deliver counts as no attempt."""
         with self._database.transaction(durable=False) as connection:
             for offset in undelivered:
-                _uncount(connection, place, offset, member)
+                _uncount(connection, place, offset, member, member)
             connection.execute(
                 f"UPDATE leases SET until = 0, member = {FREE} WHERE {_OF} AND member = ?", (*place, member)
             )
+
+    def put_back(self, place: QueuePlace, member: int, offsets: Iterable[int]) -> None:
+        """A reader gives back what it took and did not deliver: that was no attempt."""
+        with self._database.transaction(durable=False) as connection:
+            for offset in offsets:
+                _uncount(connection, place, offset, member, FREE)
 
     def members(self, place: QueuePlace) -> set[int]:
         """All readers that have something."""
@@ -197,7 +261,7 @@ def forget(connection: sqlite3.Connection, consumer: str, topic_id: int) -> None
 def move(connection: sqlite3.Connection, place: QueuePlace, offset: int) -> None:
     """The consumer goes on from another offset: whoever has something has it no more."""
     connection.execute(f"UPDATE queues SET next = ? WHERE {_OF}", (offset, *place))
-    connection.execute(f"DELETE FROM leases WHERE {_OF} AND data IS NULL", place)
+    connection.execute(f"DELETE FROM leases WHERE {_OF} AND (data IS NULL OR first >= ?)", (*place, offset))
     connection.execute(f"UPDATE leases SET until = 0, member = {FREE} WHERE {_OF}", place)
 
 
@@ -234,8 +298,8 @@ def _insert(
     connection.execute("INSERT INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
-def _uncount(connection: sqlite3.Connection, place: QueuePlace, offset: int, member: int) -> None:
-    """The message at an offset was taken and not delivered."""
+def _uncount(connection: sqlite3.Connection, place: QueuePlace, offset: int, member: int, owner: int) -> None:
+    """The message at an offset was taken and not delivered; it is `owner`'s then."""
     row = connection.execute(
         f"SELECT first, stop, attempts, data FROM leases WHERE {_OF} AND first <= ? AND stop > ? "
         "AND member = ?",
@@ -244,4 +308,4 @@ def _uncount(connection: sqlite3.Connection, place: QueuePlace, offset: int, mem
     if row is not None:
         first, stop, attempts, data = row
         _cut(connection, place, first, (offset, offset + 1), stop)
-        _insert(connection, place, Lease(offset, offset + 1, attempts - 1, data), member, 0)
+        _insert(connection, place, Lease(offset, offset + 1, attempts - 1, data), owner, 0)

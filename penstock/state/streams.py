@@ -18,6 +18,13 @@ _SET = (
 )
 _ADVANCE = f"{_SET} WHERE excluded.position > position"
 
+_ALL = "SELECT durable, subject, position FROM stream_positions WHERE topic_id = ? ORDER BY subject, durable"
+# SQLite would take the primary key, and look at every position of the stream.
+_OF_SUBJECT = (
+    "SELECT durable, subject, position FROM stream_positions INDEXED BY stream_positions_by_subject "
+    "WHERE topic_id = ? AND subject = ? ORDER BY durable"
+)
+
 
 class StreamSettings(NamedTuple):
     """What a stream keeps besides its messages and positions."""
@@ -55,12 +62,9 @@ class Streams:
         """(durable, subject, position), of one subject or of all, by subject and name."""
         if not self._exists:
             return []
-        of_one = "" if subject is None else "AND subject = ?"
-        return self._database.rows(
-            "SELECT durable, subject, position FROM stream_positions "
-            f"WHERE topic_id = ? {of_one} ORDER BY subject, durable",
-            (topic_id,) if subject is None else (topic_id, subject),
-        )
+        if subject is None:
+            return self._database.rows(_ALL, (topic_id,))
+        return self._database.rows(_OF_SUBJECT, (topic_id, subject))
 
     def forget(self, topic_id: int, durable: str, subject: str | None) -> int:
         """Drop positions of a durable consumer; how many there were."""

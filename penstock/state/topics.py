@@ -246,6 +246,7 @@ class Topics:
                 ("positions", "topic_id"), ("consumers", "topic_id"), ("gates", "topic_id"),
                 ("bindings", "topic_id"), ("turns", "topic_id"), ("staged", "topic_id"),
                 ("stream_positions", "topic_id"), ("streams", "topic_id"), ("queues", "topic_id"),
+                ("deaths", "topic_id"),
                 ("leases", "topic_id"), ("topics", "id"),
             ):  # fmt: skip
                 connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (topic_id,))

@@ -63,6 +63,7 @@ def add(
     now = topic.clock.now_ns()
     wanted = {"important": important, "availability_period": availability_period, "read_from": read_from}
     options = options_from(ConsumerOptions(), now, wanted)
+    _refuse_both(topic, consumer_name(name), options)
     places = topic.begin_all(start, now)
     topic.consumers.add(consumer_name(name), topic.record.id, options, places, now)
 
@@ -70,7 +71,30 @@ def add(
 def alter(topic: OpenTopic, name: str, changes: dict[str, Any]) -> None:
     before = topic.consumers.options(consumer_name(name), topic.record.id)
     after = options_from(before, topic.clock.now_ns(), changes)
+    _refuse_both(topic, name, after)
     topic.consumers.alter(name, topic.record.id, after)
+
+
+def refuse_key_retention(topic: OpenTopic) -> None:
+    """Raise when a consumer keeps messages that `key_retention` would end."""
+    for record in topic.consumers.of_topic(topic.record.id):
+        if record.options.keeps:
+            raise _both(topic, record.name, record.options)
+
+
+def _refuse_both(topic: OpenTopic, name: str, options: ConsumerOptions) -> None:
+    topic.refresh()
+    if options.keeps and topic.options.key_retention:
+        raise _both(topic, name, options)
+
+
+def _both(topic: OpenTopic, name: str, options: ConsumerOptions) -> InvalidOption:
+    kept = "important=True" if options.important else "availability_period"
+    return InvalidOption(
+        f"topic {topic.name!r} cannot have key_retention and consumer {name!r} with {kept}: a message whose "
+        "key's time is over is shown to nobody, also not to a consumer that has still to read it",
+        hint="use retention for the whole topic, or a consumer without it",
+    )
 
 
 def seek(topic: OpenTopic, name: str, place: Place) -> dict[int, int]:

@@ -45,8 +45,8 @@ from penstock.topic.write_batch import WriteBatch
 if TYPE_CHECKING:  # products stand above the store; their factories here load them when called
     from penstock.events.events import Events
     from penstock.sessions.sessions import Sessions
+    from penstock.streams.open import StreamEngineOpener
     from penstock.streams.stream import Stream
-    from penstock.streams.topic_engine import StreamEngineOpener
 
 
 def several_topics(
@@ -123,6 +123,21 @@ class Store:
             self._delayed.look()
             self._dropped_bodies.resume(self._catalogue.is_gone)
             self._expiry.start_if_needed()
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that the store's times are of; for parts of Penstock."""
+        return self._clock
+
+    @property
+    def transactions(self) -> Transactions:
+        """The committed transactions; for parts of Penstock."""
+        return self._transactions
+
+    @property
+    def stream_records(self) -> Streams:
+        """What `state.db` knows of streams; for parts of Penstock."""
+        return self._streams
 
     @property
     def id(self) -> str:
@@ -232,7 +247,7 @@ class Store:
         `bodies` is where bodies lie that others stored and `publish_message` only named: a folder, or
         s3://bucket/prefix. With an `engine` the stream is kept there instead (docs/streams.md).
         """
-        from penstock.streams.topic_engine import open_elsewhere, open_stream
+        from penstock.streams.open import open_elsewhere, open_stream
 
         self._require_open()
         topic_name(name)

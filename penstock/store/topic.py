@@ -13,15 +13,15 @@ from penstock.consume.reader import Reader, open_reader
 from penstock.errors import InvalidOption
 from penstock.keys import Key, Prefix, match
 from penstock.log.frame import RAW
-from penstock.message import Batch, Message, Receipt, Receipts, Rows, V, typed
+from penstock.message import Batch, Message, Receipt, Receipts, V, typed
 from penstock.options import Sync, TopicOptions
-from penstock.parse import MIB, Duration, Size, nanoseconds, one_of, seconds, size, whole
-from penstock.place import LATEST, Place, spot
+from penstock.parse import Duration, Size, nanoseconds, one_of, seconds, size, whole
+from penstock.place import Place
 from penstock.state.database import refuse_read_only
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
 from penstock.store.stats import TopicStats, topic_stats
-from penstock.topic import delayed_publisher as delayed
+from penstock.topic import delayed
 from penstock.topic import input as outgoing
 from penstock.topic import retention as deleting
 from penstock.topic.bodies import is_file
@@ -30,14 +30,13 @@ from penstock.topic.open_topic import OpenTopic, nothing_at
 from penstock.topic.producer import NOBODY, group_sender, sender_of
 from penstock.topic.retention import VacuumReport, vacuum
 from penstock.topic.routing import Partitioner
-from penstock.topic.scan import Scan, latest, past_of, require_index, rows_between, wanted
+from penstock.topic.scan import Scan, latest, past_of, read_some, require_index, wanted
 from penstock.topic.value_codec import Coder, allowed_codec, packing, refuse_codec
 from penstock.topic.writer import Writer
 
 if TYPE_CHECKING:  # ways in and out stand above the store; what is called here loads them
     from penstock.exchange.diskq_export import DiskqExported
 
-_READ_BYTES = 64 * MIB
 #: Values that are no files, at a glance.
 _PLAIN = frozenset((bytes, str))
 
@@ -101,9 +100,9 @@ class Topic(Generic[V]):
         stored: Any = value if self.coder is None else self.coder.encode(value)
         if delay is not None or deliver_at is not None:
             message = outgoing.one(stored, key, headers, timestamp, partition, options.max_message_bytes)
-            due_ns = delayed.due_at(delay, deliver_at, topic.clock.now_ns())
-            if due_ns is not None:
-                return delayed.store(topic, message, producer.group, due_ns)
+            due = delayed.due_at(delay, deliver_at, topic.clock.now_ns())
+            if due is not None:
+                return delayed.store(topic, message, producer.group, due)
         else:
             limit = options.max_message_bytes if options.payloads is None else options.value_bytes
             message = outgoing.one(stored, key, headers, timestamp, partition, limit)
@@ -171,30 +170,16 @@ class Topic(Generic[V]):
     ) -> Batch[V]:  # fmt: skip
         """Up to `limit` messages from `start` on; empty at the end, never waits.
 
+        Where the limit left messages out, `batch.more` says so, and `start=batch.next` goes on there.
         Without a partition: partition after partition. Raises `OutOfRange` for an offset that retention
         took or that lies beyond the end. On a topic with `index="key"`, `key` reads only messages of that
         key, and `prefix` those whose key begins so: a text with its first characters, an array
         (`["chat", 345]`) with its first elements.
         """
         whole("limit", limit, 1, 2**31)
-        partitions = self.open_topic
-        asked = wanted(partitions, key, prefix)
-        now = partitions.clock.now_ns()
-        rows: list[Rows] = []
-        for number in range(len(partitions)) if partition is None else (partition,):
-            log = partitions.log(number)
-            first = partitions.begin(number, start, now)
-            last = log.resolve(LATEST if stop is None else spot(stop, number, now))
-            if asked is not None:
-                for found in rows_between(log, asked, first, last, limit):
-                    rows += found
-                    limit -= sum(map(len, found))
-                continue
-            cursor = log.cursor(first)
-            while limit > 0 and cursor.offset < last and (found := cursor.read(limit, _READ_BYTES, last)):
-                rows += found
-                limit -= sum(map(len, found))
-        return Batch(self.name, rows, self._decode)
+        asked = wanted(self.open_topic, key, prefix)
+        rows, more, following = read_some(self.open_topic, partition, start, stop, asked, limit)
+        return Batch(self.name, rows, self._decode, more=more, next=following)
 
     def get(self, offset: int, *, partition: int = 0) -> Message[V]:
         """The one message at `offset`; raises `OutOfRange` when it is not there (any more, or yet)."""
@@ -325,7 +310,10 @@ class Topic(Generic[V]):
         """Change options. Partitions can be added, not taken away; other processes notice by themselves."""
         self.require_writable()
         self.open_topic.refresh()
-        self.open_topic.alter(self.options.altered(changes))
+        options = self.options.altered(changes)
+        if options.key_retention and not self.options.key_retention:
+            consumers.refuse_key_retention(self.open_topic)
+        self.open_topic.alter(options)
 
     def stats(self) -> TopicStats:
         """Messages, bytes and times of each partition, without reading the messages."""

@@ -36,15 +36,14 @@ from penstock.parse import Duration
 from penstock.state.transactions import DelayedRow, PositionUpdate, Transactions
 from penstock.store.commit import Applied, Commit, Target, nothing
 from penstock.store.topic import Topic
-from penstock.topic import delayed_publisher as delayed
+from penstock.topic import delayed
 from penstock.topic import input as outgoing
 from penstock.topic.bodies import is_file
-from penstock.topic.delayed_publisher import Postponed
+from penstock.topic.delayed import Extras, Postponed
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.scan import Scan
 from penstock.topic.staging import TopicStaging
 from penstock.topic.value_codec import packing
-from penstock.topic.write_buffer import Extras
 
 logger = logging.getLogger("penstock.transaction")
 
@@ -290,10 +289,10 @@ class Transaction:
         delay: Duration | None, deliver_at: int | datetime | None,
     ) -> bool:  # fmt: skip
         """Have a message wait from the commit on; False when it is due already."""
-        due_ns = delayed.due_at(delay, deliver_at, self._now_ns())
-        if due_ns is None:
+        due = delayed.due_at(delay, deliver_at, self._now_ns())
+        if due is None:
             return False
-        self._later.append((topic, delayed.postponed(topic, value, key, extras, due_ns)))
+        self._later.append((topic, delayed.postponed(topic, value, key, extras, due)))
         return True
 
     def _delayed_rows(self) -> list[DelayedRow]:

@@ -114,9 +114,7 @@ class WaitingVerifier:
         verifier = FolderVerifier(place.path, self._files, self._progress)
         try:
             for found in verifier.findings():
-                tell = damage if found.is_damage else note
-                finding = tell(found.path, found.byte, found.what)
-                yield finding._replace(topic=place.topic, partition=place.partition)
+                yield found._replace(topic=place.topic, partition=place.partition)
         except UnknownFormat as error:
             yield damage(place.path, None, error.args[0])
         except FileNotFoundError:

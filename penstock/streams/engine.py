@@ -139,6 +139,9 @@ class StreamEngine(Protocol):
     def messages(self, asked: SubjectQuery, start: int, limit: int) -> list[StreamMessage]:
         """The same with their bodies, which are loaded when they are looked at."""
 
+    def open_object(self, name: str) -> BinaryIO:
+        """The body of that name, given or of our own making; `BodyMissing` when there is none."""
+
     def latest(self, asked: SubjectQuery) -> int:
         """The newest sequence that is there of the subjects asked for; 0 when there is none."""
 

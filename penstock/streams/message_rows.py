@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -10,10 +10,12 @@ from typing import Any, BinaryIO
 from penstock.clock import NANOSECONDS
 from penstock.errors import DataError, InvalidOption, WrongType
 from penstock.headers import Headers
+from penstock.log.message_facts import Facts
 from penstock.message import Message, value_bytes
 from penstock.payloads.store import BodyStore
 from penstock.streams.engine import Data, Deleted, OpenBody, Publication, Row, StreamMessage
 from penstock.streams.subjects import ELSEWHERE_HEADER, OBJECT_HEADER
+from penstock.topic.left_messages import LeftMessage
 
 
 def stored_headers(message: Publication) -> Mapping[str, str] | None:
@@ -53,6 +55,21 @@ def row_of(message: Message[Any]) -> Row:
     return sequence, headers, name or f"{subject}_{sequence}", subject, message.written_at // NANOSECONDS
 
 
+def rows_of(found: Iterable[Facts]) -> list[Row]:
+    """Messages as the eight functions give them, without their bodies; what has no subject is left out."""
+    rows = list[Row]()
+    last, subject = b"", ""
+    for offset, key, headers, written_at in found:
+        if key is None:
+            continue
+        if key != last:
+            last, subject = key, _text(key)
+        name = headers.pop(ELSEWHERE_HEADER, None) or headers.pop(OBJECT_HEADER, None)
+        sequence = offset + 1
+        rows.append((sequence, headers, name or f"{subject}_{sequence}", subject, written_at // NANOSECONDS))
+    return rows
+
+
 def message_of(message: Message[Any], elsewhere: BodyStore | None) -> StreamMessage:
     """A message with its body; one that lies elsewhere is looked for there by its name."""
     sequence, headers, name, subject, _ = row_of(message)
@@ -66,10 +83,11 @@ def message_of(message: Message[Any], elsewhere: BodyStore | None) -> StreamMess
     return StreamMessage(subject, sequence, headers, name, message.written_at, body)
 
 
-def deleted_of(message: Message[Any]) -> Deleted:
-    """What is said of a message that was deleted."""
-    sequence, _, name, subject, _ = row_of(message)
-    return Deleted(sequence=sequence, subject=subject, object_name=name)
+def deleted_of(left: LeftMessage) -> Deleted:
+    """What is said of a message that left."""
+    sequence, subject = left.offset + 1, _text(left.key or b"")
+    name = left.headers.get(ELSEWHERE_HEADER) or left.headers.get(OBJECT_HEADER)
+    return Deleted(sequence=sequence, subject=subject, object_name=name or f"{subject}_{sequence}")
 
 
 def _opened(elsewhere: BodyStore | None, sequence: int, name: str) -> BinaryIO:

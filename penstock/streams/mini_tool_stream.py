@@ -13,6 +13,7 @@ from penstock.streams.engine import Deleted, Publication, Row, StreamEngine, Sub
 from penstock.streams.subjects import (
     EVERYTHING,
     asked,
+    asked_sequence,
     checked_durable,
     checked_limit,
     checked_object_name,
@@ -48,7 +49,7 @@ class MiniToolStream:
     """The part of a stream that speaks as MiniToolStream does."""
 
     def __init__(self, engine: StreamEngine) -> None:
-        self._engine = engine
+        self.engine = engine
 
     # Messages.
 
@@ -59,7 +60,7 @@ class MiniToolStream:
 
         Have the body stored before: whoever sees the message may ask for it.
         """
-        return self._engine.publish(
+        return self.engine.publish(
             Publication(
                 checked_subject(subject),
                 None,
@@ -70,7 +71,7 @@ class MiniToolStream:
 
     def get_message_by_sequence(self, sequence: int) -> Row | None:
         """`(sequence, headers, object_name, subject, create_at)`; None when it is not there."""
-        return self._engine.get(checked_sequence("sequence", sequence))
+        return self.engine.get(asked_sequence("sequence", sequence))
 
     def get_message_by_sequence_decoded(self, sequence: int) -> Decoded | None:
         """The same by names."""
@@ -78,10 +79,12 @@ class MiniToolStream:
         return None if row is None else Decoded(**dict(zip(Decoded.__annotations__, row, strict=True)))  # type: ignore[typeddict-item]
 
     def get_messages_by_subject(self, subject: str, start_sequence: int, limit: int) -> list[Row]:
-        """Messages of a subject, or of a pattern ("images.*"), from `start_sequence` on, in order."""
-        # The original's callers begin with position + 1, but 0 for "from the beginning" is common too.
-        checked_sequence("start_sequence", start_sequence, 0)
-        return self._engine.rows(asked(subject), max(start_sequence, 1), checked_limit(limit))
+        """Messages of a subject, or of a pattern ("images.*"), from `start_sequence` on, at most `limit`.
+
+        They ascend; 0 is the beginning as 1 is.
+        """
+        wanted, start = asked(subject), asked_sequence("start_sequence", start_sequence)
+        return self.engine.rows(wanted, start or 1, limit) if checked_limit(limit, 0) else []
 
     def get_all_messages(self, start_sequence: int, limit: int) -> list[Row]:
         """Messages of all subjects from `start_sequence` on, in the order of the global sequence."""
@@ -89,23 +92,23 @@ class MiniToolStream:
 
     def get_latest_sequence_for_subject(self, subject: str) -> int:
         """The newest sequence of a subject, or of a pattern; 0 when it has no messages."""
-        return self._engine.latest(asked(subject))
+        return self.engine.latest(asked(subject))
 
     def get_latest_sequence(self) -> int:
         """The last sequence that was given to any message, also when all are gone; 0 before the first."""
-        return self._engine.last()
+        return self.engine.last()
 
     def get_message_count(self) -> int:
         """How many messages there are."""
-        return self._engine.count(EVERYTHING)
+        return self.engine.count(EVERYTHING)
 
     def get_subject_message_count(self, subject: str) -> int:
         """How many messages a subject, or a pattern, has."""
-        return self._engine.count(asked(subject))
+        return self.engine.count(asked(subject))
 
     def get_subjects(self, pattern: str = "*") -> list[SubjectFacts]:
         """Subjects that have messages, by name: how many, the first and the latest sequence."""
-        return self._engine.subjects(asked(pattern))
+        return self.engine.subjects(asked(pattern))
 
     # Consumers.
 
@@ -116,32 +119,32 @@ class MiniToolStream:
         """
         asked(subject)
         checked_sequence("last_sequence", last_sequence, 0)
-        self._engine.set_position(checked_durable(durable_name), subject, last_sequence)
+        self.engine.set_position(checked_durable(durable_name), subject, last_sequence)
         return True
 
     def get_consumer_position(self, durable_name: str, subject: str) -> int:
         """The last sequence that a durable consumer has read of a subject; 0 when it never said."""
         asked(subject)
-        return self._engine.position(checked_durable(durable_name), subject)
+        return self.engine.position(checked_durable(durable_name), subject)
 
     def get_consumers_by_subject(self, subject: str) -> list[tuple[str, str, int]]:
         """`(durable_name, subject, last_sequence)` of all who read a subject, by name."""
         asked(subject)
-        return self._engine.positions(subject)
+        return self.engine.positions(subject)
 
     def get_consumers(self) -> list[tuple[str, str, int]]:
         """The same of all subjects, by subject and name."""
-        return self._engine.positions()
+        return self.engine.positions()
 
     def get_consumer_count(self) -> int:
         """How many positions are kept: one for each durable consumer and subject."""
-        return len(self._engine.positions())
+        return len(self.engine.positions())
 
     def forget_consumer(self, durable_name: str, subject: str | None = None) -> int:
         """Drop a durable consumer's position in a subject, or in all; how many there were."""
         if subject is not None:
             asked(subject)
-        return self._engine.forget(checked_durable(durable_name), subject)
+        return self.engine.forget(checked_durable(durable_name), subject)
 
     def get_new_messages_count(
         self, subject: str, durable_name: str | None = None, since: int | None = None
@@ -152,18 +155,18 @@ class MiniToolStream:
         """
         if durable_name is not None and since is not None:
             raise InvalidOption("durable_name and since both say what is new", hint="give one of them")
-        after = 0 if since is None else checked_sequence("since", since, 0)
+        after = 0 if since is None else asked_sequence("since", since)
         if durable_name is not None:
             after = self.get_consumer_position(durable_name, subject)
-        return self._engine.count(asked(subject), after)
+        return self.engine.count(asked(subject), after)
 
     def check_new_messages(self, subject: str, durable_name: str) -> NewMessages:
         """Whether there is something new for a durable consumer, and how much."""
         position = self.get_consumer_position(durable_name, subject)
-        count = self._engine.count(asked(subject), position)
+        count = self.engine.count(asked(subject), position)
         return NewMessages(
             has_new=count > 0,
-            latest_sequence=self._engine.latest(asked(subject)),
+            latest_sequence=self.engine.latest(asked(subject)),
             consumer_position=position,
             new_count=count,
         )
@@ -179,5 +182,5 @@ class MiniToolStream:
             raise WrongType(f"ttl_seconds is a number, not {type(ttl_seconds).__name__}")
         if not 0 <= ttl_seconds <= _TTL_MAX_S:
             raise InvalidOption(f"ttl_seconds={ttl_seconds} must be between 0 and 300 years")
-        deleted = self._engine.delete(float(ttl_seconds))
+        deleted = self.engine.delete(float(ttl_seconds))
         return len(deleted), deleted

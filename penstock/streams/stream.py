@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from penstock.errors import OffsetAhead, PenstockError, WrongType
 from penstock.parse import Duration, seconds
@@ -26,6 +26,7 @@ from penstock.streams.subjects import (
     EVERYTHING,
     SubjectQuery,
     asked,
+    asked_sequence,
     checked_durable,
     checked_limit,
     checked_object_name,
@@ -121,7 +122,7 @@ class Stream(MiniToolStream, TtlCleanup):
     @property
     def name(self) -> str:
         """The stream's name; embedded, also that of its topic."""
-        return self._engine.name
+        return self.engine.name
 
     def publish(
         self, subject: str, data: Data = None, *, headers: Mapping[str, str] | None = None,
@@ -133,7 +134,7 @@ class Stream(MiniToolStream, TtlCleanup):
         is large and the stream has a place for bodies it is stored there first, so that whoever sees the
         message finds its body.
         """
-        return self._engine.publish(publication(subject, data, headers, object_name))
+        return self.engine.publish(publication(subject, data, headers, object_name))
 
     def publish_many(self, messages: Iterable[Publication | tuple[str, Data]]) -> list[Published]:
         """Store several messages, each on its own; what became of each, in their order.
@@ -149,13 +150,21 @@ class Stream(MiniToolStream, TtlCleanup):
                 results.append(Published(None, error))
             else:
                 results.append(None)
-        stored = iter(self._engine.publish_many(wanted) if wanted else ())
+        stored = iter(self.engine.publish_many(wanted) if wanted else ())
         return [each if each is not None else _published(next(stored)) for each in results]
 
     def get(self, sequence: int) -> StreamMessage | None:
         """The message of that sequence, with its body; None when it is not there, any more or yet."""
-        found = self._engine.messages(EVERYTHING, checked_sequence("sequence", sequence), 1)
+        found = self.engine.messages(EVERYTHING, asked_sequence("sequence", sequence) or 1, 1)
         return found[0] if found and found[0].sequence == sequence else None
+
+    def open_object(self, name: str) -> BinaryIO:
+        """The body of that name as an open file, to be closed by the caller; raises `BodyMissing`.
+
+        A name is one that a publisher gave, or one of our own making, such as "orders_16". Where the stream
+        has `bodies`, objects that others put there are found too.
+        """
+        return self.engine.open_object(checked_object_name(name))
 
     def fetch(self, durable: str, subject: str, batch: int = BATCH) -> list[StreamMessage]:
         """The next messages behind a durable consumer's position, at most `batch`; the position stays.
@@ -164,8 +173,8 @@ class Stream(MiniToolStream, TtlCleanup):
         """
         wanted = asked(subject)
         limit = checked_limit(batch)
-        position = self._engine.position(checked_durable(durable), subject)
-        return self._engine.messages(wanted, position + 1, limit)
+        position = self.engine.position(checked_durable(durable), subject)
+        return self.engine.messages(wanted, position + 1, limit)
 
     def ack(self, durable: str, subject: str, sequence: int) -> bool:
         """Say that everything up to `sequence` was read; False when that was known already.
@@ -176,13 +185,13 @@ class Stream(MiniToolStream, TtlCleanup):
         asked(subject)
         checked_durable(durable)
         checked_sequence("sequence", sequence)
-        last = self._engine.last()
+        last = self.engine.last()
         if sequence > last:
             raise OffsetAhead(
                 f"sequence {sequence} of stream {self.name!r} was never given: the last one is {last}",
                 partition=0, offset=sequence, end=last,
             )  # fmt: skip
-        return self._engine.advance(durable, subject, sequence)
+        return self.engine.advance(durable, subject, sequence)
 
     def subscribe(
         self, durable: str, subject: str, *, start_sequence: int | None = None,
@@ -194,8 +203,8 @@ class Stream(MiniToolStream, TtlCleanup):
         when the iteration begins; `start_sequence` counts when it lies further. It ends when nothing came
         for `timeout`; without one it goes on for ever.
         """
-        following = self._following(durable, subject, start_sequence)
-        return followed(self._engine, following.take, optional_seconds(timeout))
+        following = self.tail(durable, subject, start_sequence)
+        return followed(self.engine, following.take, optional_seconds(timeout))
 
     def notifications(
         self, durable: str, subject: str, *, start_sequence: int | None = None,
@@ -205,13 +214,13 @@ class Stream(MiniToolStream, TtlCleanup):
 
         For those who `fetch` themselves. The options are those of `subscribe`.
         """
-        following = self._following(durable, subject, start_sequence)
-        return followed(self._engine, following.look, optional_seconds(timeout))
+        following = self.tail(durable, subject, start_sequence)
+        return followed(self.engine, following.look, optional_seconds(timeout))
 
     def messages(self, subject: str = "*", start_sequence: int = 1) -> Iterator[StreamMessage]:
         """Everything there is now of a subject or a pattern, in the order of the global sequence."""
         before = checked_sequence("start_sequence", start_sequence) - 1
-        return StreamTail(self._engine, asked(subject), subject, before).up_to(self._engine.last())
+        return StreamTail(self.engine, asked(subject), subject, before).up_to(self.engine.last())
 
     def close(self) -> None:
         """Stop the cleanup of this process, if it runs. Messages and positions are safe without."""
@@ -220,13 +229,13 @@ class Stream(MiniToolStream, TtlCleanup):
     def __repr__(self) -> str:
         return f"<Stream {self.name}>"
 
-    def _following(self, durable: str, subject: str, start_sequence: int | None) -> StreamTail:
+    def tail(self, durable: str, subject: str, start_sequence: int | None) -> StreamTail:
         """From where a durable consumer follows a subject."""
         wanted = asked(subject)
-        position = self._engine.position(checked_durable(durable), subject)
+        position = self.engine.position(checked_durable(durable), subject)
         if start_sequence is not None:
             position = max(position, checked_sequence("start_sequence", start_sequence) - 1)
-        return StreamTail(self._engine, wanted, subject, position)
+        return StreamTail(self.engine, wanted, subject, position)
 
 
 def publication(

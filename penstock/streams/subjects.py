@@ -17,6 +17,8 @@ from penstock.parse import KEY_BYTES_MAX, identifier, whole
 
 #: Sequences are offsets plus one, and offsets have 63 bits.
 SEQUENCE_MAX = 2**63 - 1
+#: What may be asked for: the original's sequences are unsigned.
+ASKED_MAX = 2**64 - 1
 #: More are not asked for at once; whoever needs them asks again behind the last one.
 LIMIT_MAX = 1_000_000
 
@@ -78,9 +80,16 @@ def checked_sequence(name: str, sequence: object, least: int = 1) -> int:
     return whole(name, sequence, least, SEQUENCE_MAX)
 
 
-def checked_limit(limit: object) -> int:
+def asked_sequence(name: str, sequence: object) -> int:
+    """A sequence number to look for: any of 64 bits, also one that no message ever has."""
+    if type(sequence) is int and 0 <= sequence <= ASKED_MAX:
+        return sequence
+    return whole(name, sequence, 0, ASKED_MAX)
+
+
+def checked_limit(limit: object, least: int = 1) -> int:
     """How many messages are asked for."""
-    return whole("limit", limit, 1, LIMIT_MAX)
+    return whole("limit", limit, least, LIMIT_MAX)
 
 
 def checked_object_name(name: object) -> str:
@@ -90,6 +99,14 @@ def checked_object_name(name: object) -> str:
     if not name:
         raise InvalidOption("object_name is empty", hint="publish() takes a message without a body")
     return name
+
+
+def own_sequence(name: str) -> int | None:
+    """The sequence in a name of our own making, `<subject>_<sequence>`; None in any other."""
+    digits = name.rpartition("_")[2]
+    if not digits.isdecimal() or not digits.isascii() or len(digits) > len(str(SEQUENCE_MAX)):
+        return None
+    return int(digits) if 0 < int(digits) <= SEQUENCE_MAX else None
 
 
 def checked_stream_headers(headers: Mapping[Any, Any] | None) -> Mapping[str, str] | None:

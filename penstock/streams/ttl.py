@@ -40,7 +40,7 @@ class TtlCleanup:
     """The part of a stream that lets messages go when their time is over."""
 
     def __init__(self, engine: StreamEngine) -> None:
-        self._engine = engine
+        self.engine = engine
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
         self._last_error = ""
@@ -55,14 +55,14 @@ class TtlCleanup:
         `channels` gives subjects, or patterns ("images.*"), a time of their own, longer or shorter; the
         longest text that fits a subject counts. It replaces the channels there were.
         """
-        was = self._engine.ttl()
+        was = self.engine.ttl()
         ttl = Ttl(
             was.enabled if enabled is None else _truth(enabled),
             was.default_s if default_ttl is None else _life("default_ttl", default_ttl),
             was.check_interval_s if check_interval is None else _life("check_interval", check_interval),
             was.channels if channels is None else _channels(channels),
         )
-        self._engine.set_ttl(ttl)
+        self.engine.set_ttl(ttl)
         return self.get_ttl_status()
 
     def start_ttl_cleanup(self, on_deleted: Callable[[list[Deleted]], None] | None = None) -> bool:
@@ -74,7 +74,7 @@ class TtlCleanup:
         with self._mutex:
             if self._thread is not None and self._thread.is_alive():
                 return False
-            self._engine.ttl()  # says now, not in the thread, that the store is closed
+            self.engine.ttl()  # says now, not in the thread, that the store is closed
             self._stopping = threading.Event()
             self._thread = threading.Thread(
                 target=self._clean, args=(self._stopping, on_deleted), name="penstock-ttl", daemon=True
@@ -94,7 +94,7 @@ class TtlCleanup:
 
     def get_ttl_status(self) -> TtlStatus:
         """How long messages live, and whether this process sees to it."""
-        ttl = self._engine.ttl()
+        ttl = self.engine.ttl()
         return TtlStatus(
             enabled=ttl.enabled,
             default_ttl=ttl.default_s,
@@ -106,7 +106,7 @@ class TtlCleanup:
 
     def delete_expired(self) -> tuple[int, list[Deleted]]:
         """Delete what the TTL says, now: how many, and which. Nothing while it is not enabled."""
-        deleted = self._engine.sweep() if self._engine.ttl().enabled else []
+        deleted = self.engine.sweep() if self.engine.ttl().enabled else []
         return len(deleted), deleted
 
     def _clean(self, stopping: threading.Event, on_deleted: Callable[[list[Deleted]], None] | None) -> None:
@@ -115,8 +115,9 @@ class TtlCleanup:
         interval = _NOTICE_S
         while not stopping.is_set():
             try:
-                interval = self._engine.ttl().check_interval_s
-                left += self.delete_expired()[1]
+                interval = self.engine.ttl().check_interval_s
+                if not left:  # or what the caller failed for would count as dealt with
+                    left = self.delete_expired()[1]
                 if left and on_deleted is not None:
                     on_deleted(left)
                 left, self._last_error = [], ""
@@ -124,7 +125,7 @@ class TtlCleanup:
                 return
             except Exception as error:  # the caller's function may raise anything; it is called again
                 self._last_error = f"{type(error).__name__}: {error}"
-                logger.exception("a sweep of stream %s failed", self._engine.name)
+                logger.exception("a sweep of stream %s failed", self.engine.name)
                 interval = min(interval, _NOTICE_S)
             self._rest(stopping, interval)
 
@@ -134,7 +135,7 @@ class TtlCleanup:
         while waited < interval_s and not stopping.wait(min(_NOTICE_S, interval_s - waited)):
             waited += min(_NOTICE_S, interval_s - waited)
             try:
-                interval_s = min(interval_s, self._engine.ttl().check_interval_s)
+                interval_s = min(interval_s, self.engine.ttl().check_interval_s)
             except PenstockError:
                 return  # the sweep says what is wrong
 

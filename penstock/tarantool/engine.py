@@ -18,7 +18,7 @@ from hashlib import sha256
 from typing import Any, BinaryIO
 
 from penstock.clock import NANOSECONDS, Clock
-from penstock.errors import DataError, InvalidOption, PenstockError, Unavailable
+from penstock.errors import BodyMissing, DataError, InvalidOption, PenstockError, Unavailable
 from penstock.payloads.store import BodyStore
 from penstock.streams.engine import (
     Data,
@@ -30,7 +30,7 @@ from penstock.streams.engine import (
     SubjectFacts,
     Ttl,
 )
-from penstock.streams.subjects import EVERYTHING, SubjectQuery
+from penstock.streams.subjects import EVERYTHING, SubjectQuery, own_sequence
 from penstock.streams.ttl import lives
 from penstock.tarantool.connection import Link
 from penstock.wake import LOOK_AGAIN_S
@@ -219,6 +219,16 @@ class TarantoolEngine:
     def messages(self, asked: SubjectQuery, start: int, limit: int) -> list[StreamMessage]:
         """Return messages with their bodies, which are loaded when they are looked at."""
         return [self._message(found) for found in self._found(asked, start, limit)]
+
+    def open_object(self, name: str) -> BinaryIO:
+        """The body of that name, given or of our own making; `BodyMissing` when there is none."""
+        try:
+            return self._bodies.open(name, None)
+        except BodyMissing:
+            sequence = own_sequence(name)
+            if sequence is None or (row := self.get(sequence)) is None or row[2] != name:
+                raise
+            return io.BytesIO()  # only a message without a body is called so
 
     def latest(self, asked: SubjectQuery) -> int:
         """The newest sequence that is there of the subjects asked for; 0 when there is none."""

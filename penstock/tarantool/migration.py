@@ -194,7 +194,7 @@ class _Target:
     def __init__(
         self, stream: Stream, topic: Topic, clock: _SourceClock, plan: SequencePlan, bodies: OldBodies | None
     ) -> None:
-        self._engine = stream._engine
+        self._engine = stream.engine
         self._topic = topic
         self._clock = clock
         self._plan = plan

@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import BodyMissing, DataError, InvalidOption, UsageError
-from penstock.options import split_s3
 from penstock.parse import MIB
 from penstock.payloads.open import open_bodies
-from penstock.payloads.s3 import S3Bodies
 from penstock.tarantool.connection import Link
 from penstock.tarantool.engine import DIGEST_HEADER
 
@@ -201,8 +199,7 @@ class OldBodies:
 
     def __init__(self, place: str) -> None:
         self._plain = self._bucket(place) if place.startswith("s3://") else _folder(place)
-        # Penstock's own are stored under names that are safe everywhere.
-        self._own = open_bodies(place)
+        self._own = open_bodies(place, exact=True)
         self._passing = tempfile.TemporaryDirectory(prefix="penstock-migration-")
 
     def fetch(self, messages: Iterable[OldMessage]) -> list[Body | None]:
@@ -233,11 +230,11 @@ class OldBodies:
             return None
 
     def _bucket(self, place: str) -> Fetch:
-        bodies = S3Bodies(*split_s3(place))
+        bodies = open_bodies(place, exact=True)
 
         def fetch(name: str) -> Body:
-            with bodies._telling(name):
-                return self._passed(map(bytes, bodies._store.get(name).stream(IN_MEMORY_BYTES)))
+            with bodies.open(name) as opened:
+                return self._passed(iter(lambda: opened.read(IN_MEMORY_BYTES), b""))
 
         return fetch
 

@@ -1,62 +1,88 @@
-"""What a topic asks of whoever holds its messages until they are due."""
+"""Delayed messages: written now, appended when they are due. What is stored of one, where it waits, and how.
+
+`delay=` is a fixed delay: the message waits in the chain of just that delay, and its wait begins with the
+call. `deliver_at=` is a moment, and so is what a transaction has delayed once it is committed: those wait on
+the ladder. The thread that appends what is due is `penstock.topic.delayed_publisher`.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from penstock.topic.open_topic import OpenTopic
+import msgspec
 
+from penstock.clock import NANOSECONDS, Clock
+from penstock.codecs import RAW
+from penstock.delay.ladder import wait_ms
+from penstock.errors import InvalidOption
+from penstock.files import Files
+from penstock.message import Headers, Receipt
+from penstock.options import TopicOptions
+from penstock.parse import WAIT_MAX_S, Duration, nanoseconds, wait_seconds
+from penstock.state.topics import TopicRecord
+from penstock.state.transactions import DelayedRow
+from penstock.topic.value_codec import checked_value
+from penstock.topic.write_batch import WriteBatch
 
 DELAY = "delay"
 RETRIES, PUBLISH, SESSIONS = "retries", "publish", "sessions"
 
-
-def delay_root(topic: OpenTopic) -> str:
-    """The folder of all waiting messages of the store that a topic is in."""
-    return os.path.join(os.path.dirname(os.path.dirname(topic.folder)), DELAY)
+_MS = 1_000_000
 
 
-def retries_folder(topic: OpenTopic, consumer: str, partition: int) -> str:
-    """Where messages of one partition wait for another attempt of a consumer."""
-    return os.path.join(_of_consumer(topic, consumer), str(partition))
+class Extras(msgspec.Struct, frozen=True, gc=False):
+    """What most messages do not have."""
+
+    headers: Headers | None
+    timestamp: int | None
+    partition: int | None
+    group: str | None = None
 
 
-def retries_of(topic: OpenTopic) -> list[tuple[str, str]]:
-    """(consumer, folder) of all that ever waited for another attempt."""
-    root, files = _of_topic(topic), topic.files
-    return [
-        (consumer, os.path.join(root, consumer, partition))
-        for consumer in (sorted(files.listdir(root)) if files.exists(root) else ())
-        for partition in files.listdir(os.path.join(root, consumer))
-    ]
+class DelayedMessage(msgspec.Struct, frozen=True, array_like=True):
+    """What is stored as the data of a waiting record (docs/FORMAT.md); fields are only ever added."""
+
+    topic_id: int
+    key: bytes | None
+    value: bytes | None
+    codec: int
+    #: Values are text or bytes.
+    headers: dict[str, Any] | None
+    timestamp: int
+    partition: int | None
+    group: str | None
 
 
-def forget_consumer(topic: OpenTopic, consumer: str) -> None:
-    """The consumer was dropped: what it wanted to try again goes with it."""
-    shutil.rmtree(_of_consumer(topic, consumer), ignore_errors=True)
+class Due(msgspec.Struct, frozen=True, gc=False):
+    """When a message is to enter its topic: at a moment, or after a fixed delay."""
+
+    #: In milliseconds since 1970, as are the others.
+    at_ms: int
+    #: How long it waits; None where a moment was given.
+    delay_ms: int | None
+    #: When the wait began.
+    begun_ms: int
 
 
-def forget_topic(topic: OpenTopic) -> None:
-    """The topic was dropped, and so is what its consumers wanted to try again."""
-    shutil.rmtree(_of_topic(topic), ignore_errors=True)
+class Postponed(msgspec.Struct, frozen=True, gc=False):
+    """A message that is to wait, and until when."""
 
-
-def _of_consumer(topic: OpenTopic, consumer: str) -> str:
-    return os.path.join(_of_topic(topic), consumer)
-
-
-def _of_topic(topic: OpenTopic) -> str:
-    return os.path.join(delay_root(topic), RETRIES, str(topic.record.id))
+    #: A `DelayedMessage`, encoded.
+    data: bytes
+    due: Due
+    #: Whether its topic promises that it survives a power cut.
+    is_durable: bool
 
 
 class DelaysMessages(Protocol):
-    """What holds messages until they are due (`penstock.topic.delayed.Delayed`)."""
+    """What holds messages until they are due: `penstock.topic.delayed_publisher.DelayedPublisher`."""
 
-    def add(self, topic: str, messages: Sequence[Any]) -> None: ...
+    def add(self, topic: str, messages: Sequence[Postponed], *, durable: bool | None = None) -> None: ...
 
     def prepare(self) -> None: ...
 
@@ -68,7 +94,7 @@ class DelaysMessages(Protocol):
 class NoDelays:
     """For a topic outside a store, or in one that may only be read."""
 
-    def add(self, topic: str, messages: Sequence[Any]) -> None:
+    def add(self, topic: str, messages: Sequence[Postponed], *, durable: bool | None = None) -> None:
         raise AssertionError("a topic outside a store delays nothing")
 
     def prepare(self) -> None:
@@ -79,3 +105,154 @@ class NoDelays:
 
     def look(self) -> None:
         pass
+
+
+class StoredTopic(Protocol):
+    """What is needed here of an open topic, which is a layer above."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def folder(self) -> str: ...
+    @property
+    def record(self) -> TopicRecord: ...
+    @property
+    def options(self) -> TopicOptions: ...
+    @property
+    def files(self) -> Files: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def delayed(self) -> DelaysMessages: ...
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(DelayedMessage)
+
+
+def decode(data: bytes) -> DelayedMessage:
+    """What lies in a record; `msgspec.MsgspecError` when that is no delayed message."""
+    return _decoder.decode(data)
+
+
+# Where messages wait.
+
+
+def delay_root(topic: StoredTopic) -> str:
+    """The folder of all waiting messages of the store that a topic is in."""
+    return os.path.join(os.path.dirname(os.path.dirname(topic.folder)), DELAY)
+
+
+def retries_folder(topic: StoredTopic, consumer: str, partition: int) -> str:
+    """Where messages of one partition wait for another attempt of a consumer."""
+    return os.path.join(_of_consumer(topic, consumer), str(partition))
+
+
+def retries_of(topic: StoredTopic) -> list[tuple[str, str]]:
+    """(consumer, folder) of all that ever waited for another attempt."""
+    root, files = _of_topic(topic), topic.files
+    return [
+        (consumer, os.path.join(root, consumer, partition))
+        for consumer in (sorted(files.listdir(root)) if files.exists(root) else ())
+        for partition in files.listdir(os.path.join(root, consumer))
+    ]
+
+
+def forget_consumer(topic: StoredTopic, consumer: str) -> None:
+    """Remove what a consumer that was dropped wanted to try again."""
+    shutil.rmtree(_of_consumer(topic, consumer), ignore_errors=True)
+
+
+def forget_topic(topic: StoredTopic) -> None:
+    """Remove what the consumers of a topic that was dropped wanted to try again."""
+    shutil.rmtree(_of_topic(topic), ignore_errors=True)
+
+
+def _of_consumer(topic: StoredTopic, consumer: str) -> str:
+    return os.path.join(_of_topic(topic), consumer)
+
+
+def _of_topic(topic: StoredTopic) -> str:
+    return os.path.join(delay_root(topic), RETRIES, str(topic.record.id))
+
+
+# Storing.
+
+
+def due_at(delay: Duration | None, deliver_at: int | datetime | None, now_ns: int) -> Due | None:
+    """When a message is to enter its topic; None for a moment that has passed."""
+    begun_ms = -(-now_ns // _MS)  # never early
+    if deliver_at is None:
+        assert delay is not None
+        wait = _known_delay(delay) if type(delay) is str else _delay_ms(delay)
+        return Due(begun_ms + wait, wait, begun_ms)
+    if delay is not None:
+        raise InvalidOption("delay and deliver_at are both given", hint="give one of them")
+    moment = nanoseconds("deliver_at", deliver_at)
+    if moment - now_ns > WAIT_MAX_S * NANOSECONDS:
+        raise InvalidOption("deliver_at is more than a year from now", hint="a year at most")
+    return Due(-(-moment // _MS), None, begun_ms) if moment > now_ns else None
+
+
+def postponed(
+    topic: StoredTopic, value: bytes | None, key: bytes | None, extras: Extras, due: Due, codec: int = RAW
+) -> Postponed:
+    """A checked message that is to wait; it lies in the log meanwhile, so it is no larger than that takes."""
+    record = topic.record
+    options = record.options
+    if value is not None and (type(value) is not bytes or len(value) > options.max_message_bytes):
+        value = bytes(checked_value(value, options.max_message_bytes) or b"")
+    headers, timestamp = extras.headers, extras.timestamp
+    # The fields of a `DelayedMessage`, as a plain tuple: the same bytes in half the time.
+    data = _encode((
+        record.id, key, value, codec, dict(headers) if headers else None,
+        topic.clock.now_ns() if timestamp is None else timestamp, extras.partition, extras.group or None,
+    ))  # fmt: skip
+    return Postponed(data, due, options.sync == "disk")
+
+
+def of_batch(topic: StoredTopic, message: WriteBatch, group: str, due: Due) -> Postponed:
+    """The message of a batch of one, to wait."""
+    columns = message.columns
+    extras = Extras(
+        columns.headers[0] if columns.headers else None,
+        columns.timestamps[0] if columns.timestamps else None,
+        message.partitions[0] if message.partitions else None,
+        group,
+    )
+    key = columns.keys[0] if columns.keys else None
+    codec = columns.codecs if isinstance(columns.codecs, int) else columns.codecs[0]
+    return postponed(topic, columns.values[0], key, extras, due, codec)
+
+
+def store(topic: StoredTopic, message: WriteBatch, group: str, due: Due) -> Receipt:
+    """Have a batch of one wait, as safely as its topic's messages.
+
+    Its receipt names no place, since it has none in its topic yet.
+    """
+    later = of_batch(topic, message, group, due)
+    topic.delayed.add(topic.name, [later])
+    return Receipt(-1, -1, "disk" if later.is_durable else "os", due_at=due.at_ms * _MS)
+
+
+def rows(tx: int, delayed: Sequence[tuple[str, Postponed]]) -> list[DelayedRow]:
+    """What a transaction delays, by topic, as it is committed."""
+    return [
+        DelayedRow(tx, number, each.due.at_ms, topic, each.data)
+        for number, (topic, each) in enumerate(delayed)
+    ]
+
+
+def no_body() -> InvalidOption:
+    """The error for a delayed message whose body would be stored outside the log."""
+    return InvalidOption(
+        "what is delayed lies in the log", hint="give its bytes, without a name, or write it when it is due"
+    )
+
+
+def _delay_ms(delay: Duration) -> int:
+    return wait_ms("delay", wait_seconds("delay", delay))
+
+
+#: A delay is mostly one that was given before.
+_known_delay = lru_cache(maxsize=256)(_delay_ms)

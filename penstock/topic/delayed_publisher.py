@@ -1,9 +1,12 @@
-"""Messages on their way into a topic: written now, appended when they are due.
+"""The thread that appends delayed messages to their topics when they are due.
 
 They wait in one folder of the store (`delay/publish`). A thread of some process that has the store open for
 writing appends what is due; when that process ends, another one's goes on. When no process has the store
 open, messages are late, never lost. A message is appended and synced, then it is finished where it waited: a
 process that is killed in between leaves it to be appended twice.
+
+A topic that cannot be appended to holds up nobody else: its messages are kept and tried again after a pause,
+and when they become many they are stored again until later.
 
 What a transaction delays is committed with it, in `state.db`, and put among the others right behind the
 commit, by its process or by the next one that looks.
@@ -12,31 +15,26 @@ commit, by its process or by the next one that looks.
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from penstock.clock import NANOSECONDS, Clock
-from penstock.delay.records import NewRecord
+from penstock.clock import Clock
+from penstock.delay.identity import uuid7, uuid7s
+from penstock.delay.records import NewRecord, RecordColumns
 from penstock.delay.waiting import WaitingMessages
 from penstock.delay.window import TakenMessage
-from penstock.errors import Closed, InvalidOption, PenstockError, TakenElsewhere, TopicReplaced
+from penstock.errors import Closed, PenstockError, TakenElsewhere, TopicReplaced
 from penstock.files import Files
 from penstock.locks import forget_in_child
-from penstock.log.frame import RAW
 from penstock.log.frame_encode import MessageColumns
-from penstock.message import Receipt
-from penstock.parse import WAIT_MAX_S, Duration, nanoseconds, wait_seconds
 from penstock.state.transactions import DelayedRow, Transactions
+from penstock.topic.delayed import DelayedMessage, Postponed, decode
 from penstock.topic.open_topic import OpenTopic
-from penstock.topic.value_codec import checked_value
 from penstock.topic.write_batch import WriteBatch
-from penstock.topic.write_buffer import Extras
 from penstock.wake import Bell
 
 logger = logging.getLogger("penstock.delayed")
@@ -44,41 +42,27 @@ logger = logging.getLogger("penstock.delayed")
 _LOOK_AGAIN_S = 1.0
 _AT_A_TIME = 1000
 _END_WAIT_S = 10.0
+#: So many messages of a topic that fails are kept in order; further ones are stored again, due after a while.
+_KEPT_MAX = 1000
+_STORED_AGAIN_MS = 30_000
+#: A topic that failed is left alone for so long, twice as long each time, up to the most.
+_PAUSE_FIRST_S, _PAUSE_MOST_S = 1.0, 60.0
+
+#: A waiting record, and the message in it.
+Pair = tuple[TakenMessage, DelayedMessage]
 
 
-class DelayedMessage(msgspec.Struct, frozen=True, array_like=True):
-    """What is stored as the data of a waiting record (docs/FORMAT.md); fields are only ever added."""
+class FailingTopic(NamedTuple):
+    """A topic that could not be appended to, and what is due of it."""
 
-    topic_id: int
-    key: bytes | None
-    value: bytes | None
-    codec: int
-    #: Values are text or bytes.
-    headers: dict[str, Any] | None
-    timestamp: int
-    partition: int | None
-    group: str | None
-
-
-class Postponed(NamedTuple):
-    """A message on its way, and when it is to enter its topic."""
-
-    message: DelayedMessage
-    due_ms: int
-    #: Given once, so that one that was stored twice is the same twice.
-    id: bytes
-
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(DelayedMessage)
-
-
-def decode(data: bytes) -> DelayedMessage:
-    return _decoder.decode(data)
+    pairs: list[Pair]
+    pause_s: float
+    #: When to try again, by the monotonic clock.
+    again_at: float
 
 
 class DelayedPublisher:
-    """The messages of a store that are on their way, and the thread that appends them. For all threads."""
+    """The delayed messages of a store, and the thread that appends them. For all threads."""
 
     def __init__(
         self, folder: str, files: Files, clock: Clock, find: Callable[[int], OpenTopic],
@@ -95,20 +79,22 @@ class DelayedPublisher:
         self._waiting: WaitingMessages | None = None
         self._thread: threading.Thread | None = None
         self._ended = False
-        #: Due, and could not be appended yet.
-        self._left: list[TakenMessage] = []
+        #: By topic id.
+        self._failing: dict[int, FailingTopic] = {}
         forget_in_child(self)
 
-    def add(self, topic: str, messages: Sequence[Postponed]) -> None:
-        """Store messages until they are due; they survive a power cut when this returns.
+    def add(self, topic: str, messages: Sequence[Postponed], *, durable: bool | None = None) -> None:
+        """Store messages until they are due; they are as safe as their topic's when this returns.
 
-        One sync serves them all. If it raises, some may have been stored.
+        `durable` overrides what their topic promises. One sync serves them all. If it raises, some may have
+        been stored.
         """
-        entries = [
-            NewRecord(each.due_ms, each.id, topic, 0, _encoder.encode(each.message)) for each in messages
-        ]
-        self._opened().store_until(entries)
-        self._start()
+        if len(messages) == 1:
+            self._add_one(topic, messages[0], durable)
+        else:
+            self._add_many(topic, messages, durable)
+        if self._thread is None:
+            self._start()
 
     def prepare(self) -> None:
         """See that other processes look here from now on: a transaction is about to delay something."""
@@ -126,32 +112,21 @@ class DelayedPublisher:
             self._start()
 
     def publish_due(self) -> int:
-        """Append what is due now; how many there were. Another process may be the one that does so."""
+        """Append what is due now; how many were appended. Another process may be the one that does so."""
         if self._waiting is None and not self._files.exists(self._folder):
             return 0
         with self._publishing:
             waiting = self._opened()
             self._transactions.hand_on_delayed(self._store_rows, _AT_A_TIME)
-            taken, self._left = [*self._left, *waiting.take(_AT_A_TIME)], []
-            by_topic: dict[int, list[tuple[TakenMessage, DelayedMessage]]] = {}
-            for each in taken:
-                message = decode(each.data)
-                by_topic.setdefault(message.topic_id, []).append((each, message))
-            for topic_id, pairs in by_topic.items():
-                records = [record for record, _ in pairs]
-                try:
-                    self._append(topic_id, [message for _, message in pairs])
-                except TopicReplaced:
-                    logger.warning("%d delayed messages of a topic that was dropped are gone", len(pairs))
-                except BaseException:
-                    self._left += records
-                    raise
-                with suppress(TakenElsewhere):  # they come again there
-                    waiting.finish(records)
-            return len(taken)
+            by_topic = self._failing_again()
+            for record in waiting.take(_AT_A_TIME):
+                message = _message(record)
+                if message is not None:
+                    by_topic.setdefault(message.topic_id, []).append((record, message))
+            return sum(self._publish(waiting, topic_id, pairs) for topic_id, pairs in by_topic.items())
 
     def end(self) -> None:
-        """Let go; another process goes on."""
+        """Release everything; another process goes on."""
         self._ended = True
         self._bell.ring()
         thread = self._thread
@@ -167,19 +142,110 @@ class DelayedPublisher:
         self._thread = self._waiting = None
         self._mutex, self._publishing = threading.Lock(), threading.Lock()
 
-    # Inside.
+    # Storing.
+
+    def _add_one(self, topic: str, later: Postponed, durable: bool | None) -> None:
+        due = later.due
+        wait, begun_ms = due.delay_ms, due.begun_ms
+        is_fixed = wait is not None
+        if wait is None:
+            wait = max(due.at_ms - begun_ms, 0)
+        self._opened().store_one(
+            NewRecord(wait, uuid7(begun_ms), topic, 0, later.data), begun_ms,
+            fixed=is_fixed, durable=later.is_durable if durable is None else durable,
+        )  # fmt: skip
+
+    def _add_many(self, topic: str, messages: Sequence[Postponed], durable: bool | None) -> None:
+        waiting = self._opened()
+        delayed = [each for each in messages if each.due.delay_ms is not None]
+        if delayed:
+            count, datas = len(delayed), [each.data for each in delayed]
+            begun = [each.due.begun_ms for each in delayed]
+            waits = [each.due.delay_ms or 0 for each in delayed]
+            columns = RecordColumns(
+                waits,
+                uuid7s(begun[0], count),
+                [topic] * count,
+                [0] * count,
+                datas,
+                list(map(len, datas)),
+                begun,
+            )
+            waiting.store_columns(columns, durable=delayed[0].is_durable if durable is None else durable)
+        moments = [each for each in messages if each.due.delay_ms is None]
+        if moments:
+            waiting.store_until(
+                NewRecord(each.due.at_ms, uuid7(each.due.begun_ms), topic, 0, each.data) for each in moments
+            )
 
     def _store_rows(self, rows: Sequence[DelayedRow]) -> None:
         self._opened().store_until(
             [NewRecord(row.due_ms, _row_id(row), row.topic, 0, row.data) for row in rows]
         )
 
+    # Appending. `_publishing` is held.
+
+    def _failing_again(self) -> dict[int, list[Pair]]:
+        """What failing topics have left, of those whose pause is over."""
+        now = self._clock.monotonic()
+        return {
+            topic_id: list(failing.pairs)
+            for topic_id, failing in self._failing.items()
+            if failing.again_at <= now
+        }
+
+    def _publish(self, waiting: WaitingMessages, topic_id: int, pairs: list[Pair]) -> int:
+        """Append messages of one topic and finish them; keep them when the topic fails."""
+        failing = self._failing.get(topic_id)
+        if failing is not None and failing.again_at > self._clock.monotonic():
+            self._keep(waiting, topic_id, failing._replace(pairs=[*failing.pairs, *pairs]))
+            return 0
+        try:
+            self._append(topic_id, [message for _, message in pairs])
+        except TopicReplaced:
+            logger.warning("%d delayed messages of a topic that was dropped are gone", len(pairs))
+        except Closed:
+            raise
+        except Exception as error:
+            pause_s = _PAUSE_FIRST_S if failing is None else min(2 * failing.pause_s, _PAUSE_MOST_S)
+            is_known = isinstance(error, (PenstockError, OSError))
+            logger.warning(
+                "%d delayed messages of topic %d could not be appended, trying again in %g s: %s",
+                len(pairs), topic_id, pause_s, error, exc_info=not is_known,
+            )  # fmt: skip
+            again_at = self._clock.monotonic() + pause_s
+            self._keep(waiting, topic_id, FailingTopic(pairs, pause_s, again_at))
+            return 0
+        self._failing.pop(topic_id, None)
+        with suppress(TakenElsewhere):  # another process delivers them again
+            waiting.finish([record for record, _ in pairs])
+        return len(pairs)
+
+    def _keep(self, waiting: WaitingMessages, topic_id: int, failing: FailingTopic) -> None:
+        """Keep what a failing topic has left; the part that is too much is stored again, due later."""
+        kept, rest = failing.pairs[:_KEPT_MAX], failing.pairs[_KEPT_MAX:]
+        self._failing[topic_id] = failing._replace(pairs=failing.pairs)
+        if not rest:
+            return
+        waiting.store_many(
+            NewRecord(_STORED_AGAIN_MS, record.id, record.topic, record.attempts + 1, record.data)
+            for record, _ in rest
+        )
+        self._failing[topic_id] = failing._replace(pairs=kept)
+        with suppress(TakenElsewhere):
+            waiting.finish([record for record, _ in rest])
+
     def _append(self, topic_id: int, messages: Sequence[DelayedMessage]) -> None:
-        """In the order of due times."""
+        """Append in the order of due times."""
         topic = self._find(topic_id)
         topic.sync(topic.append(_outgoing(messages)))
 
+    # The thread.
+
     def _opened(self) -> WaitingMessages:
+        waiting = self._waiting
+        if waiting is not None and not self._ended:
+            return waiting
         with self._mutex:
             if self._ended:
                 raise Closed("the store is closed", hint="open it again")
@@ -217,71 +283,20 @@ class DelayedPublisher:
                 self._bell.wait(wait_s)
 
 
-def due_at(delay: Duration | None, deliver_at: int | datetime | None, now_ns: int) -> int | None:
-    """When a message is to enter its topic, in nanoseconds; None for a moment that has passed."""
-    if delay is not None and deliver_at is not None:
-        raise InvalidOption("delay and deliver_at are both given", hint="give one of them")
-    if delay is not None:
-        return now_ns + round(wait_seconds("delay", delay) * NANOSECONDS)
-    assert deliver_at is not None
-    moment = nanoseconds("deliver_at", deliver_at)
-    if moment - now_ns > WAIT_MAX_S * NANOSECONDS:
-        raise InvalidOption("deliver_at is more than a year from now", hint="a year at most")
-    return moment if moment > now_ns else None
-
-
-def postponed(
-    topic: OpenTopic, value: bytes | None, key: bytes | None, extras: Extras, due_ns: int, codec: int = RAW
-) -> Postponed:
-    """A checked message that is to wait; it lies in the log meanwhile, so it is no larger than that takes."""
-    checked_value(value, topic.options.max_message_bytes)
-    message = DelayedMessage(
-        topic.record.id, key, None if value is None else bytes(value), codec,
-        dict(extras.headers) if extras.headers else None,
-        topic.clock.now_ns() if extras.timestamp is None else extras.timestamp, extras.partition,
-        extras.group or None,
-    )  # fmt: skip
-    due_ms = -(-due_ns // 1_000_000)  # never early
-    return Postponed(message, due_ms, secrets.token_bytes(16))
-
-
-def no_body() -> InvalidOption:
-    return InvalidOption(
-        "what is delayed lies in the log", hint="give its bytes, without a name, or write it when it is due"
-    )
-
-
-def of_batch(topic: OpenTopic, message: WriteBatch, group: str, due_ns: int) -> Postponed:
-    """A batch of one that is to wait."""
-    columns = message.columns
-    extras = Extras(
-        columns.headers[0] if columns.headers else None,
-        columns.timestamps[0] if columns.timestamps else None,
-        message.partitions[0] if message.partitions else None,
-        group,
-    )
-    key = columns.keys[0] if columns.keys else None
-    codec = columns.codecs if isinstance(columns.codecs, int) else columns.codecs[0]
-    return postponed(topic, columns.values[0], key, extras, due_ns, codec)
-
-
-def rows(tx: int, delayed: Sequence[tuple[str, Postponed]]) -> list[DelayedRow]:
-    """What a transaction delays, by topic, as it is committed."""
-    return [
-        DelayedRow(tx, number, each.due_ms, topic, _encoder.encode(each.message))
-        for number, (topic, each) in enumerate(delayed)
-    ]
-
-
-def store(topic: OpenTopic, message: WriteBatch, group: str, due_ns: int) -> Receipt:
-    """Have a batch of one wait, on disk; its receipt names no place, since it has none in its topic yet."""
-    later = of_batch(topic, message, group, due_ns)
-    topic.delayed.add(topic.name, [later])
-    return Receipt(-1, -1, "disk", due_at=later.due_ms * 1_000_000)
+def _message(record: TakenMessage) -> DelayedMessage | None:
+    """The message of a record; None when it cannot be read: it stays where it is, to be looked at."""
+    try:
+        return decode(record.data)
+    except msgspec.MsgspecError as error:
+        logger.error(
+            "the delayed message %s cannot be read and stays where it is: %s", record.id.hex(), error
+        )
+        return None
 
 
 def _row_id(row: DelayedRow) -> bytes:
-    return row.tx.to_bytes(8, "little") + row.number.to_bytes(8, "little")
+    """The id of a transaction's message: the same should it be stored twice."""
+    return uuid7(row.due_ms, row.tx << 24 | row.number)
 
 
 def _outgoing(messages: Sequence[DelayedMessage]) -> WriteBatch:

@@ -23,7 +23,7 @@ from penstock.errors import Closed, PenstockError, WriteTimeout
 from penstock.locks import FORKED, forget_in_child
 from penstock.message import Receipts, StoredRun
 from penstock.options import Sync
-from penstock.topic.delayed_publisher import Postponed
+from penstock.topic.delayed import Postponed
 from penstock.topic.delivery import Delivery
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.producer import Numbering, Producer
@@ -74,7 +74,7 @@ class Flusher:
         self._is_syncing = False
         self._thread: threading.Thread | None = None
         #: Every message of this writer has to be looked at.
-        self._is_watched = bool(producer.id) or producer.choose is not None
+        self._is_watched = producer.choose is not None
 
     def start(self, buffer: WriteBuffer) -> None:
         """Begin to take messages out of a buffer; from here on the store knows of it, and may close it."""
@@ -86,7 +86,11 @@ class Flusher:
     # For who writes.
 
     def look(self) -> None:
-        """Append when there is a frame's worth, or when the first message has lingered long enough."""
+        """Append when there is a frame's worth; what lingers meanwhile is the thread's to append.
+
+        Without `linger` messages leave at once; but those that would have to wait for the next sync anyhow
+        gather until then.
+        """
         buffer = self.buffer
         with self.lock:
             if self._ending and buffer.rows:
@@ -94,8 +98,7 @@ class Flusher:
             if not buffer.at:
                 self._deadline = monotonic() + self._linger_s
                 self._wake_thread()
-            # What would wait for the next sync anyhow gathers until then.
-            is_due = monotonic() >= self._deadline and not (self._is_syncing and self.sync == "disk")
+            is_due = not self._linger_s and not (self._is_syncing and self.sync == "disk")
             if not is_due and not buffer.is_full():
                 buffer.look_later()
                 return
@@ -120,11 +123,6 @@ class Flusher:
     def is_roomy(self) -> bool:
         """Whether there is nothing to raise and nothing to wait for."""
         return not (self.broken or self._ending or self._unsynced_bytes > self._buffer_bytes)
-
-    def watch_each(self, *, watched: bool) -> None:
-        """Say whether the owner has to be asked before each message is taken."""
-        self._is_watched = watched
-        self.buffer.alert = self.buffer.alert or watched
 
     def flush(self) -> Receipts:
         """Return when everything written before is stored; the receipts tell where and how safely."""
@@ -175,26 +173,24 @@ class Flusher:
     def append_pending(self) -> None:
         """Append all that is pending. What cannot be appended stays; the error goes to the caller."""
         self._finish_leaving()
-        self._store_later()
         buffer, numbering = self.buffer, self.numbering
         buffer.at = buffer.weight = 0  # whoever adds a message from here on looks after it
+        self._store_later()
         rows = buffer.rows
         count = len(rows)
         if not count:
             return
         batch = buffer.columns(rows[:count], self.topic.clock.now_ns())
-        last, passed = numbering.last, numbering.passed
+        last = numbering.last
         if self._producer.id:
             seqnos = numbering.of(batch.columns.seqnos, len(batch.columns.values))
-            passed = seqnos[-1]
-            last = max(last, passed)
+            last = seqnos[-1]
             batch = batch._replace(columns=batch.columns._replace(seqnos=seqnos))
         delivery = Delivery(batch, self._producer, [], is_kept=True)
         # No call between these: neither Ctrl-C nor another thread gets in. The list itself stays, since a
         # thread that has it in hand would add to the old one.
         self._leaving = delivery
         numbering.last = last
-        numbering.passed = passed
         del rows[:count]
         self._finish_leaving()
 
@@ -234,11 +230,11 @@ class Flusher:
         self._leaving = None
 
     def _store_later(self) -> None:
-        """Store what is delayed, on disk; what cannot be stays here, and is tried again with the rest."""
+        """Store what is delayed; what cannot be stays here, and is tried again with the rest."""
         later = self.later
         count = len(later)
         if count:
-            self.topic.delayed.add(self.topic.name, later[:count])
+            self.topic.delayed.add(self.topic.name, later[:count], durable=self.sync == "disk")
             self.written += count
             del later[:count]
 
@@ -356,10 +352,10 @@ class Flusher:
         left = self._deadline - monotonic()
         if left <= 0:
             return False
-        before = len(rows)
+        before = len(rows) + len(self.later)
         alone_s = self._linger_s * _ALONE
         self._changed.wait(min(left, alone_s))
-        return left >= alone_s and len(rows) == before
+        return left >= alone_s and len(rows) + len(self.later) == before
 
     def _sync_in_background(self, waiting: Sequence[StoredRun]) -> None:
         try:

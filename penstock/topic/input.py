@@ -86,7 +86,7 @@ def _values(
     """Values as they are stored, and their lengths if that is known and none is None."""
     is_raw = packing is None or (are_bodies and packing.codec == RAW)
     found = _arrow_strings(given) if is_raw else None
-    if found is not None and found.longest <= limit:
+    if found is not None and found.fits(limit):
         return found, None
     values = _as_list("values", given)
     if packing is not None:
@@ -101,7 +101,7 @@ def _keys(given: Any, count: int) -> tuple[Sequence[bytes | None] | None, Length
     if given is None:
         return None, None
     found = _arrow_strings(given)
-    if found is not None and found.longest <= KEY_BYTES_MAX:
+    if found is not None and found.fits(KEY_BYTES_MAX):
         _require_length("keys", found, count)
         return (None if found.is_empty else found), None
     keys = _of_length("keys", given, count)

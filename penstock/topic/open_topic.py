@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from penstock.clock import Clock
@@ -20,6 +20,7 @@ from penstock.errors import (
     TopicReplaced,
 )
 from penstock.files import Files
+from penstock.locks import hold
 from penstock.log.append import Appended, Rerouted
 from penstock.log.frame_encode import MessageColumns, encode, frames
 from penstock.log.log import Log
@@ -43,13 +44,17 @@ from penstock.topic.write_batch import WriteBatch
 
 
 def refuse_ahead(topic: str, log: Log, offset: int) -> None:
-    """Raise `OffsetAhead` beyond the end: nobody could tell waiting there from waiting for nothing."""
+    """Raise `OffsetAhead` for an offset past the end; a reader there would wait without knowing why."""
     end = log.bounds().end
     if offset > end:
-        raise OffsetAhead(
-            f"offset {offset} of {topic!r} partition {log.partition} is beyond the end ({end})",
-            partition=log.partition, offset=offset, end=end,
-        )  # fmt: skip
+        raise _ahead(topic, log, offset, end)
+
+
+def _ahead(topic: str, log: Log, offset: int, end: int) -> OffsetAhead:
+    return OffsetAhead(
+        f"offset {offset} of {topic!r} partition {log.partition} is beyond the end ({end})",
+        partition=log.partition, offset=offset, end=end,
+    )  # fmt: skip
 
 
 def nothing_at(topic: str, log: Log, offset: int) -> OffsetTrimmed:
@@ -58,7 +63,8 @@ def nothing_at(topic: str, log: Log, offset: int) -> OffsetTrimmed:
     bounds = log.bounds()
     if bounds.dropped:
         raise TopicReplaced(f"topic {topic!r} was dropped", hint="open it anew by its name")
-    refuse_ahead(topic, log, offset + 1)
+    if offset >= bounds.end:
+        raise _ahead(topic, log, offset, bounds.end)
     rows = log.cursor(max(offset, bounds.start)).read(1, 1)
     return OffsetTrimmed(
         f"offset {offset} of {topic!r} partition {log.partition} holds no message",
@@ -317,9 +323,12 @@ class OpenTopic:
 
     def catch_up(self, log: Log) -> None:
         """Learn of new partitions, and finish telling writers if whoever added them died before it did."""
-        with log.folder.append:
+
+        def tell() -> None:
             self.refresh()
             log.appender.publish_tree(self.record.tree)
+
+        hold((log.folder.append,), tell)
 
     # The topic as a whole.
 
@@ -330,38 +339,40 @@ class OpenTopic:
         if options.partitions > len(self):
             for log in self.logs():
                 log.producers.load()  # most of it, before anyone has to wait for us
-        with ExitStack() as locks:
-            logs = self.logs()
-            for log in logs:
-                locks.enter_context(log.folder.append)
-            ends = [(log.partition, log.appender.ready().append.next) for log in logs]
-            if options.partitions > len(self):
-                for log in logs:
-                    log.sync_all()  # a gate behind messages that go with the power would stay shut
-                    log.appender.save_gate()
-            gates = [
-                (partition, parent, end)
-                for partition in range(len(self), options.partitions)
-                for parent, end in ends
-            ]
-            self.record = self.topics.alter(self.record, options, gates)
-            for log in logs:
-                log.appender.publish_tree(self.record.tree)
-                log.options = options
-            keep_identity(self.files, self.folder, self.record, self.topics)
+        logs = self.logs()
+        hold([log.folder.append for log in logs], lambda: self._alter(logs, options))
         self.bodies.make_known()
         self.on_options()
 
+    def _alter(self, logs: Sequence[Log], options: TopicOptions) -> None:
+        """Change options; the append locks of all partitions are held."""
+        ends = [(log.partition, log.appender.ready().append.next) for log in logs]
+        if options.partitions > len(self):
+            for log in logs:
+                log.sync_all()  # a gate behind messages that go with the power would stay shut
+                log.appender.save_gate()
+        gates = [
+            (partition, parent, end)
+            for partition in range(len(self), options.partitions)
+            for parent, end in ends
+        ]
+        self.record = self.topics.alter(self.record, options, gates)
+        for log in logs:
+            log.appender.publish_tree(self.record.tree)
+            log.options = options
+        keep_identity(self.files, self.folder, self.record, self.topics)
+
     def publish_dropped(self, forget: Callable[[], None]) -> None:
         """Tell every reader and writer that the topic is gone, and call `forget`, all locks held."""
-        with ExitStack() as locks:
-            logs = self.logs()
-            for log in logs:
-                locks.enter_context(log.folder.append)
+        logs = self.logs()
+
+        def drop() -> None:
             for log in logs:
                 log.appender.publish_dropped()
             mark_dropped(self.files, self.folder, self.record.id)
             forget()
+
+        hold([log.folder.append for log in logs], drop)
         self._dropped = True
 
     def close(self, reason: str = "the store is closed") -> None:

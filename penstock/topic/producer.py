@@ -92,10 +92,8 @@ class Numbering:
     def __init__(self) -> None:
         #: Whether the caller gives them; None before the first message.
         self.given: bool | None = None
-        #: The last one accepted from the caller, or given to a message that left.
-        self.last = -1
         #: The last one of a message that left.
-        self.passed = -1
+        self.last = -1
         #: Groups whose older writers are fenced.
         self.taken_over: set[str] = set()
 
@@ -103,15 +101,6 @@ class Numbering:
         """Raise when messages before this one had their numbers from the other side."""
         if self.given not in (None, given):
             raise InvalidOption(MIXED)
-
-    def accept(self, seqno: int) -> bool:
-        """Take a number from the caller; False when it is the last one again, a duplicate."""
-        refuse_back(seqno, self.last)
-        self.given = True
-        if seqno == self.last:
-            return False
-        self.last = seqno
-        return True
 
     def begin_counting(self, group: str, highest: int) -> None:
         """Only this writer numbers messages of the group from here on, behind what it has stored."""
@@ -136,7 +125,7 @@ class Numbering:
         numbers = cast(Sequence[int], given)
         seqnos = consecutive(numbers)
         ascend = isinstance(seqnos, range) or all(map(lt, numbers, islice(numbers, 1, None)))
-        if numbers[0] <= self.passed or not ascend:
+        if numbers[0] <= self.last or not ascend:
             raise InvalidOption(
                 "threads gave a writer seqnos out of order: not all of them are stored",
                 hint="number and write under one lock, or open a writer for each thread",

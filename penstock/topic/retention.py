@@ -18,6 +18,7 @@ from penstock.message import Message, Rows
 from penstock.parse import MIB
 from penstock.place import Place
 from penstock.topic.body_trim import BodyTrim, gone_with
+from penstock.topic.left_messages import LeftMessages
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.staging import remove_abandoned
 
@@ -122,9 +123,12 @@ def trim_to(partitions: OpenTopic, log: Log, wanted: int, now: int) -> Vacuumed:
 
 def _trim(partitions: OpenTopic, log: Log, start: int) -> tuple[Trimmed, tuple[int, int]]:
     """Remove messages, then their bodies: how many went, and how many go later."""
+    present, left = log.bounds().start, LeftMessages(log)
+    if start > present and left.is_kept:
+        left.add(present, start)
     if not partitions.bodies.is_used:
         return log.trim(start), (0, 0)
-    going, present = BodyTrim(log.folder, partitions.bodies), log.bounds().start
+    going = BodyTrim(log.folder, partitions.bodies)
     if start > present:
         going.add(start, gone_with(log, present, start), present)
     trimmed = log.trim(start)

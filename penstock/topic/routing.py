@@ -11,7 +11,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import compress
+from itertools import accumulate, chain, compress, pairwise
 from typing import Any, NamedTuple, overload
 
 from penstock.checksum import crc32
@@ -88,6 +88,9 @@ def route(
                 for number, part in enumerate(parts)
                 if part is not None
             ]
+    asked = batch.partitions
+    if asked and batch.groups is None and asked[0] is not None and asked.count(asked[0]) == len(asked):
+        return [Route(asked[0], group, columns, None, keys is not None and not group, asked)]
     return _one_by_one(batch, partitions, choose, group, without_key)
 
 
@@ -147,7 +150,9 @@ def _split_by_places(
     columns: MessageColumns, lanes: Sequence[int], count: int
 ) -> list[MessageColumns | None]:
     places = _gathered(range(len(lanes)), lanes, count)
-    return [columns.take(each) if each else None for each in places]
+    together = columns.take(array("q", chain.from_iterable(places)))
+    bounds = pairwise(accumulate(map(len, places), initial=0))
+    return [together.part(first, stop) if stop > first else None for first, stop in bounds]
 
 
 def _if_uniform(lengths: Any) -> int | None:

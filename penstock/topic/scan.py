@@ -15,7 +15,7 @@ from penstock.log.log import Log
 from penstock.log.rows import MessageRows
 from penstock.message import Batch, Message, Rows, V
 from penstock.parse import MIB
-from penstock.place import Place, Spot, spot
+from penstock.place import LATEST, Place, Spot, spot
 from penstock.topic.open_topic import OpenTopic
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.lake.history import History
 
 
+_READ_BYTES = 64 * MIB
 #: So many messages are looked up at a time.
 _AT_ONCE = 250
 
@@ -242,3 +243,38 @@ class Scan(Generic[V]):
     def __repr__(self) -> str:
         count = sum(max(stop - first, 0) for _, first, stop in self._ranges)
         return f"<Scan {self._partitions.name}: {count} messages in {len(self._ranges)} partitions>"
+
+
+def read_some(
+    topic: OpenTopic, partition: int | None, start: Place, stop: Place | None, asked: Match | None, limit: int
+) -> tuple[list[Rows], bool, dict[int, int]]:
+    """Up to `limit` messages, partition after partition; whether more are there, and where each goes on."""
+    now = topic.clock.now_ns()
+    found: list[Rows] = []
+    following: dict[int, int] = {}
+    more = False
+    for number in range(len(topic)) if partition is None else (partition,):
+        log = topic.log(number)
+        first = topic.begin(number, start, now)
+        last = log.resolve(LATEST if stop is None else spot(stop, number, now))
+        here = list(_some(log, asked, first, last, limit)) if limit else []
+        limit -= sum(map(len, here))
+        found += here
+        following[number] = here[-1].stop if here else first
+        if limit:
+            following[number] = max(following[number], min(last, log.bounds().end))
+        else:
+            more = more or any(True for _ in _some(log, asked, following[number], last, 1))
+    return found, more, following
+
+
+def _some(log: Log, asked: Match | None, first: int, last: int, limit: int) -> Iterator[Rows]:
+    """Up to `limit` messages of one partition, of the keys that are asked for if any are."""
+    if asked is not None:
+        for rows in rows_between(log, asked, first, last, limit):
+            yield from rows
+        return
+    cursor = log.cursor(first)
+    while limit > 0 and cursor.offset < last and (read := cursor.read(limit, _READ_BYTES, last)):
+        yield from read
+        limit -= sum(map(len, read))

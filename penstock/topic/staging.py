@@ -20,10 +20,11 @@ from penstock.log.frame_encode import MessageColumns
 from penstock.log.log import Log
 from penstock.log.staging import STAGED, StagedPiece, StagingArea
 from penstock.parse import Duration
+from penstock.topic.delayed import Extras
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.routing import PARTITIONERS
 from penstock.topic.write_batch import WriteBatch
-from penstock.topic.write_buffer import WIDTH, Besides, Extras, WriteBuffer
+from penstock.topic.write_buffer import WIDTH, Besides, WriteBuffer
 
 #: Has a message of a topic wait until it is due; False when it is due already.
 PostponeFor = Callable[
@@ -40,7 +41,12 @@ class TopicStaging:
         self.partitions = partitions
         #: What was written and is not encoded yet.
         self.buffer = WriteBuffer(
-            partitions, None, look=self._stage_if_full, admit=_admit, postpone=partial(postpone, partitions)
+            partitions,
+            None,
+            look=self._stage_if_full,
+            admit=_admit,
+            number=_number,
+            postpone=partial(postpone, partitions),
         )
         self._tx = tx
         self._shelves_made = 0
@@ -175,9 +181,13 @@ class TopicStaging:
         return shelf
 
 
-def _admit(key: bytes | None, besides: Besides | None) -> bool:
+def _admit(key: bytes | None, is_placed: bool) -> None:
     """A transaction takes every message that is sound."""
-    return True
+
+
+def _number(seqno: int | None, timestamp: int | None, partition: int | None, group: str | None) -> Besides:
+    """A transaction numbers nothing."""
+    return timestamp, partition, group, None
 
 
 def _batch_of(found: Frame) -> WriteBatch:

@@ -14,17 +14,28 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, TypeGuard
 
 from penstock.errors import InvalidOption, PenstockError
 from penstock.headers import Headers, checked_headers
 from penstock.keys import Key, checked_key
 from penstock.log.frame import RAW
 from penstock.log.frame_encode import FRAME_BYTES, FRAME_MESSAGES, MessageColumns
-from penstock.parse import KEY_BYTES_MAX, KIB, TIME_MAX_NS, TIME_MIN_NS, Duration, identifier, nanoseconds
+from penstock.parse import (
+    HEADERS_BYTES_MAX,
+    KEY_BYTES_MAX,
+    KIB,
+    TIME_MAX_NS,
+    TIME_MIN_NS,
+    Duration,
+    identifier,
+    nanoseconds,
+)
 from penstock.references import Referenced
 from penstock.topic.bodies import is_file, refuse_waiting_file
+from penstock.topic.delayed import Extras
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.value_codec import Packing, checked_value
 from penstock.topic.write_batch import WriteBatch
@@ -37,29 +48,25 @@ _SMALL_BYTES = KIB
 _LOOK_EVERY = 512 * WIDTH
 #: Values that, with keys and offsets, make a frame of somewhat less than 1 MiB.
 FRAME_WORTH_BYTES = FRAME_BYTES * 3 // 4
+_FRAMES_MOST = 4
 _SAMPLED = 8
 
 
-class Besides(NamedTuple):
-    """What few messages have: stands in the place of the timestamp."""
-
-    timestamp: int | None
-    partition: int | None
-    group: str | None
-    seqno: int | None
+#: What few messages have, in the place of the timestamp: timestamp, partition, group, seqno.
+Besides = tuple[int | None, int | None, str | None, int | None]
+#: In the place of the timestamp of a message that is not to be stored again.
+SKIP: Any = object()
 
 
-class Extras(NamedTuple):
-    """What most messages do not have, of one that waits until it is due."""
-
-    headers: Headers | None
-    timestamp: int | None
-    partition: int | None
-    group: str | None = None
-
-
+#: What stands in the place of the timestamp for a seqno, timestamp, partition and group; or `SKIP`.
+Number = Callable[[int | None, int | None, int | None, str | None], Any]
 #: Has a checked message (value, key, the rest) wait; False when it is due already.
 Postpone = Callable[[bytes | None, bytes | None, Extras, Duration | None, int | datetime | None], bool]
+
+
+def _is_short_text(key: Key) -> TypeGuard[str]:
+    """Whether a key is text that encodes to a key as it is: the usual case, quickly seen."""
+    return key.__class__ is str and key.isascii() and 0 < len(key) <= KEY_BYTES_MAX
 
 
 class _Never:
@@ -72,24 +79,33 @@ _MAY_COMPARE = not sys.flags.bytes_warning
 
 
 class WriteBuffer:
-    """Arguments of many `write` calls, checked; `look`, `admit` and `postpone` are what its owner does."""
+    """Arguments of many `write` calls, checked.
+
+    What its owner does: `look` after what has gathered, `admit` a key (and whether its partition was chosen)
+    when it asked to, `number` a message (given its seqno, timestamp, partition and group), `postpone` one.
+    """
 
     __slots__ = (
-        "_admit", "_encode", "_exact", "_known", "_limit", "_look", "_own", "_packing", "_plain", "_postpone",
-        "_small", "_topic", "alert", "at", "rows", "weight",
+        "_admit", "_encode", "_exact", "_frames", "_known", "_limit", "_look", "_number", "_own", "_packing",
+        "_plain", "_postpone", "_small", "_topic", "_worth", "alert", "at", "last", "numbered", "rows",
+        "weight",
     )  # fmt: skip
 
     def __init__(
         self, topic: OpenTopic, packing: Packing | None, *, headers: Mapping[str, str | bytes] | None = None,
-        look: Callable[[], None], admit: Callable[[bytes | None, Besides | None], bool],
+        look: Callable[[], None], admit: Callable[[bytes | None, bool], None], number: Number,
         postpone: Postpone,
     ) -> None:  # fmt: skip
         self._topic = topic
         self._packing = packing
         self._limit: int = topic.options.value_bytes
         self._small: int = min(self._limit, _SMALL_BYTES)
+        #: So many frames gather: one for each partition, if those are few.
+        self._frames: int = min(len(topic), _FRAMES_MOST)
+        self._worth: int = self._frames * FRAME_WORTH_BYTES
         self._look = look
         self._admit = admit
+        self._number = number
         self._postpone = postpone
         #: Grows without the lock; only its front is taken, under the lock.
         self.rows: list[Any] = []
@@ -97,6 +113,11 @@ class WriteBuffer:
         self.at: int = 0
         #: The owner wants to be asked before the next message is taken.
         self.alert: bool = False
+        #: The owner has to be asked for the number of each message.
+        self.numbered: bool = False
+        #: The last seqno that came with a message, or -1. It moves with the message, without a call between:
+        #: an interrupt must not leave a number behind whose message was not taken.
+        self.last: int = -1
         #: Bytes of large values, about: threads may overtake each other in counting.
         self.weight: int = 0
         #: The owner's headers, which messages have besides their own.
@@ -119,7 +140,6 @@ class WriteBuffer:
         if (
             partition is not None
             or group is not None
-            or seqno is not None
             or delay is not None
             or deliver_at is not None
             or _ is not _NEVER
@@ -150,10 +170,16 @@ class WriteBuffer:
             self.alert
             or (value is not None and len(value) > self._small)
             or (key is not None and len(key) > KEY_BYTES_MAX)
-        ) and not self._admitted(value, key, None):
-            return
+        ):
+            self._admit_odd(value, key, False)
+        if seqno is not None or self.numbered:
+            timestamp = self._number(seqno, timestamp, None, None)
+            if timestamp is SKIP:
+                return
         rows = self.rows
         rows += value, key, headers, timestamp
+        if seqno is not None:
+            self.last = seqno
         if len(rows) >= self.at:
             self._look()
 
@@ -165,14 +191,14 @@ class WriteBuffer:
     def is_full(self) -> bool:
         """Whether there is about as much as a frame takes: a few of the last stand for all small ones."""
         length = len(self.rows)
-        if length >= WIDTH * FRAME_MESSAGES or self.weight >= FRAME_WORTH_BYTES:
+        if length >= WIDTH * FRAME_MESSAGES * self._frames or self.weight >= self._worth:
             return True
         if not length:
             return False
         step = WIDTH * max(1, min(length, _LOOK_EVERY) // (WIDTH * _SAMPLED))
         sample = self.rows[-_LOOK_EVERY::step]
         small = sum(len(value) for value in sample if value is not None and len(value) <= self._small)
-        return small * (length // WIDTH) >= len(sample) * FRAME_WORTH_BYTES
+        return small * (length // WIDTH) >= len(sample) * self._worth
 
     def look_later(self) -> None:
         """Have the owner look again when some more have come."""
@@ -182,12 +208,11 @@ class WriteBuffer:
     def columns(self, rows: list[Any], now_ns: int) -> WriteBatch:
         """Rows as a batch; messages without a timestamp get the present one if others have their own."""
         values, keys, headers, besides = rows[0::4], rows[1::4], rows[2::4], rows[3::4]
-        count = len(values)
         timestamps, partitions, groups, seqnos = _taken_apart(besides, now_ns)
         columns = MessageColumns(
             values,
-            None if keys.count(None) == count else keys,
-            None if headers.count(None) == count else headers,
+            None if _is_unused(keys) else keys,
+            None if _is_unused(headers) else headers,
             timestamps,
             seqnos=seqnos,
             codecs=RAW if self._packing is None else self._packing.codec,
@@ -229,12 +254,23 @@ class WriteBuffer:
         return error
 
     def _new_headers(self, headers: Mapping[str, str | bytes]) -> Headers | None:
+        """A copy of headers that differ from the last ones, checked; the next ones may be equal to it."""
+        if headers.__class__ is dict and self._own is None:
+            own = headers.copy()
+            try:
+                text = "".join([*own, *own.values()])
+                if text and text.isascii() and len(text) <= HEADERS_BYTES_MAX:
+                    if _MAY_COMPARE:
+                        self._known = own, own
+                    return own
+            except TypeError:  # some are bytes, or wrong
+                pass
         if not headers:
             return self._own
-        own = _copied(headers)
-        stored = self.merged(own)
+        copied = _copied(headers)
+        stored = self.merged(copied)
         if _MAY_COMPARE:
-            self._known = own, stored
+            self._known = copied, stored
         return stored
 
     def _add_odd(
@@ -244,40 +280,52 @@ class WriteBuffer:
     ) -> None:  # fmt: skip
         """Take a message that has something to say of its place, its number or its time to come."""
         waits = delay is not None or deliver_at is not None
-        if waits:
+        if waits and value.__class__ not in (bytes, str):
             refuse_waiting_file(value)
         if partition is not None:
             self._topic.check(partition)
         moment = None if timestamp is None else nanoseconds("timestamp", timestamp)
         name = None if group is None else identifier("group", group)
         stored: bytes | None = value if value.__class__ is bytes is self._plain else self._odd(value)
-        stored_key = checked_key(key)
+        stored_key = key.encode() if _is_short_text(key) else checked_key(key)
         own = self._own if headers is None else self._new_headers(headers)
         if waits and self._postpone(
             stored, stored_key, Extras(own, moment, partition, name), delay, deliver_at
         ):
             return
-        besides = Besides(moment, partition, name, seqno)
-        if not self._admitted(stored, stored_key, besides):
-            return
+        self._admit_odd(stored, stored_key, partition is not None)
+        besides: Any = moment, partition, name, None
+        if seqno is not None or name is not None or self.numbered:
+            besides = self._number(seqno, moment, partition, name)
+            if besides is SKIP:
+                return
         rows = self.rows
         rows += stored, stored_key, own, besides
+        if seqno is not None:
+            self.last = seqno
         if len(rows) >= self.at:
             self._look()
 
-    def _admitted(self, value: bytes | None, key: bytes | None, besides: Besides | None) -> bool:
-        """Weigh what is large, refuse what is too large, and ask the owner; False when it took it itself."""
+    def _admit_odd(self, value: bytes | None, key: bytes | None, is_placed: bool) -> None:
+        """Weigh what is large, refuse what is too large, and ask the owner if it wants to be asked."""
         if key is not None and len(key) > KEY_BYTES_MAX:
             checked_key(key)
         if value is not None and len(value) > self._small:
             checked_value(value, self._limit)
             self.weight += len(value)
-            if self.weight >= FRAME_WORTH_BYTES and self.at:
+            if self.weight >= self._worth and self.at:
                 self.at = 1
-        is_asked = self.alert or (
-            besides is not None and (besides.seqno is not None or besides.group is not None)
-        )
-        return not is_asked or self._admit(key, besides)
+        if self.alert:
+            self._admit(key, is_placed)
+
+
+def _shown(function: Callable[..., None]) -> Signature:
+    """The signature that callers have to keep to: what follows `_` is given by its name."""
+    own, value, _, *named = signature(function).parameters.values()
+    return Signature([own, value, *(each.replace(kind=Parameter.KEYWORD_ONLY) for each in named)])
+
+
+WriteBuffer.add.__signature__ = _shown(WriteBuffer.add)  # type: ignore[attr-defined]
 
 
 def _copied(headers: Mapping[str, str | bytes] | None) -> Headers | None:
@@ -290,20 +338,24 @@ def _taken_apart(
     besides: list[Any], now_ns: int
 ) -> tuple[list[int] | None, list[int | None] | None, list[str | None] | None, list[int | None] | None]:
     """Timestamps, partitions, groups and seqnos, where anybody has one."""
-    count = len(besides)
-    if besides.count(None) == count:
+    if _is_unused(besides):
         return None, None, None, None
     kinds = set(map(type, besides))
-    if Besides not in kinds:
+    if tuple not in kinds:
         return (besides if len(kinds) == 1 else _filled(besides, now_ns)), None, None, None
-    whole = [each if each.__class__ is Besides else (each, None, None, None) for each in besides]
+    whole = [each if each.__class__ is tuple else (each, None, None, None) for each in besides]
     timestamps, partitions, groups, seqnos = map(list, zip(*whole, strict=True))
     return (
-        None if timestamps.count(None) == count else _filled(timestamps, now_ns),
-        None if partitions.count(None) == count else partitions,
-        None if groups.count(None) == count else groups,
-        None if seqnos.count(None) == count else seqnos,
+        None if _is_unused(timestamps) else _filled(timestamps, now_ns),
+        None if _is_unused(partitions) else partitions,
+        None if _is_unused(groups) else groups,
+        None if _is_unused(seqnos) else seqnos,
     )
+
+
+def _is_unused(column: list[Any]) -> bool:
+    """Whether nobody has it: the first one tells it of most columns."""
+    return column[0] is None and column.count(None) == len(column)
 
 
 def _filled(timestamps: list[int | None], now_ns: int) -> list[int]:

@@ -13,22 +13,27 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Generic, Self
 
+import msgspec
+
 from penstock.errors import InvalidOption, PenstockError
 from penstock.keys import Key
 from penstock.log.frame import RAW
 from penstock.log.producers import Pair
 from penstock.message import Receipts, V
 from penstock.options import Sync
-from penstock.parse import Duration
+from penstock.parse import SEQNO_MAX, Duration
 from penstock.topic import input as outgoing
-from penstock.topic.delayed_publisher import due_at, postponed
+from penstock.topic.delayed import Extras, due_at, postponed
 from penstock.topic.flusher import Flusher
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.producer import NOBODY, Producer, growing, refuse_back
 from penstock.topic.scan import Scan
 from penstock.topic.value_codec import Packing, checked_seqno
 from penstock.topic.write_batch import WriteBatch
-from penstock.topic.write_buffer import WIDTH, Besides, Extras, WriteBuffer
+from penstock.topic.write_buffer import SKIP, WIDTH, Besides, WriteBuffer
+
+#: The flusher looks once for so many delayed messages.
+_LOOK_EVERY = 512
 
 
 class Writer(Generic[V]):
@@ -46,13 +51,10 @@ class Writer(Generic[V]):
             topic, producer, linger_s=linger_s, buffer_bytes=buffer_bytes, timeout_s=timeout_s, sync=sync
         )
         self.buffer = WriteBuffer(
-            topic,
-            packing,
-            headers=headers,
-            look=self.flusher.look,
-            admit=self._admit,
+            topic, packing, headers=headers, look=self.flusher.look, admit=self._admit, number=self._number,
             postpone=self._postpone,
-        )
+        )  # fmt: skip
+        self.buffer.numbered = bool(producer.id)
         self.numbering = self.flusher.numbering
         # A message is one call, not two.
         self.write = self.buffer.add  # type: ignore[method-assign]
@@ -158,25 +160,27 @@ class Writer(Generic[V]):
 
     # Inside.
 
-    def check(self, key: bytes | None, besides: Besides | None) -> None:
-        """Raise unless a message could be accepted: what its numbers and its partitioner say."""
-        seqno = None if besides is None else besides.seqno
+    def check_choice(self, key: bytes | None, is_placed: bool) -> None:
+        """Ask a partitioner of the user's own before its message is accepted."""
+        choose = self.producer.choose
+        if choose is not None and key is not None and not is_placed:
+            choose(key, len(self.open_topic))
+
+    def check_seqno(self, seqno: int | None) -> None:
+        """Raise unless a message may have this seqno, or none, in this writer."""
         if seqno is not None:
             if not self.producer.id:
                 raise InvalidOption("a seqno needs a producer", hint="writer(producer_id=…)")
             checked_seqno(seqno)
         if self.producer.id:
             self.numbering.refuse_mixed(given=seqno is not None)
-        choose = self.producer.choose
-        if choose is not None and key is not None and (besides is None or besides.partition is None):
-            choose(key, len(self.open_topic))
 
     def take(self, rows: list[Any]) -> None:
         """Accept messages that another buffer has checked; those that were not accepted stay in `rows`."""
         self.flusher.make_room()
         self.buffer.weight += sum(len(value) for value in rows[::WIDTH] if value is not None)
         pending = self.buffer.rows
-        if not self.buffer.alert:
+        if not self.producer.id:
             pending += rows
             del rows[:]
         else:
@@ -184,38 +188,52 @@ class Writer(Generic[V]):
         self.flusher.look()
 
     def _take_one_by_one(self, rows: list[Any], pending: list[Any]) -> None:
-        """Accept messages that have numbers, or a partitioner that is to be asked."""
+        """Accept messages that have numbers, or are to get them."""
         at = 0
         try:
             while at < len(rows):
-                besides = rows[at + 3]
-                if self._admit(rows[at + 1], besides if isinstance(besides, Besides) else None):
-                    pending += rows[at : at + WIDTH]
+                value, key, headers, besides = rows[at : at + WIDTH]
+                if self.producer.id:
+                    said = besides if besides.__class__ is tuple else (besides, None, None, None)
+                    moment, partition, group, seqno = said
+                    besides = self._number(seqno, moment, partition, group)
+                    if besides is not SKIP and seqno is not None:
+                        self.buffer.last = seqno
+                if besides is not SKIP:
+                    pending += value, key, headers, besides
                 at += WIDTH
         finally:
             del rows[:at]
 
-    def _admit(self, key: bytes | None, besides: Besides | None) -> bool:
-        """Asked by the buffer before a message is taken; False when it is a duplicate."""
-        self.check(key, besides)
-        flusher = self.flusher
-        if not flusher.is_roomy or not self.producer.id:
-            flusher.make_room()
-        if not self.producer.id:
-            return True
-        group = self.producer.group if besides is None or besides.group is None else besides.group
-        seqno = None if besides is None else besides.seqno
+    def _admit(self, key: bytes | None, is_placed: bool) -> None:
+        """Asked by the buffer before a message is taken."""
+        self.check_choice(key, is_placed)
+        if not self.flusher.is_roomy or self.producer.choose is None:
+            self.flusher.make_room()
+
+    def _number(
+        self, seqno: int | None, timestamp: int | None, partition: int | None, group: str | None
+    ) -> int | Besides | None:
+        """Take the number of a message that is accepted, or see that the writer may count."""
+        numbering, last = self.numbering, self.buffer.last
+        if numbering.given and seqno.__class__ is int and last < seqno <= SEQNO_MAX:
+            return timestamp, partition, group, seqno
+        self.check_seqno(seqno)
         if seqno is None:
-            if group not in self.numbering.taken_over:
-                with flusher.lock:
-                    self._take_over(group)
-            return True
-        if self.numbering.accept(seqno):
-            return True
-        with flusher.lock:
-            flusher.append_pending()
-            flusher.skip(1)
-        return False
+            named = group or self.producer.group
+            if self.producer.id and named not in numbering.taken_over:
+                with self.flusher.lock:
+                    self._take_over(named)
+            return timestamp if partition is None and group is None else (timestamp, partition, group, None)
+        refuse_back(seqno, last)
+        numbering.given = True
+        if seqno != last:
+            return timestamp, partition, group, seqno
+        with self.flusher.lock:
+            self.flusher.append_pending()
+            self.flusher.skip(1)
+        skipped: int | Besides | None = SKIP
+        return skipped
 
     def _postpone(
         self, value: bytes | None, key: bytes | None, extras: Extras, delay: Duration | None,
@@ -232,17 +250,20 @@ class Writer(Generic[V]):
             raise InvalidOption(
                 "a partitioner of one's own cannot be asked later", hint="give the partition of what waits"
             )
-        due_ns = due_at(delay, deliver_at, self.open_topic.clock.now_ns())
-        if due_ns is None:
+        due = due_at(delay, deliver_at, self.open_topic.clock.now_ns())
+        if due is None:
             return False
-        own = extras._replace(group=extras.group or self.producer.group)
+        if self.producer.group and not extras.group:
+            extras = msgspec.structs.replace(extras, group=self.producer.group)
         codec = RAW if self.packing is None else self.packing.codec
-        later = postponed(self.open_topic, value, key, own, due_ns, codec)
-        if self.buffer.alert:
-            self.flusher.make_room()
-        self.flusher.later.append(later)
-        self.buffer.weight += len(value or b"")
-        self.flusher.look()
+        postponed_message = postponed(self.open_topic, value, key, extras, due, codec)
+        buffer, flusher = self.buffer, self.flusher
+        if buffer.alert:
+            flusher.make_room()
+        flusher.later.append(postponed_message)
+        buffer.weight += len(value or b"")
+        if not buffer.at or not len(flusher.later) % _LOOK_EVERY:
+            flusher.look()
         return True
 
     def _checked_seqnos(self, seqnos: Any, count: int) -> Sequence[int] | None:
@@ -263,7 +284,7 @@ class Writer(Generic[V]):
             highest = self.open_topic.take_over(self.producer, group)
             self.producer.automatic = True
             self.numbering.begin_counting(group, highest)
-            self.flusher.watch_each(watched=self.producer.choose is not None)
+            self.buffer.numbered = False
 
     def _append_numbered(self, batch: WriteBatch, given: Sequence[int] | None) -> None:
         numbering, count = self.numbering, len(batch.columns.values)
@@ -273,13 +294,13 @@ class Writer(Generic[V]):
             numbering.last = seqnos[-1]
             self.flusher.append_batch(_numbered(batch, seqnos))
             return
-        refuse_back(given[0], numbering.last)
-        fresh = growing(given, numbering.last)
+        refuse_back(given[0], self.buffer.last)
+        fresh = growing(given, self.buffer.last)
         if len(fresh) < count:
             batch, given = batch.take(fresh), [given[place] for place in fresh]
         if fresh:
             self.flusher.append_batch(_numbered(batch, given))
-            numbering.last = numbering.passed = given[-1]
+            numbering.last = self.buffer.last = given[-1]
         numbering.given = True
         if len(fresh) < count:
             self.flusher.skip(count - len(fresh))

@@ -6,7 +6,7 @@ python -m tests.compat.make_golden
 from pathlib import Path
 
 from penstock import Clock, Files
-from tests.compat import delay_bytes
+from tests.compat import delay_bytes, old_delay_bytes
 from tests.kit import frames as encode
 from tests.kit.frames import FENCE, ProducerStamp
 from tests.kit.logs import Log, lone_log, seal_segment
@@ -17,6 +17,7 @@ GOLDEN = Path(__file__).parent / "golden" / "partition"
 #: The same of a topic with index="key".
 KEYED = Path(__file__).parent / "golden" / "keyed"
 GOLDEN_DELAY = Path(__file__).parent / "golden" / "delay"
+GOLDEN_OLD_DELAY = Path(__file__).parent / "golden" / "delay_v1"
 
 
 class FixedFiles(Files):
@@ -66,12 +67,13 @@ def main() -> None:
         log.tidy()
         log.close()
         (folder / "vacuum").unlink(missing_ok=True)
-    make_delay(GOLDEN_DELAY)
+    make_delay(GOLDEN_DELAY, delay_bytes.FILES)
+    make_delay(GOLDEN_OLD_DELAY, old_delay_bytes.FILES)
 
 
-def make_delay(folder: Path) -> None:
+def make_delay(folder: Path, files: dict[str, bytes]) -> None:
     """Waiting messages, by hand."""
-    for name, data in delay_bytes.FILES.items():
+    for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)

@@ -1,12 +1,16 @@
 """What waits has the bytes of docs/FORMAT.md, written out by hand; fields are only ever added at the end."""
 
+import msgspec
+
+import penstock
 from tests.kit.consumers import Envelope
 from tests.kit.consumers import retries_module as envelope
-from tests.kit.topics import DelayedMessage
-from tests.kit.topics import delayed_publisher_module as delayed
+from tests.kit.topics import DelayedMessage, Extras, inside
+from tests.kit.topics import delayed_module as delayed
 from tests.kit.waiting import SessionData
 from tests.kit.waiting import encoder as _encoder
 
+#: As versions wrote it that kept no traceback.
 RETRY = bytes.fromhex(
     "9e"  # 14 fields
     "07 02 05"  # topic id, partition, offset
@@ -23,20 +27,28 @@ SESSION = bytes.fromhex("93 92 c4 01 61 c4 01 62 a0 a1 78")
 def test_a_retry():
     headers = {"a": "b", "c": b"\xff"}
     found = Envelope(7, 2, 5, b"k", b"vx", 1, 10, 11, headers, "p", None, 3, "x", "y")
-    assert envelope.encoded(found) == RETRY
     assert envelope.decode(RETRY) == found
-    assert envelope.waiting_id("billing", found, 1).hex() == "3ac719f49f517c86d2ca715ea940fb3a"
+    later = bytes.fromhex("9f") + RETRY[1:] + bytes.fromhex("a0")
+    assert envelope.encoded(found) == later
+    assert envelope.decode(later) == found
+    assert envelope.waiting_id("billing", found, 1).hex() == "0000000000007e9ca180c2bae1747898"
 
 
 def test_fields_that_are_added_later_are_passed_over():
-    later = bytes.fromhex("9f") + RETRY[1:] + bytes.fromhex("2a")
+    later = bytes.fromhex("dc 00 10") + RETRY[1:] + bytes.fromhex("a0 2a")
     assert envelope.decode(later) == envelope.decode(RETRY)
 
 
-def test_a_delayed_message():
+def test_a_delayed_message(tmp_path):
     found = DelayedMessage(7, None, b"vx", 1, None, 10, 2, "g")
-    assert delayed._encoder.encode(found) == DELAYED
     assert delayed.decode(DELAYED) == found
+    assert msgspec.msgpack.encode(found) == DELAYED
+    with penstock.open(tmp_path / "store") as store:
+        topic = inside(store.create_topic("t"))
+        due = delayed.due_at("1h", None, 0)
+        stored = delayed.postponed(topic, b"vx", None, Extras(None, 10, 2, "g"), due, 1).data
+    expected = msgspec.structs.replace(found, topic_id=topic.record.id)
+    assert stored == msgspec.msgpack.encode(expected)
 
 
 def test_a_session():

@@ -197,3 +197,27 @@ def test_what_could_not_be_written_at_once_cannot_be_later(store, topic):
         topic.write(b"x" * (2 << 20), delay="1s")
     with pytest.raises(penstock.InvalidOption):
         topic.write(b"x", partition=7, delay="1s")
+
+
+def chains(folder):
+    """The folders of chains that hold what waits."""
+    return sorted(path.name for path in folder.iterdir() if path.is_dir())
+
+
+def test_each_delay_waits_in_files_of_its_own(store, topic, tmp_path):
+    """S003-02, S003-04: 30 s, 45 s and 90 s never share a file; a moment waits on the ladder."""
+    for delay in ("30s", "45s", 90, "30s"):
+        topic.write(b"x", delay=delay)
+    with topic.writer() as writer:
+        for delay in ("45s", "2m"):
+            writer.write(b"x", delay=delay)
+    publish = tmp_path / "store" / "delay" / "publish"
+    assert chains(publish) == ["120s", "30s", "45s", "90s"]
+    topic.write(b"x", deliver_at=datetime(2030, 1, 1, 1, tzinfo=UTC))
+    assert chains(publish) == ["120s", "30s", "45s", "90s", "ladder-1800s"]
+
+
+def test_a_delay_is_as_safe_as_its_topic_promises(store):
+    """The receipt tells which: `sync="os"` survives a crash of the process, "disk" a power cut."""
+    for sync in ("os", "disk"):
+        assert store.create_topic(f"topic-{sync}", sync=sync).write(b"x", delay="1h").sync == sync

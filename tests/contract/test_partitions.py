@@ -76,11 +76,62 @@ def test_a_new_partition_stays_shut_while_what_came_before_is_not_committed(topi
     topic.write(b"before", partition=0)
     topic.alter(partitions=3)
     topic.write(b"after", partition=2)
-    with topic.reader(consumer="c", follow=False) as reader:
-        first = reader.receive()
-        assert (first.value, reader.receive()) == (b"before", None)
+    with topic.reader(consumer="c") as reader:
+        first = reader.receive(timeout=10)
+        assert (first.value, reader.receive(timeout=0)) == (b"before", None)
         reader.commit(first)
-        assert reader.receive().value == b"after"
+        assert reader.receive(timeout=10).value == b"after"
+
+
+KEYS = [b"k%d" % number for number in range(25)]
+
+
+def grown(topic):
+    """Messages of some keys in order, written while partitions are added twice; how many there are."""
+    count = 0
+    for partitions in (2, 4, 7):
+        if partitions > 2:
+            topic.alter(partitions=partitions)
+        for _ in range(16):
+            topic.write_many([b"%d" % number for number in range(count, count + 25)], keys=KEYS)
+            count += 25
+    return count
+
+
+@pytest.mark.parametrize("consumer", ["c", None])
+def test_a_reader_that_ends_at_the_end_delivers_all_of_added_partitions_in_order(store, consumer):
+    """S001-45: 750 of 1,200 came, and then the reader ended in silence; nothing is committed meanwhile."""
+    topic = store.create_topic("grows", partitions=2, sync="os")
+    count = grown(topic)
+    with topic.reader(consumer=consumer, follow=False) as reader:
+        got = list(reader)
+    assert sorted(int(m.value) for m in got) == list(range(count))
+    for key in KEYS:
+        numbers = [int(m.value) for m in got if m.key == key]
+        assert numbers == sorted(numbers)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_process_without_follow_handles_all_of_added_partitions(store, face, workers):
+    topic = store.create_topic("grows", partitions=2, sync="os")
+    count = grown(topic)
+    seen = []
+
+    def handle(message):
+        seen.append(int(message.value))
+
+    with topic.reader(consumer="c") as reader:
+        summary = reader.process(face.handler(handle), follow=False, workers=workers)
+    assert (summary.handled, sorted(seen)) == (count, list(range(count)))
+
+
+def test_a_reader_without_a_consumer_reads_added_partitions_behind_those_before_them(topic):
+    topic.write(b"before", partition=0)
+    topic.alter(partitions=3)
+    topic.write(b"after", partition=2)
+    with topic.reader() as reader:
+        got = [reader.receive(timeout=10).value for _ in range(2)]
+    assert got == [b"before", b"after"]
 
 
 def test_without_a_consumer_there_is_nothing_to_wait_for(topic):

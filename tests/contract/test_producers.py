@@ -21,7 +21,7 @@ def topic(store):
 def partitions_of(topic):
     """The blocking partitions behind either face."""
     inner = getattr(topic, "_target", topic)
-    return inside(getattr(inner, "_topic", inner))
+    return inside(getattr(inner, "blocking", inner))
 
 
 def log_of(topic, partition: int = 0) -> Log:

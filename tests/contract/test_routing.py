@@ -164,7 +164,7 @@ def test_a_topic_of_one_partition_keeps_no_bindings(store):
     topic.write(b"v", group="g")
     assert partition_of(topic, producer_id="p") == 0
     inner = getattr(store, "_target", store)
-    database = getattr(inner, "_store", inner)._database
+    database = getattr(inner, "blocking", inner)._database
     assert database.rows("SELECT count(*) FROM bindings") == [(0,)]
 
 

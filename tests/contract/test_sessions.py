@@ -1,11 +1,13 @@
 """Sessions: changeable work with deferred repeats (B003-01 to B003-04, B003-08)."""
 
 import os
+import uuid
 
+import msgspec
 import pytest
 
 import penstock
-from penstock import Retry
+from penstock import InvalidOption, Retry, WrongType
 
 EXACT = Retry(first="10s", factor=2, limit="1h", attempts=3, jitter=0)
 
@@ -167,3 +169,64 @@ def test_waiting_for_the_next_one(open_store):
     store.sessions.declare("mail", Retry(first="20ms", limit="1s"))
     store.sessions.open("mail", data=b"x").store()
     assert store.sessions.due("mail", timeout="10s")[0].data == b"x"
+
+
+def chains(tmp_path):
+    folder = tmp_path / "store" / "delay" / "sessions" / "mail" / "waiting"
+    return sorted(path.name for path in folder.iterdir() if path.is_dir())
+
+
+def test_delays_are_chosen_and_each_has_files_of_its_own(open_store, clock, tmp_path):
+    """S003-02, S003-04, S003-24: the waits of the attempts, one after another, without chance."""
+    store = open_store(clock=clock)
+    store.sessions.declare("mail", Retry(delays=("30s", "60s", "90s"), attempts=5))
+    store.close()
+    store = open_store(clock=clock)
+    assert store.sessions.policy("mail").delays == (30.0, 60.0, 90.0)
+    session = store.sessions.open("mail", data=b"x")
+    for attempt, wait in enumerate((30, 60, 90, 90), 1):
+        assert session.attempt == attempt
+        assert session.store()
+        assert f"{wait}s" in chains(tmp_path)
+        clock.advance(wait - 1)
+        assert store.sessions.due("mail") == []
+        clock.advance(1)
+        (session,) = store.sessions.due("mail")
+    assert not session.store(), "the fifth attempt was the last"
+
+
+def test_waits_with_chance_in_them_are_on_the_ladder(store, tmp_path):
+    """They would make a file each; a delay that was asked for has its own."""
+    store.sessions.declare("mail", Retry(first="30s", jitter=0.5))
+    store.sessions.open("mail", data=b"x").store()
+    assert chains(tmp_path) == ["ladder-30s"]
+    store.sessions.open("mail", data=b"x").store("45s")
+    assert chains(tmp_path) == ["45s", "ladder-30s"]
+
+
+def test_an_id_is_a_uuid_of_version_7(store):
+    """S003-06, RFC 9562."""
+    first, second = (uuid.UUID(store.sessions.open("mail").id) for _ in range(2))
+    assert first.version == second.version == 7
+    assert first.variant == uuid.RFC_4122
+    assert first != second
+
+
+def test_the_data_of_a_session_is_found_in_its_file(store, tmp_path):
+    """S003-06: with what is ours around it as docs/FORMAT.md has it, a msgpack array."""
+    session = store.sessions.open("mail", data=b"one")
+    session.append(b"two")
+    session.store("1h", error="away")
+    (path,) = (tmp_path / "store" / "delay" / "sessions" / "mail" / "waiting" / "3600s").glob("*.data")
+    record = path.read_bytes()
+    assert record[8:24].hex() == session.id
+    assert record[24:29] == b"\x04mail"
+    assert record[29] == 1
+    assert msgspec.msgpack.decode(record[31:]) == [[b"one", b"two"], "away", "away"]
+    assert record[30] == len(record) - 31
+
+
+@pytest.mark.parametrize("delays", ["30s", ("0s",), (-1,), ("soon",), (None,), 5, ("400d",)])
+def test_delays_that_make_no_sense_are_refused(delays):
+    with pytest.raises((InvalidOption, WrongType)):
+        Retry(delays=delays)

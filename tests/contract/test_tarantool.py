@@ -355,7 +355,7 @@ def test_bodies_go_behind_their_messages_also_when_that_was_interrupted(stream, 
     bodies = open_bodies(tmp_path / "store" / "payloads" / "streams" / "s")
     stream.publish("a", b"1")
     stream.publish("b", b"2")
-    broken = stream._engine._bodies.store
+    broken = stream.engine._bodies.store
     with monkeypatch.context() as patch:
         patch.setattr(type(broken), "delete", lambda self, names: (_ for _ in ()).throw(OSError("no disk")))
         with pytest.raises(OSError, match="no disk"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -24,6 +25,7 @@ def never_works(offset: int) -> bool:
 
 def process(store: str, stop: str, keep_order: str = "", kind: Literal["stream", "queue"] = "stream") -> None:
     """Handle messages for a consumer together with others, until `stop` is there; say what was handled."""
+    logging.getLogger("penstock.reader").setLevel(logging.CRITICAL)  # nobody reads what each failure logs
 
     def handle(message: Message) -> None:
         if os.path.exists(stop):
@@ -51,10 +53,31 @@ def interruptible(store: str) -> None:
         say(f"ended {message.offset}")
 
     with penstock.open(store) as opened, opened.topic(ORDERS).reader(consumer="c") as reader:
-        try:
-            reader.process(handle, workers=2)
-        except KeyboardInterrupt:
-            say("interrupted 0")
+        summary = reader.process(handle, workers=2)
+        say(f"returned {summary.handled}")
+
+
+def deadly(store: str, kind: Literal["stream", "queue"] = "stream", how: str = "process") -> None:
+    """Handle messages, until one that says so kills the process: the kernel does it, without a word."""
+
+    def handle(message: Message) -> None:
+        if message.value == b"deadly":
+            os.kill(os.getpid(), signal.SIGKILL)
+        say(f"done {message.offset} {message.attempt}")
+
+    with (
+        penstock.open(store) as opened,
+        opened.topic(ORDERS).reader(consumer="c", retry=POLICY, kind=kind, follow=False) as reader,
+    ):
+        if how == "process":
+            reader.process(handle, follow=False)
+        while how == "receive" and (message := reader.receive()) is not None:
+            handle(message)
+            reader.commit(message)
+        while how == "batch" and (batch := reader.receive_batch(timeout=0)):
+            for message in batch:
+                handle(message)
+            reader.commit(batch)
 
 
 def die_settling(store: str, calls: str, kind: Literal["stream", "queue"] = "stream") -> None:
@@ -124,7 +147,7 @@ def open_sessions(store: str) -> None:
         signal.pause()
 
 
-_ALL = (process, interruptible, die_settling, delay, die_delaying, die_publishing, open_sessions)
+_ALL = (process, interruptible, deadly, die_settling, delay, die_delaying, die_publishing, open_sessions)
 JOBS = {job.__name__: job for job in _ALL}
 
 if __name__ == "__main__":

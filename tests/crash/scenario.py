@@ -30,13 +30,13 @@ import penstock
 from penstock import Clock, Store, Topic, Transaction, Writer
 from penstock.errors import NotDurable, ProducerFenced
 from tests.crash.tracing import Trace, TracingFiles, traced_commits
+from tests.kit.frames import frame_encode_module as framing
 from tests.kit.logs import append_module as append
 from tests.kit.logs import do_housekeeping, seal_segment
 from tests.kit.logs import staging_module as shelf
 from tests.kit.logs import staging_module as staged
 from tests.kit.system import NANOSECONDS
 from tests.kit.topics import inside
-from tests.kit.topics import write_batch_module as framing
 
 #: The store's folder, below the scratch folder whose calls are traced.
 STORE = "store"
@@ -192,7 +192,7 @@ class Run:
             self.chance.shuffle(messages)
             for message in messages:
                 reader.commit(message)
-                position = reader._sources[topic.name, message.partition].commits.position
+                position = reader.engine[topic.name, message.partition].commits.position
                 self.trace.mark("committed", topic.id, consumer, message.partition, position)
 
     def _read_all(self) -> None:

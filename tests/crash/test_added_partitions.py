@@ -76,10 +76,10 @@ def test_the_gate_stays_shut_while_something_before_it_is_not_committed(scratch)
         topic.write_many([b"a", b"b"])
         topic.alter(partitions=2)
         topic.write(b"new", partition=1)
-        with topic.reader(consumer="billing", follow=False) as reader:
-            messages = [reader.receive(), reader.receive()]
+        with topic.reader(consumer="billing") as reader:
+            messages = [reader.receive(timeout=10), reader.receive(timeout=10)]
             assert [message.value for message in messages] == [b"a", b"b"]
             reader.commit(messages[1])
-            assert reader.receive() is None
+            assert reader.receive(timeout=0) is None
             reader.commit(messages[0])
-            assert reader.receive().value == b"new"
+            assert reader.receive(timeout=10).value == b"new"

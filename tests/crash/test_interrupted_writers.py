@@ -46,10 +46,12 @@ class Interrupts:
 
 
 def write_all(writer, interrupts, *, numbered):
-    """Write through the interrupts; the numbers that were accepted, and those that may have been."""
-    accepted, unsure, number = [], [], 0
+    """Write through the interrupts; the numbers that were accepted, and those that may have been.
+
+    With seqnos the caller writes again what may not have been accepted.
+    """
+    accepted, unsure, number = [], [], 1
     while interrupts.count < INTERRUPTS:
-        number += 1
         try:
             interrupts.arm()
             while interrupts.is_armed:  # or a destructor met the interrupt, which Python ignores
@@ -60,9 +62,12 @@ def write_all(writer, interrupts, *, numbered):
                 if not number % 997:
                     writer.flush()
         except KeyboardInterrupt:
-            if not accepted or accepted[-1] != number:
+            if accepted and accepted[-1] == number:
+                number += 1
+            elif not numbered:
                 unsure.append(number)
-    return accepted, unsure
+                number += 1
+    return accepted, [*unsure, number]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # some destructors meet it

@@ -6,6 +6,7 @@ import random
 import signal
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -202,20 +203,72 @@ def test_a_reader_of_a_queue_killed_at_any_step_of_settling_loses_nothing(scratc
     assert die_at_each_call(scratch, 1, "queue") > 7
 
 
-def test_ctrl_c_finishes_and_commits_what_runs(scratch, store):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_finish_and_commit_what_runs(scratch, store, number):
+    """`process` returns its summary, and the program goes on behind it."""
     with penstock.open(store) as opened:
         opened.create_topic(ORDERS).write_many([b"x"] * 1000)
     worker = Worker("interruptible", store, out=os.path.join(scratch, "w"), jobs=JOBS)
     with no_orphans([worker]):
         worker.wait_for("begun 4")
-        worker.send(signal.SIGINT)
+        worker.send(number)
         assert worker.end() == 0, worker.errors()
     lines = [line.split() for line in worker.lines()]
     begun, ended = ({int(n) for what, n in lines if what == wanted} for wanted in ("begun", "ended"))
-    assert lines[-1][0] == "interrupted"
+    assert lines[-1] == ["returned", str(len(begun))]
     assert begun == ended == set(range(len(begun)))
     with penstock.open(store) as opened, opened.topic(ORDERS).reader(consumer="c") as reader:
         assert reader.receive(timeout=5).offset == len(begun)
+
+
+def run_until_it_lives(scratch, store, *arguments):
+    """Start the worker again each time it dies; what each said, and how many died."""
+    for died in range(20):
+        worker = Worker("deadly", store, *arguments, out=os.path.join(scratch, f"d{died}"), jobs=JOBS)
+        with no_orphans([worker]):
+            code = worker.end()
+        assert code in (0, -signal.SIGKILL), worker.errors()
+        if code == 0:
+            return died
+    raise AssertionError("it kills each process that gets it, and nobody notices")
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "at", "deaths"),
+    [
+        ("stream", "process", 0, 3), ("stream", "process", 40, 8), ("stream", "receive", 40, 3),
+        ("stream", "batch", 40, 5), ("queue", "process", 40, 3), ("queue", "batch", 40, 3),
+    ],
+)  # fmt: skip
+def test_a_message_that_kills_its_process_becomes_a_dead_letter(scratch, store, kind, how, at, deaths):
+    """Crashes count as attempts; the others are handled, and one that was beside it is none the worse."""
+    with penstock.open(store) as opened:
+        topic = opened.create_topic(ORDERS)
+        topic.write_many([b"deadly" if number == at else b"x" for number in range(100)])
+    died = run_until_it_lives(scratch, store, kind, how)
+    with penstock.open(store) as opened:
+        (letter,) = opened.dead_letters(ORDERS).list()
+        assert (letter.message.offset, letter.reason) == (at, "the process died while handling it")
+        assert letter.attempts == POLICY.attempts
+        assert opened.topic(ORDERS).consumers()[0].lag == 0
+    lines = [line for n in range(died + 1) for line in Path(scratch, f"d{n}").read_text().splitlines()]
+    said = [line.split() for line in lines]
+    assert {int(offset) for _, offset, _ in said} == set(range(100)) - {at}
+    assert died <= deaths
+
+
+def test_a_process_that_dies_and_got_on_each_time_makes_no_dead_letters(scratch, store):
+    """Killed by somebody else again and again, it is nobody's fault."""
+    with penstock.open(store) as opened:
+        opened.create_topic(ORDERS).write_many([b"x", b"deadly"] * 10)
+    for _ in range(3):
+        worker = Worker("deadly", store, "stream", "receive", out=os.path.join(scratch, "w"), jobs=JOBS)
+        with no_orphans([worker]):
+            assert worker.end() == -signal.SIGKILL
+        with penstock.open(store) as opened, opened.topic(ORDERS).reader(consumer="c") as reader:
+            reader.commit(reader.receive(timeout=10))  # the deadly one, by someone who survives it
+    with penstock.open(store) as opened:
+        assert opened.dead_letters(ORDERS).list() == []
 
 
 def test_delayed_messages_survive_who_wrote_them(scratch, store):

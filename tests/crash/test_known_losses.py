@@ -9,8 +9,9 @@ import shutil
 import pytest
 
 import penstock
-from penstock.errors import Corrupt
+from penstock.errors import Corrupt, NotDurable
 from tests.crash.tracing import FIRST_BOOT, BootFiles
+from tests.kit.frames import encode
 from tests.kit.logs import lost_module as lost
 from tests.kit.stores import StoreVerifier
 from tests.kit.topics import inside
@@ -34,6 +35,7 @@ def store(scratch):
         topic = store.create_topic("orders", segment_bytes=4096)
         for value in ALL.values():
             topic.write(value)
+        store.flush_housekeeping()
     return folder
 
 
@@ -128,6 +130,18 @@ def test_a_missing_last_segment_of_a_running_machine_is_lost_and_writers_go_on(s
         assert opening.topic("orders").write(b"more").offset == COUNT
         assert strict(opening.topic("orders"))[1] == (base_of(path), COUNT)
     assert (base_of(path), COUNT) in damages(store, FIRST_BOOT)
+
+
+def test_who_waits_for_what_is_lost_is_not_told_that_it_went_well(store):
+    """Its frames went with the file, and recovery begins behind their offsets: D passes them."""
+    with opened(store, FIRST_BOOT) as here, opened(store, FIRST_BOOT) as there:
+        log = inside(here.topic("orders")).log(0)
+        appended = log.append([encode([b"not yet durable"], created=1)])
+        os.unlink(data_files(store)[-1])
+        assert there.topic("orders").write(b"more").offset == COUNT + 1
+        assert log.folder.read_durable().end > appended.next
+        with pytest.raises(NotDurable):
+            log.sync(appended)
 
 
 def test_a_partition_without_any_segment_left_is_lost_as_a_whole(store):

@@ -12,7 +12,7 @@ from tests.crash.checker import put
 from tests.crash.explore import points
 from tests.crash.tracing import BootFiles
 from tests.crash.waiting_scenario import FOLDER, Promises, Scenario, problems
-from tests.kit.waiting import Chain, NewRecord, Scheduler, columns
+from tests.kit.waiting import Chain, NewRecord, Scheduler, StateTable, columns
 from tests.kit.waiting import file_names_module as names
 from tests.kit.waiting import file_repair_module as repair
 
@@ -47,23 +47,21 @@ def test_nothing_is_lost_by_a_crash_at_any_call_of_longer_runs(scratch, seed):
 
 
 def _cut_nothing(folder, name, files):
-    with open(os.path.join(folder, names.delay_name(names.made(name).delay_ms), name), "rb") as file:
+    with open(names.data_path(folder, name), "rb") as file:
         return len(file.read())
 
 
-def _append_to_old_file(self):
-    self._tell(0)  # after a power cut: go on in the file that was written then
-    self._checked_boot = True
+def _append_to_old_files(self):
+    """After a power cut: go on in the files that were written then."""
 
 
 def _finish_first(self):
     """Hop in the wrong order: leave the file, then store."""
     hopped, self._hops = self._hops, []
-    now = self._ledger.now_ms()
+    now = self._table.now_ms()
     self._move(self._mark(hopped))
-    self._store(
-        columns([NewRecord(max(t.due - now, 0), t.id, t.topic, t.attempts, t.data) for t in hopped]), now
-    )
+    entries = [NewRecord(max(t.due - now, 0), t.id, t.topic, t.attempts, t.data) for t in hopped]
+    self._store(columns(entries), now, False)
 
 
 #: Scenarios are the same for the same seed; these are the quickest to show a broken hop, then some more.
@@ -74,8 +72,8 @@ SHOWS_MOST = (2, 6, 7, 3, 0, 1, 4, 5)
     ("owner", "name", "broken", "symptom"),
     [
         (Chain, "sync", lambda self, place: None, "is lost"),
-        (Chain, "_recover", _append_to_old_file, ""),
-        (repair, "mend", _cut_nothing, "damage"),
+        (StateTable, "_recover", _append_to_old_files, ""),
+        (repair, "cut_torn_tail", _cut_nothing, "damage"),
         (Scheduler, "_hop", _finish_first, "is lost"),
     ],
 )

@@ -139,6 +139,12 @@ class TracingFiles(BootFiles):
             self._trace.add("remove", *self._place(path))
             self._nodes.pop(path, None)
 
+    def remove_dir(self, path: str) -> None:  # type: ignore[override]
+        with self._trace.mutex:
+            os.rmdir(path)
+            self._trace.add("remove", *self._place(path))
+            self._nodes.pop(path, None)
+
     def make_dirs(self, path: str) -> None:
         with self._trace.mutex:
             if not os.path.isdir(path):

@@ -80,7 +80,8 @@ class Scenario:
         entries = [self._entry() for _ in range(self.chance.choice([1, 1, 3, 12]))]
         due = {entry.data: self._now_ms() + entry.wait_ms for entry in entries}
         self.trace.mark("storing", due)
-        self.chance.choice(self._openers).store_many(entries)
+        fixed = self.chance.random() < 0.5
+        self.chance.choice(self._openers).store_many(entries, fixed=fixed)
         self.trace.mark("stored", due, self._sync == "disk")
 
     def _entry(self) -> NewRecord:
@@ -118,7 +119,7 @@ class Scenario:
             due = {data: self._now_ms() + wait_ms}
             self.trace.mark("storing", due)
             self.trace.mark("replacing", taken.data, data)
-            taken.again(wait_ms / 1000, data=data)
+            taken.again(wait_ms / 1000, data=data, fixed=self.chance.random() < 0.5)
             self.trace.mark("stored", due, self._sync == "disk")
             self.trace.mark("finishing", [taken.data])
 

@@ -31,8 +31,11 @@ def store(folder: str, name: str, count: str) -> None:
             wait = WAITS_MS[begin // size % len(WAITS_MS)]
             due = time.time_ns() // 1_000_000 + wait
             waiting.store_many(
-                NewRecord(wait, bytes(16), name, 0, b"%s %d %d %d" % (name.encode(), wait, number, due))
-                for number in range(begin, begin + size)
+                (
+                    NewRecord(wait, bytes(16), name, 0, b"%s %d %d %d" % (name.encode(), wait, number, due))
+                    for number in range(begin, begin + size)
+                ),
+                fixed=begin // size % 2 == 0,
             )
             say(f"stored {name} {begin + size}")
             time.sleep(0.005)  # takers are killed meanwhile

@@ -157,7 +157,7 @@ def member(store: str, topic: str, consumer: str, stop: str, pace: str = "0") ->
             if not batch:
                 continue
             first, last = batch[0], batch[-1]
-            source = reader._sources[topic, first.partition]
+            source = reader.engine[topic, first.partition]
             place = f"{first.partition} {source.epoch} {first.offset} {last.offset + 1}"
             say(f"got {time.monotonic_ns()} {place}")
             time.sleep(float(pace))

@@ -51,6 +51,25 @@ def test_a_message_is_published_listed_and_read(command):
     assert command.quick("stream", "stats").out.startswith("stream: 2 messages of 2 subjects, 0 positions")
 
 
+def test_a_body_is_printed_by_its_name(command):
+    """S000-04: names that were given, names of our own making, and objects that others put there."""
+    objects = command.folder / "objects"
+    ended = command.quick(
+        "stream", "publish", "orders", "paid", "--object-name", "o/1", "--bodies", str(objects)
+    )
+    assert ended.code == 0
+    assert (objects / "o" / "1").read_text() == "paid"
+    command.quick("stream", "publish", "orders", "unnamed")
+    (objects / "foreign").write_text("of others")
+    for name, body in (("o/1", "paid"), ("orders_2", "unnamed"), ("foreign", "of others")):
+        assert command.quick("stream", "object", name, "--bodies", str(objects)).out == body
+    command.quick("stream", "object", "o/1", "-o", str(command.folder / "copy"), "--bodies", str(objects))
+    assert (command.folder / "copy").read_text() == "paid"
+    missing = command.quick("stream", "object", "nothing")
+    assert missing.code == 3
+    assert "nothing" in missing.err
+
+
 def test_files_and_folders_become_messages_under_their_names(command):
     folder = command.folder / "pictures"
     (folder / "cats").mkdir(parents=True)

@@ -3,6 +3,11 @@
 import asyncio
 import shutil
 import struct
+import sys
+from array import array
+from functools import partial
+from itertools import accumulate
+from random import Random
 
 import pytest
 
@@ -29,7 +34,7 @@ from tests.exchange.diskq_files import (
     write_segment,
 )
 from tests.kit.stores import StoreVerifier
-from tests.kit.values import import_diskq
+from tests.kit.values import Encoding, Misfit, decode, decode_columns, import_diskq
 
 
 @pytest.fixture
@@ -178,6 +183,13 @@ def test_large_messages_and_their_limit(store, tmp_path):
     large = [Row(b"k", 1, bytes(3_000_000)), *rows(3)]
     topic = store.import_diskq(write_folder(tmp_path / "d", [{0: large}]), topic="t")
     assert messages(topic) == placed(0, large)
+    huge = write_folder(tmp_path / "huge", [{0: [Row(b"k", 1, bytes(20_000_000)), *rows(3)]}])
+    with pytest.raises(MessageTooLarge, match=r"a message of 20000001 bytes.*payloads"):
+        store.import_diskq(huge, topic="huge")
+    beside = store.import_diskq(huge, topic="huge", payloads="files")
+    assert beside.read()[0].value == bytes(20_000_000)
+    beside.export_diskq(tmp_path / "again")
+    assert all_files(tmp_path / "again") == all_files(huge)
 
 
 def test_a_topic_made_here_is_exported_with_uuid_keys_for_those_without(store, tmp_path):
@@ -338,6 +350,7 @@ def test_a_foreign_byte_order(store, tmp_path):
         ("index", 24 * 3, "offset 203 out of turn"),
         ("index", 24 * 3 + 8, "begins inside the one before"),
         ("index", 24 * 3 + 16, "not as long as the index says|begins inside"),
+        ("index", 24 * 3 + 22, "ends behind the data|begins inside|not as long"),
         ("data", 38 * 3 + 9, "not as long as the index says|a time that is not the message's own"),
         ("timeindex", 16 * 3 + 8, "a time that is not the message's own"),
     ],
@@ -425,3 +438,39 @@ def test_the_async_face_does_the_same(tmp_path):
     done = asyncio.run(there_and_back())
     assert (done.messages, done.groups) == (5, ("g",))
     assert all_files(tmp_path / "again") == all_files(folder)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_by_columns_and_one_by_one_messages_are_the_same(seed):
+    """With pyarrow messages are cut out by columns; without it, and in the other encoding, one by one."""
+    random = Random(seed)
+    found = [
+        Row(random.randbytes(random.choice((0, 1, 9, 300))), random.randrange(-(2**63), 2**63),
+            random.randbytes(random.choice((0, 1, 50, 5000))))
+        for _ in range(200)
+    ]  # fmt: skip
+    encoded = [fixed(row) for row in found]
+    sizes = array("Q", map(len, encoded))
+    starts = array("Q", list(accumulate(sizes, initial=0))[:-1])
+    data = b"".join(encoded)
+    columns = decode_columns(data, starts, sizes)
+    listed = decode(Encoding.FIXED, data, starts, sizes)
+    assert (columns.keys.to_pylist(), list(columns.times), columns.values.to_pylist()) == tuple(listed)
+    broken = random.randrange(200)
+    for at in (starts[broken], starts[broken] + 4 + len(found[broken].key) + 8):
+        damaged = bytearray(data)
+        damaged[at] ^= 1
+        for way in (decode_columns, partial(decode, Encoding.FIXED)):
+            with pytest.raises(Misfit) as caught:
+                way(bytes(damaged), starts, sizes)
+            assert caught.value.place == broken
+    sizes[broken] = 19
+    with pytest.raises(Misfit):
+        decode_columns(data, starts, sizes)
+
+
+def test_without_pyarrow_an_import_is_the_same(store, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    folder = write_folder(tmp_path / "d", [{7: rows(500)}])
+    topic = store.import_diskq(folder, topic="t")
+    assert messages(topic) == placed(7, rows(500))

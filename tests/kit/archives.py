@@ -4,6 +4,7 @@ from penstock.lake import layout as layout_module
 from penstock.lake import parquet_files as parquet_files_module
 from penstock.lake import storage as storage_module
 from penstock.lake import table as table_module
+from penstock.lake.current import CurrentTable
 from penstock.lake.cut import NOTHING, Held, OffsetRange, first_offset, shared
 from penstock.lake.history import History
 from penstock.lake.json_columns import NO_VALUE, Parser

@@ -20,13 +20,16 @@ from penstock.spark.source.admission import (
     shares,
 )
 from penstock.spark.source.batches import arrow_schema, floored
-from penstock.spark.source.filters import FilterBounds, NumberSpan, wanted
+from penstock.spark.source.checkpoint import decode, encode
+from penstock.spark.source.filter_parse import Comparison, understood
+from penstock.spark.source.filters import FilterBounds, NumberSpan, bounds, from_text, to_text
 from penstock.spark.source.options import parse, refuse_for_batch, refuse_for_stream
 from penstock.spark.source.plan import (
     TASK_BYTES_LEAST,
     TASK_BYTES_MOST,
     SegmentRange,
     Slice,
+    bundled,
     clipped,
     divided,
     instead,
@@ -34,8 +37,9 @@ from penstock.spark.source.plan import (
     reach,
     task_bytes,
 )
-from penstock.spark.source.query import ConsumerProgress, StreamQuery, decode, encode
+from penstock.spark.source.query import ConsumerProgress, StreamQuery
 from penstock.spark.source.schema import ALL
 from penstock.spark.source.source import DefaultSource
 from penstock.spark.source.survey import survey
+from penstock.spark.source.table_options import of_table
 from penstock.spark.source.views import view_rows

@@ -2,4 +2,4 @@
 
 from penstock import locks as locks_module
 from penstock.clock import NANOSECONDS
-from penstock.files import DISK_REFUSE, OpenFile, file_system, refuse_network_file_system
+from penstock.files import DISK_REFUSE, Files, OpenFile, file_system, refuse_network_file_system

@@ -1,12 +1,12 @@
 """The door to a topic as one process has it open."""
 
 from penstock import Topic
-from penstock.topic import delayed_publisher as delayed_publisher_module
+from penstock.topic import delayed as delayed_module
 from penstock.topic import input as input_module
 from penstock.topic import staging as staging_module
 from penstock.topic import write_batch as write_batch_module
 from penstock.topic.append import TopicAppender
-from penstock.topic.delayed_publisher import DelayedMessage
+from penstock.topic.delayed import DelayedMessage, Extras
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.partition_table import PartitionTable
 from penstock.topic.routing import by_range

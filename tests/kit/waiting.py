@@ -6,10 +6,12 @@ from penstock.delay import file_repair as file_repair_module
 from penstock.delay import records as records_module
 from penstock.delay import scheduler_lock as scheduler_lock_module
 from penstock.delay.chain import Chain
+from penstock.delay.identity import uuid7, uuid7s
 from penstock.delay.journal import SessionData
 from penstock.delay.journal import _encoder as encoder
 from penstock.delay.records import NewRecord, columns
 from penstock.delay.scheduler import Scheduler
+from penstock.delay.state_table import StateTable
 from penstock.delay.states import (
     READING,
     WRITING,
@@ -23,5 +25,6 @@ from penstock.delay.states import (
     encode_snapshot,
     fold,
 )
+from penstock.delay.verify import FolderVerifier
 from penstock.delay.waiting import WaitingMessages
 from penstock.delay.window import TakenMessage

@@ -54,7 +54,7 @@ def test_offsets_that_overlap_or_leave_a_gap_are_refused(tmp_path, span):
     archive = new_table(tmp_path / "t")
     archive.append(staged(archive.storage, 0, 10), {0: ArchivedSpan(0, 10)})
     with pytest.raises(penstock.ConflictError, match="stands at 10"):
-        archive.append(staged(archive.storage, *span), {0: span})
+        archive.append(staged(archive.storage, span.start, span.stop), {0: span})
     assert len(parquet_files(tmp_path / "t")) == 1
 
 

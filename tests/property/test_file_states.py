@@ -121,19 +121,42 @@ entry = st.builds(
 )
 
 
-@given(st.lists(entry, min_size=1, max_size=30))
-def test_records_come_back_as_they_were_however_alike(entries):
-    """S003-06."""
+def come_back(entries, rung_ms):
     found, at = [], 0
-    for block in records.blocks(records.columns(entries), 1000):
+    for block in records.blocks(records.columns(entries), rung_ms):
         data = block.at(77)
         assert len(data) == block.size
         places = [at + begin for begin in block.begins()]
-        decoded = records.decode(data, at, len(block.tails), lambda *row: row)
-        assert decoded == records.decode(data, at, None, lambda *row: row)
+        has_rests = rung_ms is not None
+        decoded = records.decode(data, at, len(block.ids), has_rests, lambda *row: row)
+        assert decoded == records.decode(data, at, None, has_rests, lambda *row: row)
         assert [row[-1] for row in decoded] == places
         found += decoded
         at += len(data)
-    assert [row[:-1] for row in found] == [
-        (77 + e.wait_ms - 1000, e.wait_ms - 1000, e.id, e.topic, e.attempts, e.data) for e in entries
-    ]
+    return [row[:-1] for row in found]
+
+
+@given(st.lists(entry, min_size=1, max_size=30))
+def test_records_come_back_as_they_were_however_alike(entries):
+    """S003-06."""
+    expected = [(77, 0, e.id, e.topic, e.attempts, e.data) for e in entries]
+    assert come_back(entries, None) == expected
+
+
+@given(st.lists(entry, min_size=1, max_size=30))
+def test_records_of_the_ladder_come_back_with_their_rests(entries):
+    rests = [e.wait_ms - 1000 for e in entries]
+    expected = [(77 + r, r, e.id, e.topic, e.attempts, e.data) for e, r in zip(entries, rests, strict=True)]
+    assert come_back(entries, 1000) == expected
+
+
+@given(st.lists(entry, min_size=1, max_size=30), st.lists(st.integers(0, 50), min_size=30, max_size=30))
+def test_records_are_ordered_by_their_planned_times(entries, steps):
+    """S003-05: T1 <= T2 in a file, by the first field of its records, and none before what lies there."""
+    begun = [1000 + sum(steps[: n + 1]) for n in range(len(entries))]
+    columns = records.columns([e._replace(wait_ms=500) for e in entries])._replace(begun=begun)
+    (block,) = records.blocks(columns, None)
+    data, first, last = block.written(0, 1600)
+    dues = [row[0] for row in records.decode(data, 0, None, False, lambda *row: row)]
+    assert dues == [max(each + 500, 1600) for each in begun]
+    assert (first, last) == (dues[0], dues[-1])

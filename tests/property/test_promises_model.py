@@ -212,7 +212,7 @@ class PromisesMachine(RuleBasedStateMachine):
         """The message is there when the positions moved."""
         (text,) = self._texts("done", 1)
         self.forbidden.add(text)
-        store = next(each for each in self.stores if reader in inside(each.topic(ORDERS)).readers)
+        store = next(each for each in self.stores if reader.engine in inside(each.topic(ORDERS)).readers)
         with suppress(penstock.PartitionLost, penstock.UsageError), store.transaction() as tx:
             tx.write(INVOICES, text)
             for message in messages:

@@ -105,11 +105,11 @@ class QueueOfThree(RuleBasedStateMachine):
     @rule(who=READERS)
     def die(self, who):
         """Without a word: the files are closed, as the kernel does it."""
-        self.readers[who]._end()
-        self.readers[who]._closed = "killed"
+        self.readers[who].engine._end()
+        self.readers[who].engine._closed = "killed"
         self.leave(who)
         for reader in self.readers:
-            reader._look_at = 0.0  # which happens by itself within a second
+            reader.engine._look_at = 0.0  # which happens by itself within a second
 
     def leave(self, who):
         for offset, (holder, _, message) in list(self.out.items()):

@@ -19,7 +19,10 @@ from tests.kit.waiting import NewRecord, WaitingMessages
 LADDER = ("1s", "5s", "30s")
 #: 75 s go down it as 30, 30, 5, 5, 1, 1, 1, 1 and a rest.
 HOPS_MOST = 8
-WAITS_MS = st.sampled_from([0, 1, 300, 1000, 1000, 1000, 1700, 5000, 5000, 8200, 30_000, 75_000])
+#: Rungs, and all fixed delays: messages of one keep their order.
+ALL_WAITS_MS = [0, 1, 300, 1000, 1000, 1000, 1700, 5000, 5000, 8200, 30_000, 75_000]
+ORDERED = {(wait, True) for wait in ALL_WAITS_MS} | {(wait, False) for wait in (1000, 5000, 30_000)}
+WAITS_MS = st.sampled_from(ALL_WAITS_MS)
 
 
 def number_of(record):
@@ -53,16 +56,19 @@ class WaitingModel(RuleBasedStateMachine):
     def now(self):
         return self.clock.now_ns() // 1_000_000
 
-    @rule(waits=st.lists(WAITS_MS, min_size=1, max_size=8), size=st.sampled_from([0, 700]))
-    def store(self, waits, size):
+    @rule(
+        waits=st.lists(WAITS_MS, min_size=1, max_size=8), size=st.sampled_from([0, 700]), fixed=st.booleans()
+    )
+    def store(self, waits, size, fixed):
         entries = []
         for wait in waits:
             number = next(self.numbers)
-            self.due[number], self.wait[number] = self.now() + wait, wait
-            self.note_hops(number, wait)
+            self.due[number], self.wait[number] = self.now() + wait, (wait, fixed)
+            if not fixed:
+                self.note_hops(number, wait)
             self.left[number] += 1
             entries.append(NewRecord(wait, bytes(16), "t", 0, b"%d " % number + bytes(size)))
-        self.waiting.store_many(entries)
+        self.waiting.store_many(entries, fixed=fixed)
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 4.0, 31.0]))
     def time_passes(self, seconds):
@@ -81,7 +87,7 @@ class WaitingModel(RuleBasedStateMachine):
                 assert number in self.due, "it was finished"
                 assert self.due[number] <= self.now()
                 wait = self.wait[number]
-                if wait in (1000, 5000, 30_000) and each.attempts == 0 and number not in self.late:
+                if wait in ORDERED and each.attempts == 0 and number not in self.late:
                     assert number > last.get(wait, -1), "equal waits came out of order"
                     last[wait] = number
             self.out.append(each)
@@ -100,18 +106,19 @@ class WaitingModel(RuleBasedStateMachine):
             self.due.pop(number_of(each), None)
 
     @precondition(lambda self: self.out)
-    @rule(data=st.data(), wait=WAITS_MS)
-    def again(self, data, wait):
+    @rule(data=st.data(), wait=WAITS_MS, fixed=st.booleans())
+    def again(self, data, wait, fixed):
         chosen = self.out[data.draw(st.sampled_from(range(len(self.out))))]
         number = number_of(chosen)
-        chosen.again(wait / 1000)
+        chosen.again(wait / 1000, fixed=fixed)
         self.ended(chosen)
-        self.note_hops(number, wait)
+        if not fixed:
+            self.note_hops(number, wait)
         self.left[number] += 1
         if self.left[number] == 1 and number not in map(number_of, self.out):
             self.stale.discard(number)  # only the new one is left
             self.late.discard(number)
-        self.due[number], self.wait[number] = self.now() + wait, -1
+        self.due[number], self.wait[number] = self.now() + wait, None
 
     def note_hops(self, number, wait):
         if wait not in (1000, 5000, 30_000):
@@ -140,7 +147,7 @@ class WaitingModel(RuleBasedStateMachine):
     def kill(self):
         """The process is gone without a word; what it finished behind something unfinished may come again."""
         self.waiting._closed = "killed"
-        self.waiting._let_go()
+        self.waiting._release()
         before = self.left + Counter(map(number_of, self.out))
         self.start_anew(before + self.done + self.hops())
         self.stale |= set(self.left - before)

@@ -40,6 +40,26 @@ def test_our_client_is_served(server, path, kind, holds):
     assert get(server, path, Origin=own)[2]["Access-Control-Allow-Origin"] == own
 
 
+def test_head_is_answered_as_get_without_a_body(server, paged):
+    """Load balancers and link checkers ask so. The next request on the connection is answered too."""
+    own = [(server, path) for path in ("/health", "/penstock.js", "/nothing", "/v1/events")]
+    for asked, path in [*own, (paged, "/"), (paged, "/deep%20er/"), (paged, "/none.html")]:
+        connection = http.client.HTTPConnection("127.0.0.1", asked.port, timeout=30)
+        found = {}
+        for method in ("HEAD", "GET", "HEAD"):
+            connection.request(method, path)
+            answer = connection.getresponse()
+            found[method] = answer.status, dict(answer.headers), answer.read()
+        connection.close()
+        if path == "/v1/events":  # there are no events without a body
+            assert found["HEAD"][0::2] == (405, b"")
+        else:
+            assert found["HEAD"] == (*found["GET"][:2], b"")
+            length = found["HEAD"][1].get("Content-Length")  # within an app it is that app's to say
+            assert length in (None, str(len(found["GET"][2])))
+            assert found["GET"][2]
+
+
 @pytest.fixture(scope="module")
 def paged(tmp_path_factory):
     """A folder of pages, with what must not be seen beside it."""

@@ -83,6 +83,8 @@ def command(*arguments):
 def test_events_on_the_command_line(port, key):
     for where in (["--url", port.url], ["-s", str(port.folder)]):
         pushed = json.loads(command("events", "push", f'["{key}",1]', '{"n": 1}', *where, "--json"))
-        line = command("events", "listen", f'["{key}",1]', "--rewind", "1", "--limit", "1", *where)
+        wanted = [f'["{key}",1]', "--rewind", "1", "--limit", "1", *where]
+        line = command("events", "listen", *wanted)
+        assert command("events", "listen", *wanted, "--json") == line
         event = json.loads(line)
         assert (event["id"], event["key"], event["data"]) == (pushed["first"], [key, 1], {"n": 1})

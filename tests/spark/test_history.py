@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as f
 
+from penstock.spark import read
 from tests.kit.archives import open_archive, storage
 from tests.lake.past import Kept, compacted, make, opened
 from tests.spark.test_stream import Stream
@@ -60,18 +61,15 @@ def test_batch_with_all_columns_filters_and_a_moving_cut(spark, past):
     assert collected(load(past.table(4), columns="*")) == whole
     past.trim(9)
     assert collected(load(past.table(12), columns="*", minPartitions="8")) == whole
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    try:
-        frame = load(past.table(12), columns="*", pushFilters="true")
-        written = past.rows["written_at"][20].as_py()
-        chosen = frame.where("offset >= 3 and offset < 11").where(frame.written_at >= written)
-        assert collected(chosen) == [
-            row
-            for row, at in zip(whole, past.rows["written_at"].to_pylist(), strict=True)
-            if 3 <= row[2] < 11 and at >= written
-        ]
-    finally:
-        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    written = past.rows["written_at"][20].as_py()
+    condition = f"offset >= 3 and offset < 11 and written_at >= timestamp '{written.isoformat(' ')}'"
+    options = {"history": str(past.table(12))}
+    chosen = read(spark, past.store.path, "orders", where=condition, columns="*", **options)
+    assert collected(chosen) == [
+        row
+        for row, at in zip(whole, past.rows["written_at"].to_pylist(), strict=True)
+        if 3 <= row[2] < 11 and at >= written
+    ]
 
 
 def test_what_is_wrong_is_told_when_it_is_loaded(spark, past):

@@ -163,3 +163,22 @@ def test_schema_given_by_the_user_must_have_the_topics_types():
         schema.check_types([("value", "binary", False)])
     with pytest.raises(InvalidOption, match="no column is chosen"):
         schema.check_types([])
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("minOffsetsPerTrigger", "processingTime"), ("kafka.bootstrap.servers", "load"),
+        ("assign", "partition = 3"), ("kafka.security.protocol", "mean nothing here"),
+        ("groupIdPrefix", "consumer"), ("colums", "columns"),
+        ("maxTriggerDelay", "processingTime"), ("startingOfsets", "startingOffsets"),
+        ("endingTimestmp", "endingTimestamp"),
+    ],
+)  # fmt: skip
+def test_unknown_options_are_told_what_to_use_and_never_the_opposite(option, told):
+    """18.10."""
+    with pytest.raises(InvalidOption) as raised:
+        parse({"path": "data", "topic": "orders", option: "5"})
+    assert told in raised.value.hint
+    if option == "minOffsetsPerTrigger":
+        assert "maxOffsets" not in raised.value.hint

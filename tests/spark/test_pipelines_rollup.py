@@ -89,6 +89,24 @@ def test_a_table_and_a_picture_of_all_there_is(spark, tmp_path):
     assert deltalake.DeltaTable(str(tmp_path / "t")).to_pyarrow_table().num_rows == 8
 
 
+@pytest.mark.parametrize("by", [None, "key"])
+def test_what_is_measured_beside_the_data_is_what_spark_measures(spark, store, tmp_path, by):
+    """18.8c: the same rows, whichever way they are made; a condition that is always true makes it Spark's."""
+    deltalake = module("deltalake")
+    topic = store.create_topic("a", partitions=2)
+    fill(topic, range(3))
+    topic.write(None, key="gone", timestamp=BEGIN - 100 * SECOND)
+    topic.write(b"no key", timestamp=-5)
+    tables = []
+    for name, where in (("beside", "offset >= 1"), ("spark", "offset >= 1 AND length(topic) > 0")):
+        table = str(tmp_path / name)
+        rollup(store, "a", window="1m", by=by, where=where, table=table, once=True, spark=spark, name=name)
+        tables.append(deltalake.DeltaTable(table).to_pyarrow_table().to_pylist())
+    beside, by_spark = tables
+    assert beside == by_spark
+    assert sum(row["count"] for row in beside) > 10
+
+
 def test_wrong_expressions_are_told_and_leave_nothing(spark, store):
     store.create_topic("a"), store.create_topic("b")
     for option, wrong in (("by", "nosuch"), ("where", "1 +"), ("where", "text"), ("value", "sum(")):

@@ -11,6 +11,7 @@ from tests.kit.slices import (
     TASK_BYTES_MOST,
     SegmentRange,
     Slice,
+    bundled,
     divided,
     range_bytes,
     reach,
@@ -117,3 +118,21 @@ def test_no_task_is_much_larger_than_wanted(size):
     for each in planned:
         share = (each.stop - each.start) / 1000 * size
         assert share <= 1.5 * target
+
+
+@given(st.lists(st.integers(1, 400 * MIB), max_size=300), st.integers(0, 100))
+def test_bundles_hold_each_slice_once_in_order_and_are_not_many(sizes, least):
+    """18.11: a topic of a thousand small partitions is not a thousand tasks."""
+    slices = [whole((10, size), partition=number) for number, size in enumerate(sizes)]
+    found = bundled(slices, least)
+    assert [each for bundle in found for each in bundle] == slices
+    assert all(found)
+    assert len(found) == min(len(slices), max(64, least)) or 0.5 * max(64, least) < len(found)
+    assert len(found) <= max(64, least)
+
+
+def test_a_thousand_partitions_are_read_by_few_tasks_of_equal_weight():
+    slices = [whole((10, 40_000), partition=number) for number in range(1000)]
+    found = bundled(slices)
+    assert len(found) == 64
+    assert max(map(len, found)) <= 16

@@ -74,6 +74,19 @@ def test_wrapper_drops_the_one_flag_and_keeps_every_argument(tmp_path):
     assert done.stdout.splitlines() == ["<-cp>", "<a b:*>", "<>", "<-Dx=$HOME 'q'>", "<Main>"]
 
 
+def test_spark_is_started_without_the_flag_that_makes_java_warn(tmp_path):
+    """18.10: no line about incubator modules on a good run."""
+    suitable = fake_java(tmp_path, "17.0.2", release=True)
+    (suitable / "bin" / "java").write_text('#!/bin/sh\necho "$@"\necho \'version "17.0.2"\' >&2\n')
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    for environment in ({"JAVA_HOME": str(suitable), "PATH": ""}, {"PATH": str(suitable / "bin")}):
+        home = _for_launch({**environment, **cache})["JAVA_HOME"]
+        words = [f"{home}/bin/java", "--add-modules=jdk.incubator.vector", "-version"]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        assert done.stdout == "-version\n"
+        assert _for_launch({"JAVA_HOME": home, "PATH": "", **cache})["JAVA_HOME"] == home
+
+
 def test_wrapper_goes_to_a_temporary_folder_when_the_cache_cannot_be_written(tmp_path):
     (tmp_path / "cache").write_text("a file, not a folder")
     home = Path(java.wrapped("/bin/true", tmp_path / "cache"))

@@ -90,7 +90,7 @@ def test_options_in_any_case():
 @pytest.mark.parametrize(
     ("options", "streaming", "told"),
     [
-        ({"path": "d", "topics": "o"}, False, "unknown option 'topics' .*topic, keyColumn"),
+        ({"path": "d", "topics": "o"}, False, "unknown option 'topics' .*did you mean topic"),
         ({"topic": "o"}, False, r"which store\? .*save"),
         ({"topic": "o"}, True, r"which store\? .*start"),
         ({"path": "d", "txnAppId": "a"}, False, "belong together"),

@@ -71,3 +71,15 @@ def test_only_the_last_batch_of_a_query_is_remembered():
     past = [stream(4), stream(5)]
     assert superseded(stream(6), past) == past
     assert superseded(batch(8), [batch(7)]) == []
+
+
+def test_batches_that_a_store_put_back_has_lost_are_noticed():
+    """18.1: Spark counts 0 to 9 as written, the store was put back to where it had 0 to 6."""
+    there = [WriterCommit("q", 6, 10, is_counted=True)]
+    with pytest.raises(ConflictError, match=r"7 to 9 are not there: the store was put back"):
+        is_repeated(WriterCommit("q", 10, 10, is_counted=True), there)
+    assert not is_repeated(WriterCommit("q", 7, 10, is_counted=True), there)
+
+
+def test_batch_writes_may_leave_numbers_out():
+    assert not is_repeated(WriterCommit("q", 10, 10, "app"), [WriterCommit("q", 6, 10, "app")])

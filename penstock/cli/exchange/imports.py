@@ -18,10 +18,17 @@ from penstock.errors import InvalidOption, UnknownTopic
 from penstock.exchange.csv_files import CsvRows
 from penstock.exchange.diskq_folder import look
 from penstock.exchange.diskq_import import import_diskq
-from penstock.exchange.file_import import DASH, FileImported, Progress, RecordReader, import_lines
+from penstock.exchange.file_import import (
+    DASH,
+    FileImported,
+    Progress,
+    RecordReader,
+    import_lines,
+    opened,
+)
 from penstock.exchange.follow import Follower
-from penstock.exchange.jsonl import JsonLines
 from penstock.exchange.records import FieldChoice
+from penstock.exchange.text_lines import JsonLines, Lines
 from penstock.parse import identifier, topic_name
 
 app = typer.Typer(no_args_is_help=True)
@@ -101,6 +108,12 @@ def diskq(
     sync: Annotated[
         str | None, typer.Option("--sync", metavar="disk|os", help="What acknowledged means in the topic.")
     ] = None,
+    payloads: Annotated[
+        str | None,
+        typer.Option(
+            "--payloads", metavar="PLACE", help="Where large values lie: files, s3://bucket/prefix."
+        ),
+    ] = None,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -112,10 +125,11 @@ def diskq(
     look(path)  # what is no diskq folder is said before a store is made
     line = CountLine()
     began = time.monotonic()
-    with open_to_write(store, create=True) as opened, line:
-        options = {} if sync is None else {"sync": sync}
+    with open_to_write(store, create=True) as data, line:
+        given = {"sync": sync, "payloads": payloads}
+        options = {name: value for name, value in given.items() if value is not None}
         done = import_diskq(
-            opened,
+            data,
             path,
             topic,
             owned_ok=owned_ok,
@@ -218,6 +232,9 @@ def _import_lines(
 ) -> None:  # fmt: skip
     if follow and (path == DASH or producer is not None):
         raise InvalidOption("--follow is for files, each of which is its own producer")
+    if path != DASH and not follow:
+        with opened(path) as file:  # a column that is not there is said before a store is made
+            reader(path).begin(Lines(file, path))
 
     def run(made: Topic, progress: Progress) -> FileImported:
         if not follow:
@@ -255,13 +272,13 @@ def _import(
         raise InvalidOption(f"{path} is not there", hint="name a file; - is stdin")
     line = CountLine()
     began = time.monotonic()
-    with open_to_write(store, create=True) as opened, line:
-        done = run(_topic(opened, topic), line.show)
+    with open_to_write(store, create=True) as data, line:
+        done = run(_topic(data, topic), line.show)
     result = ImportedFile(topic, path, done.messages, done.skipped, round(time.monotonic() - began, 3))
     if as_json:
         output.put_json(result)
         return
-    skipped = f", {output.counted(done.skipped, 'record')} were there" if done.skipped else ""
+    skipped = f", {output.counted(done.skipped, 'record')} skipped" if done.skipped else ""
     output.put_text(
         f"{output.counted(done.messages, 'message')} imported into {topic} in {result.seconds:g} s{skipped}"
     )

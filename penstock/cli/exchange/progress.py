@@ -20,6 +20,7 @@ class CountLine:
         self._line.clear()
 
     def show(self, done: int, total: int | None = None) -> None:
+        """Note how many are done, and show it when it is time."""
         self._done, self._total = done, total
         self._line.update()
 

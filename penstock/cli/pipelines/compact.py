@@ -23,6 +23,7 @@ def compact(
         typer.Option("--keep-tombstones", metavar="TIME", help="Write tombstones not older than that."),
     ] = None,
     engine: EngineOption = "auto",
+    create: running.CreateOption = False,
     name: running.NameOption = None,
     master: running.MasterOption = None,
     store: StoreOption = "",
@@ -36,6 +37,7 @@ def compact(
 
     watched = running.Watched()
     with open_to_write(store) as opened:
+        running.create_sinks(opened, source, sink, create=create)
         result = pipeline.compact(
             opened, source, sink, name=name, keyless=cast(Any, keyless), keep_tombstones=keep_tombstones,
             engine=cast(Any, engine), master=master, watch=watched, told=say_engine,

@@ -23,6 +23,7 @@ def dedup(
     time: TimeOption = "written_at",
     once: OnceOption = False,
     every: TriggerOption = None,
+    create: running.CreateOption = False,
     name: running.NameOption = None,
     master: running.MasterOption = None,
     store: StoreOption = "",
@@ -36,6 +37,7 @@ def dedup(
 
     watched = running.Watched()
     with open_to_write(store) as opened:
+        running.create_sinks(opened, source, sink, create=create)
         result = pipeline.dedup(
             opened, source, sink, within=within, by=by, time=cast(Any, time), once=once, trigger=every,
             name=name, master=master, watch=watched,

@@ -52,6 +52,7 @@ def replay(
         list[str] | None,
         typer.Option("--storage-option", metavar="NAME=VALUE", help="For a table in S3."),
     ] = None,
+    create: running.CreateOption = False,
     name: running.NameOption = None,
     master: running.MasterOption = None,
     store: StoreOption = "",
@@ -70,6 +71,7 @@ def replay(
             return
         watched = running.Watched()
         with open_to_write(store) as opened:
+            running.create_sinks(opened, source, sink, create=create)
             result = replay_topic(
                 opened, source, sink, start=places[0], stop=places[1], name=name, watch=watched,
                 rate=None if rate is None else parse_rate(rate),

@@ -42,6 +42,7 @@ def rollup(
     top: Annotated[int, typer.Option("--top", metavar="N", help="How many groups the picture shows.")] = 8,
     once: OnceOption = False,
     every: TriggerOption = None,
+    create: running.CreateOption = False,
     name: running.NameOption = None,
     master: running.MasterOption = None,
     store: StoreOption = "",
@@ -55,6 +56,7 @@ def rollup(
 
     watched = running.Watched()
     with open_to_write(store) as opened:
+        running.create_sinks(opened, source, sink, create=create)
         result = pipeline.rollup(
             opened, source, sink, window=window, by=by, where=where, value=value, time=cast(Any, time),
             late=late, table=table, mode=cast(Any, mode), plot=plot, top=top, once=once, trigger=every,

@@ -9,7 +9,7 @@ from penstock.cli.stream import engine
 from penstock.cli.stream.consumers import consumers, position, sweep, ttl
 from penstock.cli.stream.engine import migrate
 from penstock.cli.stream.publish import publish
-from penstock.cli.stream.read import get, list_messages, stats, tail
+from penstock.cli.stream.read import get, list_messages, object_, stats, tail
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -21,6 +21,7 @@ def group(store: StoreOption = "") -> None:
 
 app.command()(publish)
 app.command()(get)
+app.command("object")(object_)
 app.command("list")(list_messages)
 app.command()(tail)
 app.command()(consumers)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
+from penstock.cli import output
 from penstock.cli import output as units
 from penstock.errors import InvalidOption
 from penstock.exchange.message_json import encoded
+from penstock.parse import MIB
 from penstock.streams.engine import Row, StreamMessage
+
+#: So much of a body is moved at a time.
+_PIECE_BYTES = MIB
 
 #: The stream that one means who names none.
 DEFAULT_STREAM = "stream"
@@ -20,6 +26,10 @@ NameOption = Annotated[
 SubjectArgument = Annotated[str, typer.Argument(metavar="SUBJECT", help="The subject.")]
 PatternArgument = Annotated[
     str, typer.Argument(metavar="SUBJECT", help='A subject, or a pattern: "images.*", "*".')
+]
+BodiesOption = Annotated[
+    str | None,
+    typer.Option("--bodies", metavar="PLACE", help="Where bodies with names lie: a folder, or s3://…"),
 ]
 DurableArgument = Annotated[str, typer.Argument(metavar="DURABLE", help="The durable consumer's name.")]
 
@@ -33,6 +43,23 @@ def pairs(option: str, given: list[str] | None) -> dict[str, str]:
             raise InvalidOption(f"{option} {each!r} is not NAME=VALUE")
         found[name] = value
     return found
+
+
+def save(name: str, body: BinaryIO, target: Path) -> None:
+    """Write an open body to a file piece by piece, telling how far it is; - is stdout."""
+    if target == Path("-"):
+        while piece := body.read(_PIECE_BYTES):
+            output.put(piece)
+        return
+    done = 0
+    progress = output.ProgressLine(lambda: f"{name}: {units.size(done)}")
+    with target.open("wb") as opened:
+        while piece := body.read(_PIECE_BYTES):
+            opened.write(piece)
+            done += len(piece)
+            progress.update()
+    progress.clear()
+    output.say(f"{target}: {units.size(done)}")
 
 
 def record(message: StreamMessage, *, with_body: bool = False) -> dict[str, Any]:

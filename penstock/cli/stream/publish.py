@@ -16,7 +16,7 @@ from penstock import Stream
 from penstock.cli import output
 from penstock.cli import output as units
 from penstock.cli.arguments import JsonOption, StoreOption, open_to_write
-from penstock.cli.stream.arguments import DEFAULT_STREAM, NameOption, SubjectArgument, pairs
+from penstock.cli.stream.arguments import DEFAULT_STREAM, BodiesOption, NameOption, SubjectArgument, pairs
 from penstock.errors import InvalidOption
 from penstock.streams.engine import Data
 
@@ -46,6 +46,7 @@ def publish(
     object_name: Annotated[
         str | None, typer.Option("--object-name", metavar="NAME", help="What the body is called.")
     ] = None,
+    place: BodiesOption = None,
     name: NameOption = DEFAULT_STREAM,
     store: StoreOption = "",
     as_json: JsonOption = False,
@@ -57,7 +58,7 @@ def publish(
     headers = pairs("--header", header)
     bodies = list(_bodies(data, file or [], object_name))
     with open_to_write(store, create=True) as opened:
-        stream = opened.stream(name)
+        stream = opened.stream(name, bodies=place)
         published = [_published(stream, subject, body, headers) for body in bodies]
     if as_json:
         output.put_json({"stream": name, "published": published})

@@ -1,4 +1,4 @@
-"""`penstock stream get`, `list`, `stats` and `tail`: read what a stream holds."""
+"""`penstock stream get`, `object`, `list`, `stats` and `tail`: reading a stream."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from penstock.cli import output
 from penstock.cli import output as units
 from penstock.cli.arguments import JsonOption, StoreOption, flag, open_to_read, open_to_write
 from penstock.cli.formats import shown
-from penstock.cli.stream.arguments import DEFAULT_STREAM, NameOption, PatternArgument, record, row_record
+from penstock.cli.stream.arguments import (
+    DEFAULT_STREAM,
+    BodiesOption,
+    NameOption,
+    PatternArgument,
+    record,
+    row_record,
+    save,
+)
 from penstock.clock import NANOSECONDS, Clock
 from penstock.errors import DataError, InvalidOption
-from penstock.parse import MIB
 from penstock.streams.engine import Row, SubjectFacts
 
-#: So much of a body is moved at a time.
-_PIECE_BYTES = MIB
 #: A body is shown as text up to this size; --output takes any.
 _SHOWN_BYTES = 4096
 
@@ -47,7 +52,8 @@ def get(
                 hint=f"the last one given is {stream.get_latest_sequence()}; older ones may have expired",
             )
         if target is not None:
-            _save(message, target)
+            with message.open() as body:
+                save(message.object_name, body, target)
             if target == Path("-"):
                 return
         if as_json:
@@ -68,22 +74,20 @@ def _tell(message: StreamMessage, *, is_shown: bool) -> None:
         output.put_text(shown(data[:_SHOWN_BYTES]) + more)
 
 
-def _save(message: StreamMessage, target: Path) -> None:
-    """Write the body piece by piece, telling how far it is."""
-    done = 0
-    progress = output.ProgressLine(lambda: f"{message.object_name}: {units.size(done)}")
-    with message.open() as body:
-        if target == Path("-"):
-            while piece := body.read(_PIECE_BYTES):
-                output.put(piece)
-            return
-        with target.open("wb") as opened:
-            while piece := body.read(_PIECE_BYTES):
-                opened.write(piece)
-                done += len(piece)
-                progress.update()
-    progress.clear()
-    output.say(f"{target}: {units.size(done)}")
+def object_(
+    object_name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The body's name, as `list` shows it: given, or orders_16.")
+    ],
+    target: Annotated[
+        Path, typer.Option("--output", "-o", metavar="PATH", help="Write the body there; - is stdout.")
+    ] = Path("-"),
+    bodies: BodiesOption = None,
+    name: NameOption = DEFAULT_STREAM,
+    store: StoreOption = "",
+) -> None:
+    """A body by its name, as it is, to stdout or into a file."""
+    with open_to_read(store) as opened, opened.stream(name, bodies=bodies).open_object(object_name) as body:
+        save(object_name, body, target)
 
 
 def list_messages(

@@ -28,11 +28,12 @@ from penstock.lake.parquet_files import FILE_BYTES, FileTarget
 from penstock.lake.storage import Storage, storage
 from penstock.lake.table import Archive, ArchivedSpan, ArchiveOrigin, open_or_create
 from penstock.locks import Claimed, claim
+from penstock.log.fingerprint import UNKNOWN, changed, compare
 from penstock.parse import MIB, Duration, Size, one_of, seconds, size, whole
 from penstock.spark import executors as jobs
 from penstock.spark.pipelines import archive_tasks as tasks
 from penstock.spark.session import session
-from penstock.spark.source import query as checkpoint
+from penstock.spark.source import checkpoint
 from penstock.spark.source.options import parse, store_path
 from penstock.spark.source.plan import Slice
 from penstock.spark.source.query import StreamQuery
@@ -91,7 +92,8 @@ def archive(
     without it what retention took first raises `OffsetTrimmed`. `on_gap="skip"` passes over that and over
     damage (`Corrupt`).
 
-    Raises `PipelineRunning` or `ConflictError` when another process does the same, `NotATable`,
+    Raises `PipelineRunning` or `ConflictError` when another process does the same, `HistoryChanged` when the
+    store was put back to an earlier state since the last run, `NotATable`,
     `NotAnArchive` or `ForeignArchive` for a table that is something else, `ReadOnly` for one that cannot
     be written to.
     """
@@ -161,12 +163,15 @@ class _Loop:
     ) -> None:
         self._asked, self._run, self._topic, self._table, self._query = asked, run, topic, table, query
         self._done = _Tally()
+        #: Of the last message before each partition's position.
+        self._fingerprints: dict[int, int] = {}
         self._vacuumed_at = -_VACUUM_EVERY_S
 
     def run(self) -> ArchiveSummary:
         begun = time.monotonic()
         self._vacuum()
         positions = self._begin()
+        self._refuse_other_history(positions)
         self._done.first = dict(positions)
         if not self._asked.follow:
             self._query.freeze()
@@ -190,6 +195,17 @@ class _Loop:
         begin = {number: (start if is_new else 0) for number, start in starts.items()}
         return begin | {number: at for number, at in stands.items() if at is not None}
 
+    def _refuse_other_history(self, positions: Mapping[int, int]) -> None:
+        """Raise `HistoryChanged` when the store was put back: one table must not hold two histories."""
+        for log in self._topic.open_topic.logs():
+            at = positions.get(log.partition, 0)
+            known = self._fingerprints[log.partition] = self._table.fingerprint(log.partition)
+            verdict = compare(log.segments, at, known)
+            if verdict != "same":
+                error = changed(log.segments, at, verdict, f"the table {self._asked.place.uri}")
+                error.hint = "what the table has stays there: archive into another table from now on"
+                raise error
+
     def _round(self, begin: Mapping[int, int]) -> dict[int, int] | None:
         """Plan, write, commit; returns where the table stands now, None when there was nothing to do."""
         start = self._encoded(begin)
@@ -206,7 +222,10 @@ class _Loop:
             error.hint = 'on_gap="skip" goes on behind it, with a gap in the table'
             raise
         moved = self._decoded(end)
-        is_new = self._table.append(files, _spans(begin, moved))
+        self._fingerprints |= {
+            number: known for (_, number), known in checkpoint.kept_fingerprints(end).items()
+        }
+        is_new = self._table.append(files, self._spans(begin, moved))
         self._query.done(end)
         if is_new:
             self._done.add(files)
@@ -257,11 +276,21 @@ class _Loop:
         while time.monotonic() < until and not self._run.stopping:
             time.sleep(_LOOK_S)
 
+    def _spans(self, begin: Mapping[int, int], end: Mapping[int, int]) -> dict[int, ArchivedSpan]:
+        return {
+            number: ArchivedSpan(begin.get(number, 0), stop, self._fingerprints.get(number, UNKNOWN))
+            for number, stop in end.items()
+            if stop > begin.get(number, 0)
+        }
+
     def _encoded(self, positions: Mapping[int, int]) -> dict[str, Any]:
         origin = self._table.origin
         name = self._topic.name
         return checkpoint.encode(
-            {(name, number): at for number, at in positions.items()}, origin.store_id, {name: origin.topic_id}
+            {(name, number): at for number, at in positions.items()},
+            origin.store_id,
+            {name: origin.topic_id},
+            {(name, number): known for number, known in self._fingerprints.items()},
         )
 
     def _decoded(self, kept: Any) -> dict[int, int]:
@@ -289,14 +318,6 @@ class _Tally:
             batches=self.batches, first=self.first, next=positions, compacted=self.compacted,
             removed=self.removed, seconds=round(took_s, 3),
         )  # fmt: skip
-
-
-def _spans(begin: Mapping[int, int], end: Mapping[int, int]) -> dict[int, ArchivedSpan]:
-    return {
-        number: ArchivedSpan(begin.get(number, 0), stop)
-        for number, stop in end.items()
-        if stop > begin.get(number, 0)
-    }
 
 
 def _opened(path: str) -> Store:

@@ -181,7 +181,7 @@ class _Compaction:
         }
         self._keep_since = 0
         if self._standing.is_at_begin:
-            now = store._clock.now_ns()
+            now = store.clock.now_ns()
             self._keep_since = _NEVER if keep_s is None else now - round(keep_s * NANOSECONDS)
         #: How many there are to look at.
         self.messages = sum(each.stop - each.start for each in self._ranges.values())

@@ -42,10 +42,13 @@ def columns_for(always: Iterable[str], expressions: Iterable[str | None]) -> tup
 
 
 def topic_stream(
-    spark: SparkSession, store: Store, topic: str, columns: Iterable[str], consumer: str
-) -> DataFrame:
+    spark: SparkSession, store: Store, topic: str, columns: Iterable[str], consumer: str, *,
+    important: bool | None = None,
+) -> DataFrame:  # fmt: skip
     """All of a topic, from its beginning, as a stream that shows its progress as a consumer."""
     options = {"topic": topic, "columns": ",".join(columns), "consumer": consumer}
+    if important is not None:
+        options["important"] = str(important).lower()
     return spark.readStream.format("penstock").options(**options).load(store.path)
 
 

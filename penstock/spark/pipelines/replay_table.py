@@ -80,7 +80,7 @@ def replay_table(
     target = store.topic(sink)
     target.require_raw()
     archive = _archive(table, storage_options)
-    _wanted(archive, start, stop, store._clock.now_ns())  # a wrong place is said before the pipeline is made
+    _wanted(archive, start, stop, store.clock.now_ns())  # a wrong place is said before the pipeline is made
     called = name or f"replay-{archive.origin.topic}-table"
     identity = {
         "table": archive.storage.uri, "sink": sink, "sink_id": target.id, "from": str(start), "to": str(stop),
@@ -99,7 +99,7 @@ def plan_replay_table(
     archive = _archive(table, storage_options)
     target = store.topic(sink)
     ranges = []
-    for number, (wanted, files) in _wanted(archive, start, stop, store._clock.now_ns()).items():
+    for number, (wanted, files) in _wanted(archive, start, stop, store.clock.now_ns()).items():
         first, last = max(wanted.start, files[0].first), min(wanted.stop, files[-1].stop)
         count = sum(each.rows * _share(each, wanted) // (each.stop - each.first) for each in files)
         size = sum(each.bytes * _share(each, wanted) // (each.stop - each.first) for each in files)
@@ -142,7 +142,7 @@ class _TableReplay:
     def _reached(self, number: int) -> int:
         """Where a partition goes on: behind the last range that was committed."""
         prefix = f"{self._series}{number}/"
-        names = self._store._transactions.names(prefix)
+        names = self._store.transactions.names(prefix)
         return max((int(name.rpartition("-")[2]) for name in names), default=0)
 
     def _jobs(self, wanted: ReplayRange, files: Sequence[LakeFile], partitions: int) -> Iterator[TableJob]:
@@ -179,10 +179,10 @@ class _TableReplay:
         pieces = gathered(shares, self._sink.name)
         stop = min(jobs[-1].files[-1].stop, jobs[-1].stop)
         name = f"{self._series}{number}/{jobs[0].files[0].first}-{stop}"
-        before = self._store._transactions.names(f"{self._series}{number}/")
+        before = self._store.transactions.names(f"{self._series}{number}/")
         with self._store.transaction(name=name) as tx:
             tx.adopt(self._sink, pieces, tree=plan.tree, partitions=plan.partitions)
-        self._store._transactions.forget(before)
+        self._store.transactions.forget(before)
         rows = sum(share.rows for share in shares)
         self._messages += rows
         self._bytes += sum(piece.size for parts in pieces.values() for piece in parts)
@@ -239,7 +239,7 @@ def _begun(store: Store, folder: str) -> Begun:
     """What is kept there, made at first; durable before anything is written."""
     path = os.path.join(folder, _BEGUN)
     if not os.path.exists(path):
-        made = Begun(secrets.token_hex(8), store._clock.now_ns())
+        made = Begun(secrets.token_hex(8), store.clock.now_ns())
         keep_durably(store._files, path, json.dumps(made._asdict()).encode())
     with open(path, encoding="ascii") as file:
         return Begun(**json.load(file))

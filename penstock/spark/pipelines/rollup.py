@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidOption
 from penstock.parse import Duration, one_of, seconds, whole
+from penstock.spark.aggregation import aggregate
 from penstock.spark.pipelines import rollup_output as tables
 from penstock.spark.pipelines.engine import started
 from penstock.spark.pipelines.expressions import (
@@ -28,6 +29,7 @@ from penstock.spark.pipelines.expressions import (
     with_text,
 )
 from penstock.spark.pipelines.rollup_output import Mode, check_plot, draw
+from penstock.spark.source.filter_parse import Understood, understood
 from penstock.store import PipelineRun, Store
 from penstock.store.pipelines import Watch, claim, unwatched
 from penstock.store.replay import identity_of, two_topics
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _GROUP = "group"
+#: Columns that Arrow compares with a constant as Spark does.
+_COMPARED = ("partition", "offset")
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,17 @@ class Measures:
         one_of("time", self.time, TIMES)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether tasks can measure it with Arrow: groups by key, comparisons of columns, no percentiles."""
+        found = understood(self.where) if self.where is not None else Understood((), True)
+        values = [each.value if each.operator == "in" else (each.value,) for each in found.comparisons]
+        is_known = found.is_whole and all(each.column in _COMPARED for each in found.comparisons)
+        is_known &= all(type(value) is int for each in values for value in each)
+        return self.by in (None, "key") and self.value is None and is_known
+
+    @property
     def columns(self) -> tuple[str, ...]:
+        """The columns that must be read."""
         return columns_for((self.time, "key", "value"), (self.by, self.where, self.value))
 
 
@@ -141,9 +155,7 @@ class _Rollup:
         from penstock.spark.stream_run import failed
 
         measures = self._measures
-        reader = self._spark.read.format("penstock").option("topic", self._source)
-        messages = reader.option("columns", ",".join(measures.columns)).load(self._store.path)
-        rolled = measured(messages, measures).orderBy("window_start", _GROUP)
+        rolled = self._measured_all().orderBy("window_start", _GROUP)
         try:
             found = rolled.toArrow()
         except Exception as error:  # Spark's own, or what a task raised inside of it
@@ -154,7 +166,35 @@ class _Rollup:
             self._run.report(rows=pc.sum(found["count"]).as_py() or 0)
         if plot is not None:
             draw(found, plot, title=f"{self._source} by {measures.by or 'time'}", top=top)
-        return 0 if table is None else tables.write(table, found, mode, now_ns=self._store._clock.now_ns())
+        return 0 if table is None else tables.write(table, found, mode, now_ns=self._store.clock.now_ns())
+
+    def _measured_all(self) -> DataFrame:
+        """All there is, measured beside the data if it is plain enough, else by Spark."""
+        measures = self._measures
+        if measures.is_plain:
+            rows = aggregate(
+                self._spark, self._store.path, self._source, {"count": "count", "bytes": "sum(size)"},
+                by=() if measures.by is None else (measures.by,), window=measures.window, time=measures.time,
+                where=measures.where, archive=None,
+            )  # fmt: skip
+            return _with_rates(rows, measures)
+        reader = self._spark.read.format("penstock").option("topic", self._source)
+        messages = reader.option("columns", ",".join(measures.columns)).load(self._store.path)
+        return measured(messages, measures)
+
+
+def _with_rates(rows: DataFrame, measures: Measures) -> DataFrame:
+    """What was measured beside the data, in the columns of `measured`."""
+    from pyspark.sql import functions as F
+
+    length_s = seconds("window", measures.window)
+    end = F.expr(f"window_start + INTERVAL {round(length_s * 1_000_000)} MICROSECONDS")
+    group = F.lit(None).cast("string") if measures.by is None else F.col(measures.by).cast("string")
+    return rows.select(
+        "window_start", end.alias("window_end"), group.alias(_GROUP), "count", "bytes",
+        (F.col("count") / length_s).alias("count_per_second"),
+        (F.col("bytes") / length_s).alias("bytes_per_second"),
+    )  # fmt: skip
 
 
 def measured(messages: DataFrame, measures: Measures) -> DataFrame:

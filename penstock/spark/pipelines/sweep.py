@@ -97,7 +97,7 @@ class _Sweep:
     ) -> None:
         self._store, self._partitions, self._run = store, partitions, run
         #: One moment for all of it, so that nothing grows old while the sweep takes its time.
-        self._now_ns = store._clock.now_ns()
+        self._now_ns = store.clock.now_ns()
         self._grace_ns = grace_ns
         self._most = most
         self._unfinished = list(self._left_behind())

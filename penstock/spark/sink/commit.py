@@ -30,6 +30,8 @@ class WriterCommit(NamedTuple):
     number: int
     rows: int
     app: str | None = None
+    #: Numbers follow each other, as a stream's batches do; those of batch writes may leave some out.
+    is_counted: bool = False
 
     @property
     def series(self) -> str:
@@ -64,6 +66,7 @@ def is_repeated(commit: WriterCommit, before: Sequence[WriterCommit]) -> bool:
     same = [each for each in before if each.number == commit.number]
     if not same:
         _refuse_step_back(commit, before)
+        _refuse_lost_batches(commit, before)
         return False
     if commit.query is not None:
         _refuse_step_back(commit, before)
@@ -86,6 +89,19 @@ def _refuse_step_back(commit: WriterCommit, before: Sequence[WriterCommit]) -> N
         raise ConflictError(
             f"{_what(commit)} comes after {latest} was committed: nothing was written",
             hint="another driver runs from the same checkpoint, or the checkpoint was put back",
+        )
+
+
+def _refuse_lost_batches(commit: WriterCommit, before: Sequence[WriterCommit]) -> None:
+    """Raise when batches that Spark counts as done are not in the store: it was put back."""
+    if not commit.is_counted or not before:
+        return
+    latest = max(each.number for each in before)
+    if commit.number > latest + 1:
+        raise ConflictError(
+            f"{_what(commit)} comes, but {latest + 1} to {commit.number - 1} are not there: "
+            "the store was put back to an earlier state, nothing was written",
+            hint="begin anew with a new checkpointLocation and txnAppId; its rows are then written again",
         )
 
 
@@ -129,7 +145,7 @@ def commit(store: str, shares: Iterable[TaskResult], once: WriterCommit | None) 
             logger.info("%s was committed before and is skipped", tx.name)
             return False
         if before:
-            opened._transactions.forget(each.name for each in before)
+            opened.transactions.forget(each.name for each in before)
     return True
 
 
@@ -171,7 +187,7 @@ def _adopt(tx: Transaction, topic: Topic, plan: TopicPlan, shares: Sequence[Task
 
 def _guarded(tx: Transaction, store: Store, once: WriterCommit) -> list[WriterCommit]:
     """Have the rules asked at the commit; return which earlier commits need not be remembered after it."""
-    transactions = store._transactions
+    transactions = store.transactions
 
     def ask() -> None:
         if is_repeated(once, commits(transactions.names(once.series), once)):
@@ -183,7 +199,7 @@ def _guarded(tx: Transaction, store: Store, once: WriterCommit) -> list[WriterCo
 
 def _discard(store: Store, shares: Iterable[TaskResult]) -> None:
     """While no transaction can commit, so that a file is either needed or never will be."""
-    transactions = store._transactions
+    transactions = store.transactions
 
     def remove() -> None:
         for share in shares:

@@ -18,6 +18,7 @@ from penstock.parse import identifier, topic_name
 from penstock.spark.sink.commit import WriterCommit
 from penstock.spark.sink.rows import Column, Shape, shape
 from penstock.spark.sink.task import WriteTarget
+from penstock.spark.source.kafka_options import hint_for
 from penstock.spark.source.options import store_path
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.spark.sink.task import TaskResult
 
 
-_NAMES = ("topic", "keyColumn", "txnAppId", "txnVersion")
+_NAMES = ("topic", "keyColumn", "txnAppId", "txnVersion", "txnEveryVersion")
 #: What Spark, or whoever calls it, passes on to every sink.
 _SPARKS = ("path", "checkpointLocation", "queryName")
 _VERSION_MAX = 2**63 - 1
@@ -41,6 +42,8 @@ class WriteOptions(NamedTuple):
     key_column: str | None
     app: str | None
     version: int | None
+    #: Versions follow each other: one that was left out was lost.
+    every_version: bool = False
 
 
 def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
@@ -49,7 +52,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     known = {name.lower() for name in (*_NAMES, *_SPARKS)}
     for name in given:
         if name not in known:
-            raise InvalidOption(f"unknown option {name!r}", hint=f"options: {', '.join(_NAMES)}")
+            raise InvalidOption(f"unknown option {name!r}", hint=hint_for(name, _NAMES))
     if not given.get("path"):
         raise InvalidOption(
             "which store?", hint='.start("data") names its folder' if streaming else '.save("data") names it'
@@ -61,6 +64,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
         key_column=given.get("keycolumn"),
         app=None if app is None else identifier("txnAppId", app),
         version=_version(given.get("txnversion"), app, streaming=streaming),
+        every_version=given.get("txneveryversion", "false").lower() == "true",
     )
 
 
@@ -108,14 +112,16 @@ class _Write(NamedTuple):
             TaskResult(number, topics, plans), task.getLocalProperty("sql.streaming.queryId")
         )
 
-    def commit(self, messages: Sequence[StagedMessage], number: int | None) -> None:
+    def commit(
+        self, messages: Sequence[StagedMessage], number: int | None, *, is_counted: bool = False
+    ) -> None:
         from penstock.spark.sink.commit import commit
 
         shares = [message.share for message in messages]
         once = None
         if number is not None:
             rows = sum(share.rows for share in shares)
-            once = WriterCommit(messages[0].query, number, rows, self.options.app)
+            once = WriterCommit(messages[0].query, number, rows, self.options.app, is_counted)
             if once.query is once.app is None:
                 raise ConflictError(
                     "Spark did not say which query this batch belongs to: nothing was written"
@@ -135,12 +141,16 @@ class TopicWriter(DataSourceArrowWriter):
         self._write = write
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> StagedMessage:
+        """Stage the rows of one task."""
         return self._write.stage(iterator)
 
     def commit(self, messages: list[Any]) -> None:
-        self._write.commit(messages, self._write.options.version)
+        """Make what all tasks staged true, at once."""
+        options = self._write.options
+        self._write.commit(messages, options.version, is_counted=options.every_version)
 
     def abort(self, messages: list[Any]) -> None:
+        """Remove what tasks staged."""
         self._write.abort(messages)
 
 
@@ -151,12 +161,15 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         self._write = write
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> StagedMessage:
+        """Stage the rows of one task."""
         return self._write.stage(iterator)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        self._write.commit(messages, batchId)
+        """Make what all tasks staged true, at once; a batch that comes again is skipped."""
+        self._write.commit(messages, batchId, is_counted=True)
 
     def abort(self, messages: list[Any], batchId: int) -> None:
+        """Remove what tasks staged."""
         self._write.abort(messages)
 
 
@@ -167,7 +180,8 @@ def planned(options: Mapping[str, str], schema: StructType, *, overwrite: bool, 
     asked = parse(options, streaming=streaming)
     if overwrite:
         what = 'outputMode("complete")' if streaming else 'mode("overwrite")'
-        raise InvalidOption(f"{what}: a topic is only ever appended to", hint='mode("append")')
+        hint = "penstock.spark.to_topic(…) writes every output mode" if streaming else 'mode("append")'
+        raise InvalidOption(f"{what}: a topic is only ever appended to", hint=hint)
     columns = [Column(field.name, field.dataType.simpleString()) for field in schema.fields]
     found = shape(columns, topic_given=asked.topic is not None, key_column=asked.key_column)
     return _Write(asked, found, target(asked.store, asked.topic))

@@ -1,18 +1,20 @@
-"""What a query's filters leave to be read: plain functions over the filters that Spark hands down.
+"""What a condition leaves to be read: plain functions over comparisons (`filter_parse`).
 
 Offsets, partitions, topics and the time of writing are known before anything is read, so what cannot
 pass is not planned. (`timestamp` is the producer's own, in any order: it tells nothing about where to
-look.) Nothing here is exact, nor need it be: Spark applies all filters again.
+look.) Nothing here is exact, nor need it be: Spark applies the condition again.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from penstock.parse import datetime_ns
+from penstock.spark.source.filter_parse import Comparison, Operator, moment
 
 _LEAST, _MOST = -(2**63), 2**63
 _MICROSECOND = 1000
@@ -39,7 +41,7 @@ class NumberSpan:
 
 @dataclass(frozen=True)
 class FilterBounds:
-    """What may pass the filters; None is anything."""
+    """What may pass a condition; None is anything."""
 
     topics: frozenset[str] | None = None
     numbers: frozenset[int] | None = None
@@ -47,6 +49,11 @@ class FilterBounds:
     offsets: NumberSpan = field(default_factory=NumberSpan)
     #: Nanoseconds.
     written: NumberSpan = field(default_factory=NumberSpan)
+
+    @property
+    def spans(self) -> dict[str, NumberSpan]:
+        """The spans by the names of their fields."""
+        return {"partitions": self.partitions, "offsets": self.offsets, "written": self.written}
 
     @property
     def is_everything(self) -> bool:
@@ -61,68 +68,76 @@ class FilterBounds:
         )
 
 
-def wanted(filters: Iterable[Any]) -> FilterBounds:
-    """What may pass all of these filters; those that are not understood let everything pass."""
+def bounds(comparisons: Iterable[Comparison], zone: tzinfo = UTC) -> FilterBounds:
+    """What may pass all of these comparisons; those of other columns let everything pass."""
     found = FilterBounds()
-    for each in filters:
-        column: tuple[str, ...] = getattr(each, "attribute", ())
-        if len(column) == 1:
-            found = _narrowed(found, column[0], type(each).__name__, getattr(each, "value", None))
+    for each in comparisons:
+        found = _narrowed(found, each, zone)
     return found
 
 
-def _narrowed(found: FilterBounds, column: str, kind: str, value: Any) -> FilterBounds:
-    if column == "topic":
-        names = _strings(kind, value)
-        if names is not None:
-            topics = names if found.topics is None else names & found.topics
-            return replace(found, topics=topics)
-    elif column == "partition" and kind == "In" and (numbers := _integers(value)):
+def to_text(found: FilterBounds) -> str:
+    """Bounds as an option of a read can carry them."""
+    return json.dumps(
+        {
+            "topics": None if found.topics is None else sorted(found.topics),
+            "numbers": None if found.numbers is None else sorted(found.numbers),
+            **{name: [span.first, span.stop] for name, span in found.spans.items()},
+        }
+    )
+
+
+def from_text(text: str) -> FilterBounds:
+    """Bounds from what `to_text` made; raises `ValueError` for anything else."""
+    try:
+        kept = json.loads(text)
+        spans = {name: NumberSpan(*map(int, kept[name])) for name in FilterBounds().spans}
+        topics, numbers = kept["topics"], kept["numbers"]
+        return FilterBounds(
+            None if topics is None else frozenset(topics),
+            None if numbers is None else frozenset(numbers),
+            **spans,
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"no bounds: {text!r:.100}") from error
+
+
+def _narrowed(found: FilterBounds, given: Comparison, zone: tzinfo) -> FilterBounds:
+    column, operator, value = given
+    values = value if operator == "in" else (value,)
+    if column == "topic" and operator in ("=", "in") and all(isinstance(each, str) for each in values):
+        names = frozenset(values)
+        return replace(found, topics=names if found.topics is None else names & found.topics)
+    if column == "partition" and operator == "in" and all(type(each) is int for each in values):
+        numbers = frozenset(values)
         return replace(found, numbers=numbers if found.numbers is None else numbers & found.numbers)
-    elif column == "partition" and (span := _span(kind, value)) is not None:
-        return replace(found, partitions=found.partitions.both(span))
-    elif column == "offset" and (span := _span(kind, value)) is not None:
-        return replace(found, offsets=found.offsets.both(span))
-    elif column == "written_at" and (span := _span(kind, value)) is not None:
-        return replace(found, written=found.written.both(span))
-    return found
+    field = {"partition": "partitions", "offset": "offsets", "written_at": "written"}.get(column)
+    spans = [_span("=" if operator == "in" else operator, each, column, zone) for each in values]
+    known = [each for each in spans if each is not None]
+    if field is None or not known or len(known) < len(spans):
+        return found
+    span = NumberSpan(min(each.first for each in known), max(each.stop for each in known))
+    spans_now = {**found.spans, field: found.spans[field].both(span)}
+    return FilterBounds(found.topics, found.numbers, **spans_now)
 
 
-def _strings(kind: str, value: Any) -> frozenset[str] | None:
-    if kind in ("EqualTo", "EqualNullSafe") and isinstance(value, str):
-        return frozenset((value,))
-    if kind == "In" and isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value):
-        return frozenset(value)
-    return None
-
-
-def _integers(values: Any) -> frozenset[int] | None:
-    if not isinstance(values, (list, tuple)) or not all(type(each) is int for each in values):
-        return None
-    return frozenset(values)
-
-
-def _span(kind: str, value: Any) -> NumberSpan | None:
+def _span(operator: Operator, value: Any, column: str, zone: tzinfo) -> NumberSpan | None:
     """The span of numbers or nanoseconds that a comparison lets pass."""
-    if kind == "In":
-        spans = [_span("EqualTo", each) for each in value] if isinstance(value, (list, tuple)) else []
-        if not spans or None in spans:
+    if column == "written_at":
+        at = moment(value, zone) if isinstance(value, str) else value
+        if not isinstance(at, datetime):
             return None
-        known = [each for each in spans if each is not None]
-        return NumberSpan(min(each.first for each in known), max(each.stop for each in known))
-    if isinstance(value, datetime):
         # A column's microsecond stands for the thousand nanoseconds from it on.
-        first = datetime_ns(value)
+        first = datetime_ns(at)
         behind = first + _MICROSECOND
     elif type(value) is int:
         first, behind = value, value + 1
     else:
         return None
     return {
-        "EqualTo": NumberSpan(first, behind),
-        "EqualNullSafe": NumberSpan(first, behind),
-        "GreaterThan": NumberSpan(first=behind),
-        "GreaterThanOrEqual": NumberSpan(first=first),
-        "LessThan": NumberSpan(stop=first),
-        "LessThanOrEqual": NumberSpan(stop=behind),
-    }.get(kind)
+        "=": NumberSpan(first, behind),
+        ">": NumberSpan(first=behind),
+        ">=": NumberSpan(first=first),
+        "<": NumberSpan(stop=first),
+        "<=": NumberSpan(stop=behind),
+    }.get(operator)

@@ -6,7 +6,6 @@ and address; what they mean is in docs/spark.md. Spark hands over all of them as
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -19,6 +18,8 @@ from penstock.errors import InvalidOption
 from penstock.parse import TIME_MAX_NS, consumer_name, size, topic_name
 from penstock.place import EARLIEST, LATEST, Spot
 from penstock.spark.source import schema
+from penstock.spark.source.filters import FilterBounds, from_text
+from penstock.spark.source.kafka_options import hint_for
 
 if TYPE_CHECKING:
     from penstock.lake.storage import Storage
@@ -106,16 +107,15 @@ _NAMES = (
     "topic", "subscribe", "subscribePattern", "startingOffsets", "endingOffsets", "startingTimestamp",
     "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "maxOffsetsPerTrigger",
     "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "columns", "includeHeaders", "consumer",
-    "important", "onDecodeError", "pushFilters", "view", "history",
-    "payload",
+    "important", "onDecodeError", "view", "history", "payload",
 )  # fmt: skip
-#: What Spark adds by itself.
-_SPARKS = ("path",)
+#: What Spark adds by itself, and what `penstock.spark.read` says to the source.
+_SPARKS = ("path", "bounds")
 #: Options that begin so are told to whoever opens the table: `history.AWS_REGION`.
 _FOR_HISTORY = "history."
 _CHOICES = ("topic", "subscribe", "subscribePattern")
 _ONLY_STREAMS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "consumer", "important")
-_ONLY_BATCHES = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushFilters", "view")
+_ONLY_BATCHES = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "view")
 VIEWS = ("consumers", "segments", "waiting", "dead_letters", "payloads")
 
 
@@ -159,8 +159,8 @@ class ReadOptions:
     #: Retention waits for this consumer; None leaves it as it was declared.
     important: bool | None
     on_decode_error: Literal["fail", "null"]
-    #: Offsets, partitions and times that a query filters out are not planned.
-    push_filters: bool
+    #: Which partitions, offsets and times are planned at all.
+    bounds: FilterBounds
     #: Facts about the topics instead of their messages.
     view: str | None
     #: The archive in which messages lie that the log has no longer. Holds secrets, which its text does not.
@@ -194,7 +194,7 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
         consumer=None if consumer is None else consumer_name(consumer),
         important=_important(given),
         on_decode_error=_decode_error(given),
-        push_filters=_flag(given, "pushFilters", default=False),
+        bounds=_bounds(given),
         view=view,
         history=_history(given, topics),
         payload=_payload(given, columns),
@@ -227,12 +227,10 @@ def store_path(path: str) -> str:
 
 
 def _refuse_unknown(given: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in (*_NAMES, *_SPARKS)}
+    known = {name.lower() for name in (*_NAMES, *_SPARKS)}
     for name in given:
         if name not in known and not name.startswith(_FOR_HISTORY):
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {known[near[0]]}?" if near else f"options: {', '.join(_NAMES)}"
-            raise InvalidOption(f"unknown option {name!r}", hint=hint)
+            raise InvalidOption(f"unknown option {name!r}", hint=hint_for(name, _NAMES))
 
 
 def _refuse(asked: ReadOptions, names: Iterable[str], why: str) -> None:
@@ -303,6 +301,13 @@ def _important(given: Mapping[str, str]) -> bool | None:
     if "consumer" not in given:
         raise InvalidOption("important without a consumer", hint='.option("consumer", "billing") names it')
     return _flag(given, "important", default=False)
+
+
+def _bounds(given: Mapping[str, str]) -> FilterBounds:
+    try:
+        return from_text(given["bounds"]) if "bounds" in given else FilterBounds()
+    except ValueError as error:
+        raise InvalidOption(str(error), hint="it is for penstock.spark.read: use where=") from None
 
 
 def _decode_error(given: Mapping[str, str]) -> Literal["fail", "null"]:

@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from penstock.lake.cut import Stretch
-from penstock.parse import MIB
+from penstock.parse import KIB, MIB
 
 if TYPE_CHECKING:
     from penstock.lake.storage import Storage
@@ -33,6 +33,10 @@ TASK_BYTES_LEAST = 64 * MIB
 TASK_BYTES_MOST = 256 * MIB
 #: Between the two, this many tasks keep a machine's cores busy.
 _TASKS_WANTED = 32
+#: With more slices than this, small ones share a task.
+_TASKS_MOST = 64
+#: What opening the files of a slice costs, as bytes that could be read instead.
+_SLICE_BYTES = 256 * KIB
 
 
 class SegmentRange(NamedTuple):
@@ -90,6 +94,31 @@ def divided(wholes: Sequence[Slice], least: int = 0) -> list[Slice]:
         for packed in _packed(each, target)
     ]
     return _multiplied(slices, least)
+
+
+def bundled(slices: Sequence[Slice], least: int = 0) -> list[tuple[Slice, ...]]:
+    """Small slices put together, in order, so that there are not many more tasks than keep a cluster busy.
+
+    A task costs Spark tens of milliseconds: a topic of a thousand partitions with little in each would
+    take longer to hand out than to read.
+    """
+    most = max(least, _TASKS_MOST)
+    if len(slices) <= most:
+        return [(each,) for each in slices]
+    weights = [sum(run.bytes for run in _runs(each)) + _SLICE_BYTES for each in slices]
+    share = sum(weights) / most
+    found: list[tuple[Slice, ...]] = []
+    waiting: list[Slice] = []
+    behind = 0
+    for left, (each, weight) in zip(
+        range(len(slices), 0, -1), zip(slices, weights, strict=True), strict=True
+    ):
+        waiting.append(each)
+        behind += weight
+        if behind >= share * (len(found) + 1) or left <= most - len(found) - 1:
+            found.append(tuple(waiting))
+            waiting = []
+    return [*found, tuple(waiting)] if waiting else found
 
 
 def part(whole: Slice, start: int, stop: int) -> Slice:

@@ -16,11 +16,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from penstock.errors import AlreadyExists, DataError, PartitionLost, TopicReplaced
+from penstock.errors import AlreadyExists, PartitionLost, TopicReplaced
 from penstock.lake.cut import Held, Stretch
 from penstock.locks import Claimed, claim
+from penstock.log.log import Log
 from penstock.spark.source import admission
 from penstock.spark.source.admission import Extent, Part, Positions, Reading
+from penstock.spark.source.checkpoint import Fingerprints, decode, encode, kept_fingerprints
 from penstock.spark.source.options import ReadOptions
 from penstock.spark.source.plan import SegmentRange, Slice, clipped, divided, range_bytes, reach
 from penstock.spark.source.survey import (
@@ -31,57 +33,12 @@ from penstock.spark.source.survey import (
     place,
     planned,
     refuse_losses,
+    refuse_other_history,
     segments,
 )
 from penstock.state.consumers import ConsumerOptions
 from penstock.store import Store
 from penstock.topic.open_topic import OpenTopic
-
-_HINT = "give the query a new checkpointLocation to begin anew"
-
-
-def encode(positions: Positions, store_id: str, topic_ids: Mapping[str, int]) -> dict[str, Any]:
-    """Positions as Spark keeps them; equal positions give equal text, which is how Spark compares."""
-    topics = {
-        topic: {
-            "id": f"{topic_ids[topic]:x}",
-            "next": {str(number): at for (name, number), at in sorted(positions.items()) if name == topic},
-        }
-        for topic in sorted(topic_ids)
-        if any(name == topic for name, _ in positions)
-    }
-    return {"store": store_id, "topics": topics}
-
-
-def decode(kept: Any, store_id: str, topic_ids: Mapping[str, int]) -> dict[Part, int]:
-    """Positions from what Spark kept; `topic_ids` are the topics that the query reads now.
-
-    Raises `TopicReplaced` for offsets of another store or topic.
-    """
-    try:
-        store, topics = kept["store"], kept["topics"]
-        found = {
-            (topic, int(number)): int(at)
-            for topic, each in topics.items()
-            for number, at in each["next"].items()
-        }
-        ids = {topic: int(each["id"], 16) for topic, each in topics.items()}
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise DataError(f"the checkpoint holds no offsets of Penstock: {kept!r:.200}", hint=_HINT) from None
-    if store != store_id:
-        raise TopicReplaced(f"the checkpoint is of store {store}, this one is {store_id}", hint=_HINT)
-    for topic, topic_id in ids.items():
-        if topic not in topic_ids:
-            there = ", ".join(sorted(topic_ids)) or "none"
-            raise TopicReplaced(
-                f"the checkpoint is of topic {topic!r}, the query reads others: {there}", hint=_HINT
-            )
-        if topic_ids[topic] != topic_id:
-            raise TopicReplaced(
-                f"topic {topic!r} was dropped and created again since the checkpoint was made", hint=_HINT
-            )
-    return found
-
 
 #: A query that was stopped a moment ago needs a moment to let go.
 _WAIT_S = 5.0
@@ -189,6 +146,7 @@ class StreamQuery:
         self._past: TopicPast | None = None
         self._gates: dict[str, tuple[int, dict[int, dict[int, int]]]] = {}
         self._target: dict[Part, int] | None = None
+        self._fingerprints = Fingerprints()
         self._helped_at = time.monotonic()
         self._progress = (
             ConsumerProgress(options.consumer, important=options.important)
@@ -213,7 +171,8 @@ class StreamQuery:
     def latest(self, start: Any, max_rows: int | None, max_bytes: int | None) -> dict[str, Any]:
         """How far the batch that begins at `start` may go; `start` itself when there is nothing new."""
         with self._looking():
-            begin = self._decode(start)
+            kept = self._decode(start)
+            begin = self._of_this_history(start, kept)
             self._keep(begin)
             extents = self._extents()
             archived = self._archived(begin, extents)
@@ -227,12 +186,13 @@ class StreamQuery:
             if max_bytes is not None:
                 readings = self._within_bytes(readings, max_bytes, turn)
             end = admission.moved(begin, readings)
-            return self._encode(end) if end != begin else dict(start)
+            return self._encode(end) if end != kept else dict(start)
 
     def newest(self) -> dict[str, Any]:
         """The end of everything, for Spark's progress report."""
         with self._looking():
-            return self._encode({part: extent.end for part, extent in self._extents().items()})
+            ends = {part: extent.end for part, extent in self._extents().items()}
+            return encode(ends, self._store_id, self._topic_ids())
 
     def freeze(self) -> None:
         """From now on behave as if nothing came any more (`availableNow`)."""
@@ -242,7 +202,8 @@ class StreamQuery:
     def planned(self, start: Any, end: Any) -> list[Slice]:
         """The tasks of a batch. Also for one that is run again: then retention may have been at it."""
         with self._looking():
-            readings = admission.between(self._decode(start), self._decode(end))
+            begin, stop = (self._of_this_history(each, self._decode(each)) for each in (start, end))
+            readings = admission.between(begin, stop)
             wholes = [whole for reading in readings for whole in self._wholes(reading)]
         return divided(wholes, self._options.min_partitions)
 
@@ -345,7 +306,7 @@ class StreamQuery:
     def _looked_back(self) -> TopicPast:
         """What the archive has, if there is one; it is checked when it is first asked for."""
         if self._past is None:
-            self._past = TopicPast(self._options.history, self._store_id, self._topics)
+            self._past = TopicPast(self._options, self._store_id, self._topics)
         return self._past
 
     def _archived(self, begin: Positions, extents: Mapping[Part, Extent]) -> dict[Part, Held]:
@@ -366,10 +327,28 @@ class StreamQuery:
             error.hint = "the consumer is this query's alone: read by another name elsewhere, then restart"
             raise
 
+    def _of_this_history(self, kept: Any, positions: dict[Part, int]) -> dict[Part, int]:
+        """The positions, if the store is still the one that they were taken from; else it is a loss."""
+        found = self._fingerprints.unlike(positions, kept_fingerprints(kept), self._logs())
+        refuse_other_history(found, positions, self._options)
+        for part, (log, _) in found.items():
+            self._fingerprints.accept(part, min(positions[part], log.bounds().end), log)
+        ends = {part: log.bounds().end for part, (log, verdict) in found.items() if verdict == "ahead"}
+        return positions | ends
+
+    def _logs(self) -> dict[Part, Log]:
+        return {
+            (topic, log.partition): log
+            for topic, partitions in self._topics.items()
+            for log in partitions.logs()
+        }
+
+    def _topic_ids(self) -> dict[str, int]:
+        return {name: partitions.record.id for name, partitions in self._topics.items()}
+
     def _encode(self, positions: Positions) -> dict[str, Any]:
-        ids = {name: partitions.record.id for name, partitions in self._topics.items()}
-        return encode(positions, self._store_id, ids)
+        known = self._fingerprints.of(positions, self._logs())
+        return encode(positions, self._store_id, self._topic_ids(), known)
 
     def _decode(self, kept: Any) -> dict[Part, int]:
-        ids = {name: partitions.record.id for name, partitions in self._topics.items()}
-        return decode(kept, self._store_id, ids)
+        return decode(kept, self._store_id, self._topic_ids())

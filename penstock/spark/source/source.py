@@ -1,4 +1,4 @@
-"""A stream over topics: Spark's questions handed on to `StreamQuery`.
+"""Spark's classes for reading topics: batch reads, views, and streams handed on to `StreamQuery`.
 
 Spark makes one of these in a process of its own on the driver, which plans and remembers, and others on
 executors, which only read. So nothing is opened before it is needed.
@@ -6,7 +6,8 @@ executors, which only read. So nothing is opened before it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -15,7 +16,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -27,9 +27,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.errors import InvalidOption
+from penstock.errors import InvalidOption, PenstockError
 from penstock.spark.session import advise
-from penstock.spark.source.filters import FilterBounds, wanted
 from penstock.spark.source.options import (
     ReadOptions,
     parse,
@@ -38,6 +37,7 @@ from penstock.spark.source.options import (
     refuse_reference,
 )
 from penstock.spark.source.schema import check_types, ddl
+from penstock.spark.source.table_options import kept, of_table, with_kept, with_metadata
 
 if TYPE_CHECKING:
     import pyarrow
@@ -60,39 +60,53 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        """What `format(…)` calls it."""
         return "penstock"
 
-    def schema(self) -> str:
+    def schema(self) -> str | StructType:
+        """The columns of the topics, or of a view of them; a table's keep its options."""
         from penstock.spark.source.survey import check_topics
         from penstock.spark.source.views import view_ddl
 
-        asked = parse(self.options)
+        table = of_table(self.options)
+        asked = parse(self.options if table is None else table)
         check_topics(asked)
-        return ddl(asked.columns) if asked.view is None else view_ddl(asked.view)
+        columns = ddl(asked.columns) if asked.view is None else view_ddl(asked.view)
+        if table is None:
+            return columns
+        return with_metadata(columns, kept({**table, "path": asked.store}))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        asked = parse(self.options)
+        """A batch read of these columns."""
+        asked = parse(self._options(schema))
         refuse_for_batch(asked)
         if asked.view is not None:
             return BodiesReader(asked) if asked.view == "payloads" else ViewReader(asked)
-        kind = FilteringReader if asked.push_filters else TopicReader
-        return kind(asked, chosen_columns(schema, asked))
+        return TopicReader(asked, chosen_columns(schema, asked))
 
-    def streamReader(self, schema: StructType) -> TopicStreamReader:
-
-        asked = parse(self.options)
-        refuse_for_stream(asked)
-        return TopicStreamReader(asked, chosen_columns(schema, asked))
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A stream of these columns."""
+        try:
+            asked = parse(self._options(schema))
+            refuse_for_stream(asked)
+            return TopicStreamReader(asked, chosen_columns(schema, asked))
+        except PenstockError as error:
+            return RefusedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write."""
         from penstock.spark.sink.sink import TopicWriter, planned
 
-        return TopicWriter(planned(self.options, schema, overwrite=overwrite, streaming=False))
+        return TopicWriter(planned(self._options(schema), schema, overwrite=overwrite, streaming=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """A streaming write."""
         from penstock.spark.sink.sink import TopicStreamWriter, planned
 
         return TopicStreamWriter(planned(self.options, schema, overwrite=overwrite, streaming=True))
+
+    def _options(self, schema: StructType) -> dict[str, str]:
+        return with_kept(self.options, [each.metadata or {} for each in schema.fields])
 
 
 class TopicReader(DataSourceReader):
@@ -102,31 +116,19 @@ class TopicReader(DataSourceReader):
         self._asked = asked
         #: Names, in order, and whether Spark was told that they may be null.
         self._columns = columns
-        #: What the query's filters leave to be read.
-        self.wanted = FilterBounds()
 
     def partitions(self) -> Sequence[InputPartition]:
-        from penstock.spark.source.plan import divided
+        """What each task reads."""
+        from penstock.spark.source.plan import bundled, divided
         from penstock.spark.source.survey import survey
 
         advise()
-        slices = divided(survey(self._asked, self.wanted), self._asked.min_partitions)
-        return [InputPartition(planned) for planned in slices]
+        least = self._asked.min_partitions
+        return [InputPartition(each) for each in bundled(divided(survey(self._asked), least), least)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """The rows of one task."""
         return read_slice(partition, self._columns, self._asked)
-
-
-class FilteringReader(TopicReader):
-    """A batch read that plans away what the query's filters cannot let pass.
-
-    Spark refuses a reader with a `pushFilters` of its own unless its setting is on; and it remembers the
-    plan of the last filtered query with the DataFrame (see docs/spark.md). So only on request.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        self.wanted = wanted(filters)
-        return filters  # Spark applies them again: what is planned is not exact
 
 
 class ViewReader(DataSourceReader):
@@ -136,11 +138,13 @@ class ViewReader(DataSourceReader):
         self._asked = asked
 
     def partitions(self) -> Sequence[InputPartition]:
+        """All rows, for one task."""
         from penstock.spark.source.views import view_rows
 
         return [InputPartition(view_rows(self._asked))]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """The rows that were collected."""
         return iter(partition.value or ())
 
 
@@ -151,11 +155,13 @@ class BodiesReader(DataSourceReader):
         self._asked = asked
 
     def partitions(self) -> Sequence[InputPartition]:
+        """What each task lists."""
         from penstock.spark.source.views import listings
 
         return [InputPartition(each) for each in listings(self._asked)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """The bodies that one task lists."""
         from penstock.spark.source.views import listed
 
         return iter(()) if partition.value is None else listed(partition.value)
@@ -171,9 +177,12 @@ def read_slice(
     settle_in()
     if partition.value is None:  # Spark's way of saying that there is nothing to read
         return iter(())
-    return batches.read(
-        partition.value, columns, null_undecodable=asked.on_decode_error == "null",
-        fetched=asked.payload == "fetch",
+    return chain.from_iterable(
+        batches.read(
+            planned, columns, null_undecodable=asked.on_decode_error == "null",
+            fetched=asked.payload == "fetch",
+        )
+        for planned in partition.value
     )  # fmt: skip
 
 
@@ -194,6 +203,32 @@ def chosen_columns(given: StructType, asked: ReadOptions) -> dict[str, bool]:
     return {field.name: field.nullable for field in given.fields}
 
 
+class RefusedStreamReader(DataSourceStreamReader):
+    """A stream that cannot be: says why when Spark asks where it begins.
+
+    Said any earlier, PySpark would bury it under an `UnboundLocalError` of its own.
+    """
+
+    def __init__(self, error: PenstockError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Say why, to a query without a checkpoint."""
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Say why, to a query that goes on from a checkpoint."""
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Say why, to a query that repeats a batch."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """Say why, to a task."""
+        raise self._error
+
+
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream: planned in one process on the driver, carried out on executors."""
 
@@ -203,9 +238,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._query: StreamQuery | None = None
 
     def initialOffset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint begins."""
         return self._planner().initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
+        """The limit that the options name for a batch."""
         if self._asked.max_rows is not None:
             return ReadMaxRows(self._asked.max_rows)
         if self._asked.max_bytes is not None:
@@ -213,25 +250,35 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """How far the next batch goes."""
         rows, size = self._limits(limit)
         return self._planner().latest(start, rows, size)
 
     def reportLatestOffset(self) -> dict[str, Any]:
+        """The end of everything, for progress reports."""
         return self._planner().newest()
 
     def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the end of a run that reads what is there."""
         self._planner().freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return [InputPartition(planned) for planned in self._planner().planned(start, end)]
+        """What each task of a batch reads."""
+        from penstock.spark.source.plan import bundled
+
+        planned = self._planner().planned(start, end)
+        return [InputPartition(each) for each in bundled(planned, self._asked.min_partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """The rows of one task."""
         return read_slice(partition, self._columns, self._asked)
 
     def commit(self, end: dict[str, Any]) -> None:
+        """Everything before `end` was processed."""
         self._planner().done(end)
 
     def stop(self) -> None:
+        """Close the store."""
         if self._query is not None:
             self._query.close()
             self._query = None

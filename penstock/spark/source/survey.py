@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import InvalidOption, NotAStore, OffsetAhead, OffsetTrimmed, OutOfRange, UnknownTopic
 from penstock.lake.cut import NOTHING, Held, Stretch, first_offset, shared
+from penstock.log.fingerprint import Verdict, changed, compare
 from penstock.log.folder import file_bytes
 from penstock.log.log import Log
 from penstock.log.segment import read_head
 from penstock.log.segments import Bounds
 from penstock.place import Spot
-from penstock.spark.source.admission import Loss
+from penstock.spark.source.admission import Loss, Part, Positions
 from penstock.spark.source.bodies import places_of
 from penstock.spark.source.filters import FilterBounds, NumberSpan
 from penstock.spark.source.options import Places, ReadOptions
@@ -26,22 +27,23 @@ from penstock.topic.open_topic import OpenTopic
 
 if TYPE_CHECKING:
     from penstock.lake.history import History
-    from penstock.lake.storage import Storage
+    from penstock.lake.layout import LakeFile
 
 
 class TopicPast:
     """What the table has that was named by the option `history`; nothing, when none was."""
 
-    def __init__(self, table: Storage | None, store_id: str, topics: Mapping[str, OpenTopic]) -> None:
-        """Looks at the table at once: raises when it is not the topic's archive."""
-        self.table = table
+    def __init__(self, options: ReadOptions, store_id: str, topics: Mapping[str, OpenTopic]) -> None:
+        """Looks at the table at once: raises when it is not the topic's archive, or of another history."""
+        self.table = options.history
         self._history: History | None = None
-        if table is not None:
+        if self.table is not None:
             from penstock.lake.history import History
 
             (partitions,) = topics.values()
-            self._history = History(table, store_id, partitions.record.id)
+            self._history = History(self.table, store_id, partitions.record.id)
             self._history.look()
+            _check_history(self._history, partitions, options)
 
     def held(self, partition: int, log_start: int) -> Held:
         """What the table has of a partition whose log begins there by now; looks again if that helps."""
@@ -62,10 +64,10 @@ logger = logging.getLogger("penstock.spark")
 def check_topics(options: ReadOptions) -> None:
     """Raise `NotAStore`, `UnknownTopic` or what is wrong with the table now, not when the query runs."""
     with opened(options) as store:
-        TopicPast(options.history, store.id, chosen_topics(store, options))
+        TopicPast(options, store.id, chosen_topics(store, options))
 
 
-def survey(options: ReadOptions, wanted: FilterBounds | None = None) -> list[Slice]:
+def survey(options: ReadOptions) -> list[Slice]:
     """Every partition with what is to be read of it; "latest" is fixed at this moment.
 
     A partition whose past lies in an archive is two of them: the archive's part, then the log's. Raises
@@ -77,9 +79,9 @@ def survey(options: ReadOptions, wanted: FilterBounds | None = None) -> list[Sli
             raise UnknownTopic(str(options.topics), tuple(topic.name for topic in store.topics()))
         for places in (options.starting, options.ending):
             check_places(places, topics)
-        past = TopicPast(options.history, store.id, topics)
+        past = TopicPast(options, store.id, topics)
         return [
-            whole if wanted is None or wanted.is_everything else _narrowed(whole, log, wanted)
+            whole if options.bounds.is_everything else _narrowed(whole, log, options.bounds)
             for partitions in topics.values()
             for log in partitions.logs()
             for whole in _asked_for(log, partitions, options, past)
@@ -132,6 +134,27 @@ def segments(log: Log) -> Seen:
         if log.bounds().start == bounds.start:
             stops = [*bases[1:], bounds.end]
             return Seen(bounds, tuple(map(SegmentRange, bases, stops, sizes)))
+
+
+def count_messages(log: Log, start: int = 0) -> int:
+    """The messages from `start` on, as they are now.
+
+    Offsets follow each other but where a transaction left some out: the segment behind such a gap says so,
+    and the index of the one before it knows where its messages end.
+    """
+    bounds, pieces = segments(log)
+    first = max(start, bounds.start)
+    count = 0
+    for at, piece in enumerate(pieces):
+        if piece.stop <= first:
+            continue
+        stop = piece.stop
+        if at + 1 < len(pieces):
+            behind = read_head(log.folder, pieces[at + 1].base)
+            if behind is not None and behind.behind_gap:
+                stop = log.segments.sealed(piece.base).index.stop
+        count += max(0, min(stop, bounds.end) - max(piece.base, first))
+    return count
 
 
 def planned(
@@ -193,6 +216,36 @@ def refuse_losses(losses: Sequence[Loss], options: ReadOptions) -> None:
         raise error
 
 
+def _check_history(history: History, partitions: OpenTopic, options: ReadOptions) -> None:
+    """Raise `HistoryChanged` when the table has messages that the log does not have, or has otherwise."""
+    for log in partitions.logs():
+        held = history.known(log.partition)
+        verdict = compare(log.segments, held.next, held.fingerprint)
+        if verdict == "same":
+            continue
+        error = changed(log.segments, held.next, verdict, f"the table {history.place.uri}")
+        if options.fail_on_data_loss:
+            error.hint = "read without history, or archive into another table"
+            raise error
+        logger.warning("reading it all the same: %s", error.args[0])
+
+
+def refuse_other_history(
+    found: Mapping[Part, tuple[Log, Verdict]], positions: Positions, options: ReadOptions
+) -> None:
+    """Raise `HistoryChanged` for a position that is not of the store's history, or warn that it is used."""
+    for part, (log, verdict) in sorted(found.items(), key=lambda each: each[0]):
+        error = changed(log.segments, positions[part], verdict, "the query")
+        if not options.fail_on_data_loss:
+            logger.warning("going on all the same: %s", error.args[0])
+            continue
+        error.hint = (
+            "a new checkpointLocation reads everything again; "
+            'failOnDataLoss="false" goes on with what comes now'
+        )
+        raise error
+
+
 def _asked_for(log: Log, partitions: OpenTopic, options: ReadOptions, past: TopicPast) -> list[Slice]:
     """What the options ask for of a partition."""
     seen = segments(log)
@@ -216,7 +269,7 @@ def _narrowed(whole: Slice, log: Log, wanted: FilterBounds) -> Slice:
     written = wanted.written
     archived = [piece for piece in whole.pieces if isinstance(piece, Stretch)]
     if archived:
-        inside = tuple(piece for piece in archived if _may_hold(piece, written))
+        inside = tuple(piece for piece in archived if may_hold(piece.file, written))
         return whole._replace(start=start, stop=max(start, stop), pieces=inside)
     if written.is_bounded_below and start < stop:
         start = max(start, log.offset_at(written.first))
@@ -225,9 +278,9 @@ def _narrowed(whole: Slice, log: Log, wanted: FilterBounds) -> Slice:
     return whole._replace(start=min(start, whole.stop), stop=max(stop, min(start, whole.stop)))
 
 
-def _may_hold(piece: Stretch, written: NumberSpan) -> bool:
+def may_hold(file: LakeFile, written: NumberSpan) -> bool:
     """Whether messages of a file may have been written within that time."""
-    first, last = piece.file.written  # in microseconds, floored
+    first, last = file.written  # in microseconds, floored
     return first * 1000 < written.stop and (last + 1) * 1000 > written.first
 
 

@@ -125,7 +125,7 @@ def _consumers(partitions: OpenTopic) -> Iterator[Row]:
 
 def _durables(store: Store, partitions: OpenTopic) -> Iterator[Row]:
     """A row for each durable consumer of a stream and subject; its lag is the subject's, and counted."""
-    positions = store._streams.positions(partitions.record.id, None)
+    positions = store.stream_records.positions(partitions.record.id, None)
     if not positions:
         return
     stream, end = store.stream(partitions.name), partitions.log(0).bounds().end

@@ -17,6 +17,7 @@ from penstock.spark.sink.rows import GIVEN_BY_THE_LOG, Column, shape
 from penstock.spark.source.schema import ALL, TYPES
 from penstock.spark.user.definition import Definition, blamed
 from penstock.spark.user.query_plan import QueryPlan, plan
+from penstock.spark.write_topic import batch_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,13 +101,7 @@ def writer(query: Query, definition: Definition, *, store: str, app: str) -> Dat
         options["keyColumn"] = definition.key
     if definition.output == "append":
         return query.frame.writeStream.format("penstock").options(**options).option("path", store)
-
-    # Spark offers no update mode to Python sinks, but leaves it to a function what it does with a batch.
-    def write(batch: DataFrame, number: int) -> None:
-        target = batch.write.format("penstock").options(**options).option("txnVersion", str(number))
-        target.mode("append").save(store)
-
-    return query.frame.writeStream.outputMode("update").foreachBatch(write)
+    return query.frame.writeStream.outputMode("update").foreachBatch(batch_writer(store, options))
 
 
 def _result(

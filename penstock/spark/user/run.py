@@ -135,6 +135,6 @@ def _told(definition: Definition, parameters: Mapping[str, Any], *, once: bool) 
 
 def _refuse_lost_checkpoint(store: Store, run: PipelineRun, app: str) -> None:
     """A pipeline that wrote something and has no checkpoint would write it again."""
-    has_written = store._transactions.names(WriterCommit(None, 0, 0, app).series)
+    has_written = store.transactions.names(WriterCommit(None, 0, 0, app).series)
     if has_written and not os.path.exists(os.path.join(run.checkpoint, "metadata")):
         raise PipelineChanged(f"the checkpoint of pipeline {run.name!r} is gone", run.name)

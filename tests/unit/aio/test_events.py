@@ -12,7 +12,7 @@ COUNT = 300
 async def waiters(events, count):
     """Return when so many wait."""
     async with asyncio.timeout(60):
-        while events._tail.waiting != count:  # noqa: ASYNC110 - who begins to wait rings no bell
+        while events._listeners.waiting != count:  # noqa: ASYNC110 - who begins to wait rings no bell
             await asyncio.sleep(0.001)
 
 
@@ -46,7 +46,7 @@ async def test_a_cancelled_subscriber_leaves_nothing_behind(tmp_path):
         await asyncio.wait([waiting])
         assert waiting.cancelled()
         await waiters(events, 0)
-        assert not events._blocking.open_topic.readers
+        assert not events.blocking.open_topic.readers
 
 
 async def test_an_event_costs_only_those_it_is_for(tmp_path, monkeypatch):

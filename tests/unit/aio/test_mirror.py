@@ -31,10 +31,11 @@ TWINS = [
 ]
 #: Public only for the parts of Penstock itself.
 INSIDE = {
-    "open_topic", "adopt", "after_fork_in_child", "bell", "desk", "ended", "enlist", "fetches", "following",
-    "guard", "is_stopped", "known_staging", "let_go", "poll", "revive", "staging_of", "take",
-    "buffer", "check", "coder", "encoded", "flusher", "numbering", "packing", "producer", "require_raw",
-    "require_writable",
+    "adopt", "after_fork_in_child", "bell", "buffer", "check", "check_choice", "check_seqno", "clock",
+    "coder", "desk", "encoded", "ended", "engine", "enlist", "fetches", "flusher", "following", "guard",
+    "help_out", "is_stopped", "known_staging", "let_go", "numbering", "open_topic", "packing", "poll",
+    "producer", "question", "require_raw", "require_writable", "revive", "staging_of", "stream_records",
+    "tail", "take", "transactions",
 }  # fmt: skip
 #: What the async face has besides: the way back to what may block.
 BESIDES = {"blocking"}

@@ -158,13 +158,13 @@ async def test_a_backlog_is_read_in_threads_and_news_in_the_loop(tmp_path, monke
         await topic.write_many([b"x"] * 3000)
         async with topic.reader() as reader:
             threads = []
-            poll = reader._blocking.poll
+            poll = reader.engine.poll
 
             def noted(*limits):
                 threads.append(threading.current_thread())
                 return poll(*limits)
 
-            monkeypatch.setattr(reader._blocking, "poll", noted)
+            monkeypatch.setattr(reader.engine, "poll", noted)
             while await reader.receive_batch(timeout=0):
                 pass
             assert threading.main_thread() not in threads
@@ -231,5 +231,5 @@ def test_a_ring_after_the_loop_is_closed_harms_nobody(tmp_path):
                 assert following.receive(timeout=10).value == b"%d" % number
                 waits.append(time.monotonic() - began)
             assert min(waits) < 0.9, "nobody hears of writes any more"
-    reader._blocking.close()
-    store._store.close()
+    reader.engine.close()
+    store.blocking.close()

@@ -155,7 +155,7 @@ async def test_close_is_bounded_whatever_hangs(tmp_path, disk, monkeypatch):
     monkeypatch.setattr(module, "_CLOSE_WAIT_S", 0.1)
     store, topic = await opened_topic(tmp_path, disk, sync="os")
     blocked = threading.Event()
-    stuck = [asyncio.ensure_future(store._threads.run(blocked.wait, 20)) for _ in range(12)]
+    stuck = [asyncio.ensure_future(store.threads.run(blocked.wait, 20)) for _ in range(12)]
     await asyncio.sleep(0.05)
     began = time.monotonic()
     await store.close()

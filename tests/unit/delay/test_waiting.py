@@ -98,11 +98,13 @@ def test_equal_delays_never_share_a_file_with_others_and_keep_their_order(opened
     for number in range(300):
         waiting.store(wait=(1, 5, 30)[number % 3], id=new_id(), topic="t", data=b"%03d" % number + bytes(40))
         clock.advance(0.001)
-    chains = [names.made(name).delay_ms for name in data_files(waiting)]
+    chains = [names.made(name).chain.delay_ms for name in data_files(waiting)]
     assert {delay: chains.count(delay) > 1 for delay in (1000, 5000, 30_000)} == dict.fromkeys(chains, True)
-    for delay in ("1", "5", "30"):
+    for delay in ("1s", "5s", "30s"):
         assert all(
-            name.startswith(f"{delay}@2030010100-") for name in data_files(waiting) if f"{delay}@" in name[:3]
+            name.startswith(f"{delay}@2030010100-")
+            for name in data_files(waiting)
+            if name.startswith(f"{delay}@")
         )
     came = [int(data[:3]) for _, data in drain(waiting, clock)]
     assert sorted(came) == list(range(300))
@@ -267,12 +269,12 @@ def test_ids_of_states_grow_also_when_the_clock_does_not(opened, clock):
     """S003-10, C21."""
     waiting = opened()
     put(waiting, 1)
-    (before,) = waiting._ledger.states.values()
+    (before,) = waiting._table.states.values()
     clock.set(clock.now_ns() - 10 * DAY_MS * 1_000_000)
     waiting.close()
     waiting = opened()
     put(waiting, 5)
-    assert max(state.id for state in waiting._ledger.states.values()) > before.id
+    assert max(state.id for state in waiting._table.states.values()) > before.id
 
 
 @pytest.mark.parametrize("wait", [-1, -0.001, "-5s", float("nan"), 1e12, None, True, b"1"])

@@ -45,14 +45,14 @@ def test_of_two_that_take_at_once_one_gets_it(queues):
 
 def test_a_range_is_settled_in_parts_and_holes_belong_to_nobody(consumers, queues):
     queues.take_new(PLACE, [(5, 8), (10, 15)], 15, 5, ONE, 100)
-    assert queues.done(PLACE, 11, 13, ONE, 0) == 2
-    assert queues.done(PLACE, 11, 13, ONE, 0) == 0
-    assert queues.done(PLACE, 5, 8, TWO, 0) == 0
+    assert queues.done(PLACE, 11, 13, ONE) == 2
+    assert queues.done(PLACE, 11, 13, ONE) == 0
+    assert queues.done(PLACE, 5, 8, TWO) == 0
     assert position(consumers) == 5
-    assert queues.done(PLACE, 5, 11, ONE, 0) == 4
+    assert queues.done(PLACE, 5, 11, ONE) == 4
     assert position(consumers) == 13
     assert queues.take_free(PLACE, 10, TWO, 100, 200) == [Lease(13, 15, 2, None, True)]
-    assert queues.done(PLACE, 13, 15, TWO, 0) == 2
+    assert queues.done(PLACE, 13, 15, TWO) == 2
     assert position(consumers) == 15
 
 
@@ -77,12 +77,12 @@ def test_one_that_falls_due_while_its_retry_is_not_done_is_not_lost(consumers, q
     """It is stored, it is due at once, and only then its reader says that the first one is done."""
     queues.take_new(PLACE, [(5, 8)], 8, 5, ONE, 100)
     queues.add_due(PLACE, [(5, 1, b"five")], durable=False)
-    assert queues.done(PLACE, 5, 6, ONE, 0) == 0
+    assert queues.done(PLACE, 5, 6, ONE) == 0
     assert position(consumers) == 6, "its message waits elsewhere"
     assert queues.take_free(PLACE, 10, TWO, 50, 200) == [Lease(5, 6, 2, b"five")]
-    assert queues.done(PLACE, 6, 8, ONE, 0) == 2
+    assert queues.done(PLACE, 6, 8, ONE) == 2
     queues.add_due(PLACE, [(5, 2, b"again")], durable=False)
-    assert queues.done(PLACE, 5, 6, TWO, 0) == 0
+    assert queues.done(PLACE, 5, 6, TWO) == 0
     assert queues.take_free(PLACE, 10, ONE, 50, 200) == [Lease(5, 6, 3, b"again")]
 
 
@@ -92,7 +92,7 @@ def test_a_second_record_of_what_is_out_changes_nothing(queues):
     queues.take_free(PLACE, 10, TWO, 50, 200)
     queues.add_due(PLACE, [(5, 1, b"x")], durable=False)
     assert queues.has(PLACE, 5, TWO)
-    assert queues.done(PLACE, 5, 6, TWO, 0) == 1
+    assert queues.done(PLACE, 5, 6, TWO) == 1
     assert queues.take_free(PLACE, 10, ONE, 10_000, 0) == []
 
 
@@ -100,4 +100,52 @@ def test_a_reader_that_is_gone_has_nothing(queues):
     queues.take_new(PLACE, [(5, 6)], 6, 5, ONE, 10_000)
     assert queues.members(PLACE) == {ONE}
     queues.end(PLACE, ONE)
-    assert queues.take_free(PLACE, 10, TWO, 0, 200) == [Lease(5, 6, 2, None, True)]
+    assert queues.take_free(PLACE, 10, TWO, 0, 200) == [Lease(5, 6, 2, None, True, died=True)]
+
+
+def leases(queues):
+    rows = queues._database.rows("SELECT first, stop FROM leases ORDER BY first")
+    return [tuple(row) for row in rows]
+
+
+def test_what_falls_due_in_the_middle_of_a_lease_is_cut_out_of_it(queues):
+    """Leases never overlap, or the next one to settle meets two that begin alike, for ever."""
+    queues.take_new(PLACE, [(5, 105)], 105, 5, ONE, 10_000)
+    queues.add_due(PLACE, [(55, 1, b"data")], durable=False)
+    assert leases(queues) == [(5, 55), (55, 56), (56, 105)]
+    queues.end(PLACE, ONE)
+    taken = []
+    while found := queues.take_free(PLACE, 10, TWO, 0, 200):
+        taken += [offset for each in found for offset in range(each.first, each.stop)]
+        for each in found:
+            assert queues.done(PLACE, each.first, each.stop, TWO) == each.stop - each.first
+    assert sorted(taken) == list(range(5, 105))
+    assert leases(queues) == []
+
+
+def test_what_waits_is_delivered_by_the_log_when_the_consumer_was_moved_before_it(consumers, queues):
+    queues.take_new(PLACE, [(5, 15)], 15, 5, ONE, 10_000)
+    queues.add_due(PLACE, [(8, 1, b"data"), (12, 1, b"data")], durable=False)
+    consumers.seek("c", 7, {0: 10}, 0)
+    assert leases(queues) == [(8, 9)]
+    queues.add_due(PLACE, [(13, 1, b"data")], durable=False)
+    assert queues.take_new(PLACE, [(10, 15)], 15, 10, ONE, 10_000)
+    assert leases(queues) == [(8, 9), (10, 15)]
+    assert position(consumers) == 10
+
+
+def test_leases_that_overlap_since_an_earlier_version_are_cut_apart(queues):
+    queues.take_new(PLACE, [(5, 15)], 15, 5, ONE, 10_000)
+    row = (*PLACE, 8, 9, 0, 0, 2, b"data")
+    queues._database.quick("INSERT INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    queues.begin(PLACE)
+    assert leases(queues) == [(5, 8), (8, 9)]
+
+
+def test_what_a_reader_had_that_died_comes_one_by_one(queues):
+    queues.take_new(PLACE, [(5, 8)], 8, 5, ONE, 10_000)
+    queues.end(PLACE, ONE)
+    for offset in (5, 6, 7):
+        assert queues.take_free(PLACE, 10, TWO, 0, 200) == [
+            Lease(offset, offset + 1, 2, None, True, died=True)
+        ]

@@ -6,6 +6,7 @@ import pytest
 
 import penstock
 from penstock.payloads.open import open_bodies
+from penstock.state import streams
 from penstock.testing import Clock
 from tests.unit.store.older import make_older
 
@@ -232,3 +233,14 @@ def test_an_important_consumer_of_the_topic_holds_the_streams_messages(store, cl
         reader.commit(reader.receive())
     topic.vacuum()
     assert stream.get_message_count() == 0
+
+
+def test_who_reads_a_subject_is_found_among_any_number_of_positions(store):
+    """S000-14, S000-15: by the index, not by looking at every position of the stream."""
+    stream = store.stream("orders")
+    stream.update_consumer_position("a", "orders", 1)
+    stream.update_consumer_position("b", "orders", 2)
+    stream.update_consumer_position("a", "images", 3)
+    assert stream.get_consumers_by_subject("orders") == [("a", "orders", 1), ("b", "orders", 2)]
+    plan = store._database.rows(f"EXPLAIN QUERY PLAN {streams._OF_SUBJECT}", (1, "orders"))
+    assert "INDEX stream_positions_by_subject (topic_id=? AND subject=?)" in plan[0][-1]

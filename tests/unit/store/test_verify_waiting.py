@@ -62,7 +62,7 @@ def test_sound_messages_are_counted_and_nothing_is_changed(path):
 
 
 def test_a_flipped_bit_is_named_by_file_and_byte_and_its_neighbours_come(path, clock):
-    data = only(path, "delay/publish/1800/*.data")  # an hour hops down from half of it
+    data = only(path, "delay/publish/3600s/*.data")
     block = len(data.read_bytes()) // 3
     flip(data, block + 40)
     found, waiting = verified(path)
@@ -80,14 +80,14 @@ def test_a_flipped_bit_is_named_by_file_and_byte_and_its_neighbours_come(path, c
 
 
 def test_a_retry_that_is_damaged_names_its_topic(path):
-    flip(only(path, "delay/retries/*/c/0/60/*.data"), 30)
+    flip(only(path, "delay/retries/*/c/0/60s/*.data"), 30)
     (finding,) = StoreVerifier(path, topic="orders").findings()
     assert (finding.severity, finding.topic, finding.partition, finding.byte) == ("damage", "orders", 0, 0)
 
 
 @pytest.mark.parametrize("ending", [".data", ".sums"])
 def test_a_missing_file_is_damage_missing_checksums_a_note(path, ending):
-    gone = only(path, f"delay/publish/1800/*{ending}")
+    gone = only(path, f"delay/publish/3600s/*{ending}")
     gone.unlink()
     ((severity, name, byte),) = verified(path)[0]
     assert severity == ("damage" if ending == ".data" else "note")
@@ -95,7 +95,9 @@ def test_a_missing_file_is_damage_missing_checksums_a_note(path, ending):
     assert byte is None
 
 
-def test_a_damaged_entry_of_the_log_of_states_is_told_from_a_torn_one(path):
+def test_a_damaged_entry_of_the_log_of_states_is_told_from_a_torn_one(path, clock):
+    with penstock.open(path, clock=clock) as store:
+        store.topic("orders").write(b"x", delay="2h")  # a second chain: a second entry
     log = path / "delay/publish/states.log"
     size = len(log.read_bytes())
     with log.open("ab") as file:
@@ -112,13 +114,13 @@ def test_states_that_do_not_fit_together_are_damage(path):
 
 def test_records_out_of_order_are_damage(path):
     """Their checksums are sound: only looking at the times finds it."""
-    data, sidecar = only(path, "delay/publish/1800/*.data"), only(path, "delay/publish/1800/*.sums")
+    data, sidecar = only(path, "delay/publish/3600s/*.data"), only(path, "delay/publish/3600s/*.sums")
     content, entries = bytearray(data.read_bytes()), sidecar.read_bytes()
-    entry = sums.unpack(entries)
+    entry = sums.CURRENT.unpack(entries)
     content[:8] = (entry.due + 1).to_bytes(8, "little")  # the first record is due behind all others
     data.write_bytes(content)
     fixed = entry._replace(crc=crc32(bytes(content[: entry.end])))
-    sidecar.write_bytes(sums.pack(fixed) + entries[sums.ENTRY_BYTES :])
+    sidecar.write_bytes(sums.CURRENT.pack(fixed) + entries[sums.CURRENT.entry_bytes :])
     assert verified(path)[0][0] == ("damage", str(data.relative_to(path)), 0)
 
 

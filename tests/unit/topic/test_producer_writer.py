@@ -5,7 +5,6 @@ from contextlib import suppress
 import pytest
 
 import penstock
-from penstock.topic.write_buffer import Besides
 
 
 @pytest.fixture
@@ -16,7 +15,7 @@ def topic(tmp_path):
 
 def add_late(writer, value, key, seqno):
     """What a thread does that was overtaken between the check of a seqno and its message's turn."""
-    writer.buffer.rows += value, key, None, Besides(None, None, None, seqno)
+    writer.buffer.rows += value, key, None, (None, None, None, seqno)
 
 
 def test_threads_that_overtake_each_other_are_told_and_lose_nothing_in_silence(topic):

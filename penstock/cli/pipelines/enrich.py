@@ -1,0 +1,63 @@
+"""`penstock pipeline enrich`: each message with the row of a table that belongs to it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, cast
+
+import typer
+
+from penstock.cli import pipeline_progress as running
+from penstock.cli.arguments import JsonOption, StoreOption, open_to_write
+from penstock.cli.pipeline_progress import (
+    CreateOption,
+    OnceOption,
+    SinkArgument,
+    SourceArgument,
+    TriggerOption,
+)
+
+
+def enrich(
+    source: SourceArgument,
+    sink: SinkArgument,
+    table: Annotated[
+        str, typer.Option("--table", metavar="PATH", help="A Delta, Parquet, CSV or JSON table.")
+    ],
+    column: Annotated[
+        str, typer.Option("--column", metavar="NAME", help="The column by which its rows are found.")
+    ],
+    on: Annotated[
+        str, typer.Option("--on", metavar="SQL", help="What it must equal, of a message.")
+    ] = "string(key)",
+    into: Annotated[
+        str, typer.Option("--into", metavar="FIELD", help="The field that holds the row.")
+    ] = "row",
+    fields: Annotated[
+        str | None, typer.Option("--fields", metavar="A,B", help="The columns of the row; else all.")
+    ] = None,
+    unmatched: Annotated[
+        str, typer.Option("--unmatched", metavar="keep|drop", help="What becomes of messages without a row.")
+    ] = "keep",
+    create: CreateOption = False,
+    once: OnceOption = False,
+    every: TriggerOption = None,
+    name: running.NameOption = None,
+    master: running.MasterOption = None,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Copy messages into another topic, each with the row of a table that belongs to it.
+
+    The table is read when the run begins. SQL sees the columns of a message, and its value as `text`.
+    """
+    from penstock.spark.pipelines import enrich as pipeline
+
+    watched = running.Watched()
+    with open_to_write(store) as opened:
+        running.create_sinks(opened, source, sink, create=create)
+        result = pipeline.enrich(
+            opened, source, sink, table=table, column=column, on=on, into=into,
+            fields=() if fields is None else [each.strip() for each in fields.split(",")],
+            unmatched=cast(Any, unmatched), once=once, trigger=every, name=name, master=master, watch=watched,
+        )  # fmt: skip
+        running.put_summary(watched.run, "enrich", result, as_json=as_json)

@@ -1,0 +1,54 @@
+"""`penstock pipeline sessions`: runs of messages of a group without a long pause."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, cast
+
+import typer
+
+from penstock.cli import pipeline_progress as running
+from penstock.cli.arguments import JsonOption, StoreOption, open_to_write
+from penstock.cli.pipeline_progress import (
+    CreateOption,
+    OnceOption,
+    SinkArgument,
+    SourceArgument,
+    TimeOption,
+    TriggerOption,
+)
+
+
+def sessions(
+    source: SourceArgument,
+    sink: SinkArgument,
+    gap: Annotated[str, typer.Option("--gap", metavar="TIME", help="The pause that ends a session.")],
+    by: Annotated[str, typer.Option("--by", metavar="key|SQL", help="The group of a message.")] = "key",
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="SQL", help="Which messages count; else all.")
+    ] = None,
+    time: TimeOption = "timestamp",
+    late: Annotated[
+        str, typer.Option("--late", metavar="TIME", help="How long a session waits for messages.")
+    ] = "1m",
+    create: CreateOption = False,
+    once: OnceOption = False,
+    every: TriggerOption = None,
+    name: running.NameOption = None,
+    master: running.MasterOption = None,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Write a row for each session: messages of a group that follow each other without a long pause.
+
+    SQL sees the columns of a message, and its value as `text`.
+    """
+    from penstock.spark.pipelines import sessions as pipeline
+
+    watched = running.Watched()
+    with open_to_write(store) as opened:
+        running.create_sinks(opened, source, sink, create=create)
+        result = pipeline.sessions(
+            opened, source, sink, gap=gap, by=by, where=where, time=cast(Any, time), late=late, once=once,
+            trigger=every, name=name, master=master, watch=watched,
+        )  # fmt: skip
+        running.put_summary(watched.run, "sessions", result, as_json=as_json)

@@ -1,0 +1,175 @@
+"""Topics as DataFrames by one call, which plans what a condition and the chosen columns leave to be read.
+
+    from penstock.spark import read
+
+    late = read(spark, "data", "orders", where="offset >= 1000 AND partition = 3", columns=["value"])
+
+A topic with an archive is read from both as one: what the table has by Spark itself, the rest from the log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from datetime import UTC, tzinfo
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from penstock.errors import InvalidOption, NotAStore
+from penstock.parse import topic_name
+from penstock.spark.archive_files import AUTO, NativePast, find_past
+from penstock.spark.source.filter_parse import columns_in, understood
+from penstock.spark.source.filters import FilterBounds, bounds, to_text
+from penstock.spark.source.options import store_path
+from penstock.spark.source.schema import ALL, DEFAULT, NEVER_NULL, REFERENCE, TYPES, check_names
+from penstock.spark.source.survey import count_messages
+from penstock.spark.user_session import is_connect
+from penstock.store import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+#: Options that say where to begin or end: with one of these the source reads all, history included.
+_PLACES = ("starting", "ending")
+
+
+def read(
+    spark: SparkSession, store: str | os.PathLike[str], topic: str, *, where: str | Column | None = None,
+    columns: str | Iterable[str] | None = None, archive: str | os.PathLike[str] | None = AUTO, **options: str,
+) -> DataFrame:  # fmt: skip
+    """The messages of a topic for which `where` is true, with the chosen `columns`.
+
+    `where` is SQL (or a Column) over the columns of a message. Comparisons of `offset`, `partition` and
+    `written_at` with constants, joined by AND, keep whole ranges from being read; all of it is applied by
+    Spark as well. `columns` are those of docs/spark.md, "*" is all, by default Kafka's six; only they, and
+    those that `where` names, are read.
+
+    `archive` is the topic's archive table: what it holds is read by Spark itself, as Parquet, and only what
+    came since through Python. "auto" takes the one that the store knows of, None leaves it out.
+    `options` are those of `format("penstock")`, such as `failOnDataLoss="false"`.
+
+    Raises `UnknownTopic`, `InvalidOption`, or `HistoryChanged` when archive and log do not belong together.
+    """
+    asked = _asked(spark, store, topic, where, columns)
+    placed = [name for name in options if name.lower().startswith(_PLACES)]
+    if "history" in options or REFERENCE in asked.needed:
+        archive = None
+    past = None if archive is None else _past(spark, asked, os.fspath(archive))
+    if past is not None and placed:  # the source then takes from the table what lies between the places
+        options, past = {**options, "history": past.table}, None
+    frame = _live(spark, asked, past, options)
+    if past is not None and past.files:
+        frame = _archived(spark, asked, past).unionByName(frame)
+    if where is not None:
+        frame = frame.where(where)
+    return frame.select(*asked.columns)
+
+
+def count(
+    spark: SparkSession, store: str | os.PathLike[str], topic: str, *, where: str | Column | None = None,
+    archive: str | os.PathLike[str] | None = AUTO,
+) -> int:  # fmt: skip
+    """How many messages a topic has, or how many of them pass `where`; archive and log together.
+
+    Without a condition nothing is read and Spark is not asked: segments and tables know it.
+    """
+    if where is not None:
+        return read(spark, store, topic, where=where, columns="offset", archive=archive).count()
+    asked = _asked(spark, store, topic, None, "offset")
+    with open_store(asked.store, read_only=True, create=False) as opened:
+        found = opened.topic(topic).open_topic
+        past = find_past(opened, found, None if archive is None else os.fspath(archive), asked.bounds)
+        begin = {} if past is None else past.next
+        rows = 0 if past is None else past.rows
+        return rows + sum(count_messages(log, begin.get(log.partition, 0)) for log in found.logs())
+
+
+class _Asked(NamedTuple):
+    """What is to be read."""
+
+    store: str
+    topic: str
+    #: What the caller gets, in this order.
+    columns: tuple[str, ...]
+    #: What must be read for that: those, and the ones that the condition names.
+    needed: tuple[str, ...]
+    bounds: FilterBounds
+
+
+def _asked(
+    spark: SparkSession, store: str | os.PathLike[str], topic: str, where: str | Column | None,
+    columns: str | Iterable[str] | None,
+) -> _Asked:  # fmt: skip
+    chosen = _columns(columns)
+    words = columns_in(where) if isinstance(where, str) else set() if where is None else set(ALL)
+    needed = tuple(name for name in TYPES if name in chosen or name in words)
+    found = FilterBounds()
+    if isinstance(where, str):
+        zone = session_zone(spark)
+        found = bounds(understood(where, zone).comparisons, zone)
+    return _Asked(store_path(os.fspath(store)), topic_name(topic), chosen, needed, found)
+
+
+def session_zone(spark: SparkSession) -> tzinfo:
+    """The time zone in which the session understands times that do not name one."""
+    try:
+        return ZoneInfo(str(spark.conf.get("spark.sql.session.timeZone", "UTC")))
+    except (ZoneInfoNotFoundError, ValueError):  # an offset such as "+02:00": times then narrow nothing
+        return UTC
+
+
+def _columns(columns: str | Iterable[str] | None) -> tuple[str, ...]:
+    if columns is None:
+        return DEFAULT
+    if isinstance(columns, str):
+        columns = ALL if columns.strip() == "*" else [name.strip() for name in columns.split(",")]
+    names = tuple(columns)
+    check_names(names)
+    return names
+
+
+def _past(spark: SparkSession, asked: _Asked, archive: str) -> NativePast | None:
+    try:
+        with open_store(asked.store, read_only=True, create=False) as opened:
+            return find_past(opened, opened.topic(asked.topic).open_topic, archive, asked.bounds)
+    except NotAStore:
+        if (
+            is_connect(spark) and archive == AUTO
+        ):  # the store lies where the server is: it reads the log alone
+            return None
+        raise
+
+
+def _archived(spark: SparkSession, asked: _Asked, past: NativePast) -> DataFrame:
+    """What the table has, read by Spark; files are listed here, so later commits change nothing."""
+    kinds = ", ".join(f"`{name}` {TYPES[name]}" for name in asked.needed if name != "topic")
+    frame = spark.read.schema(kinds or f"offset {TYPES['offset']}").parquet(*past.paths)
+    return _with_topic(frame, asked)
+
+
+def _live(spark: SparkSession, asked: _Asked, past: NativePast | None, options: dict[str, Any]) -> DataFrame:
+    """What comes through Python: the log from where the table ends."""
+    known = {"topic": asked.topic, **options}
+    if not asked.bounds.is_everything:
+        known["bounds"] = to_text(asked.bounds)
+    if past is not None and past.next:
+        begin = {str(number): at for number, at in past.next.items()}
+        known["startingOffsets"] = json.dumps({asked.topic: begin})
+    names = [name for name in asked.needed if name != "topic"] or ["offset"]
+    kinds = ", ".join(f"`{name}` {TYPES[name]}{' NOT NULL' * (name in NEVER_NULL)}" for name in names)
+    for taken in ("topic", "subscribe", "subscribePattern", "columns", "includeHeaders", "view"):
+        if taken in options:
+            raise InvalidOption(
+                f"{taken} is not an option here", hint="topic and columns are arguments of read()"
+            )
+    return _with_topic(spark.read.format("penstock").schema(kinds).options(**known).load(asked.store), asked)
+
+
+def _with_topic(frame: DataFrame, asked: _Asked) -> DataFrame:
+    """With the topic as a constant of Spark's, which need not be sent for each row."""
+    from pyspark.sql import functions as F
+
+    found = frame.withColumn("topic", F.lit(asked.topic)) if "topic" in asked.needed else frame
+    return found.select(*asked.needed)

@@ -1,0 +1,120 @@
+"""`penstock.spark.read` and `count`: conditions and columns planned, history and live as one (18.2, 18.8)."""
+
+from collections.abc import Iterator
+
+import pytest
+
+import penstock
+from penstock.spark import count, read
+from penstock.spark.pipelines.archive import archive
+from tests.lake.past import MESSAGES, PARTITIONS, Kept, make, opened
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return make(tmp_path_factory.mktemp("past"))
+
+
+@pytest.fixture
+def past(made, tmp_path) -> Iterator[Kept]:
+    with opened(made, tmp_path) as kept:
+        yield kept
+
+
+def offsets(frame) -> list[tuple[int, int]]:
+    return sorted((row["partition"], row["offset"]) for row in frame.select("partition", "offset").collect())
+
+
+ALL = [(number, at) for number in range(PARTITIONS) for at in range(MESSAGES)]
+
+
+def test_union_join_and_reuse_of_a_filtered_read_have_all_their_rows(spark, store):
+    """What `pushFilters` got wrong: 20 of 30, 50 of 5,000, 10 of 1,000."""
+    topic = store.create_topic("orders", sync="os")
+    topic.write_many([b"%d" % n for n in range(1000)])
+
+    def part(where: str | None = None):
+        return read(spark, store.path, "orders", where=where, columns="offset,value")
+
+    one, two = part("offset < 10"), part("offset >= 20 and offset < 40")
+    assert one.union(two).count() == 30
+    whole = part()
+    assert whole.where("offset < 10").count() == 10
+    assert whole.count() == 1000
+    assert whole.alias("a").join(whole.where("offset < 50").alias("b"), "offset").count() == 50
+    assert one.join(whole, "offset").count() == 10
+
+
+def test_only_the_columns_that_are_asked_for_and_those_of_the_condition_are_read(spark, store):
+    topic = store.create_topic("orders", sync="os")
+    topic.write_many([b"%d" % n for n in range(20)], keys=[f"k{n % 2}" for n in range(20)])
+    frame = read(spark, store.path, "orders", where="key = 'k1' and topic = 'orders'", columns=["value"])
+    assert frame.columns == ["value"]
+    assert sorted(int(row.value) for row in frame.collect()) == list(range(1, 20, 2))
+    plan = read(spark, store.path, "orders", columns="offset")._jdf.queryExecution().analyzed().toString()
+    assert "value" not in plan
+    assert not read(spark, store.path, "orders", columns="offset", archive=None).schema["offset"].nullable
+    with pytest.raises(penstock.InvalidOption, match="no column 'price'"):
+        read(spark, store.path, "orders", columns="price")
+    with pytest.raises(penstock.UnknownTopic):
+        read(spark, store.path, "nothing")
+
+
+@pytest.mark.parametrize("trimmed", [0, 4, 9])
+def test_history_and_live_are_one_wherever_the_cut_falls(spark, past, trimmed):
+    past.trim(trimmed)
+    frame = read(spark, past.store.path, "orders", columns="*", archive=past.table(10))
+    assert offsets(frame) == ALL
+    values = {(row["partition"], row["offset"]): row for row in frame.collect()}
+    for message in past.messages:
+        row = values[message.partition, message.offset]
+        body = None if message.value is None else bytes(message.value)
+        assert (None if row.value is None else bytes(row.value)) == body
+        assert (None if row.key is None else bytes(row.key)) == message.key
+        assert (row.topic, row.codec, row.seqno) == ("orders", message.codec, message.seqno)
+    text = frame._jdf.queryExecution().optimizedPlan().toString()
+    assert "parquet" in text.lower()
+    assert count(spark, past.store.path, "orders", archive=past.table(10)) == len(ALL)
+
+
+def test_a_condition_prunes_files_and_log(spark, past):
+    frame = read(
+        spark, past.store.path, "orders", where="partition = 1 and offset between 3 and 10",
+        columns="partition,offset", archive=past.table(8),
+    )  # fmt: skip
+    assert offsets(frame) == [(1, at) for at in range(3, 11)]
+    assert len(frame.inputFiles()) <= 6
+    assert frame.inputFiles()
+
+
+def test_the_archive_that_the_store_knows_of_is_used_by_itself(spark, store, tmp_path):
+    topic = store.create_topic("orders", partitions=2)
+    topic.write_many([b"%d" % n for n in range(300)], keys=[f"{n}" for n in range(300)])
+    archive(store.path, "orders", tmp_path / "lake", spark=spark)
+    topic.write_many([b"%d" % n for n in range(300, 350)], keys=[f"{n}" for n in range(50)])
+    frame = read(spark, store.path, "orders")
+    assert sorted(int(row.value) for row in frame.collect()) == list(range(350))
+    assert frame.inputFiles()
+    assert count(spark, store.path, "orders") == 350
+    assert count(spark, store.path, "orders", where="int(string(value)) < 7") == 7
+    assert not read(spark, store.path, "orders", archive=None).inputFiles()
+    early = read(spark, store.path, "orders", startingOffsets="latest")
+    assert early.count() == 0
+
+
+def test_an_archive_of_another_history_is_refused(spark, past):
+    past.store.create_topic("other").write(b"x")
+    with pytest.raises(penstock.ForeignArchive):
+        read(spark, past.store.path, "other", archive=past.table(3))
+
+
+def test_messages_are_counted_by_the_index(store):
+    topic = store.create_topic("orders", segment_bytes="16KiB")
+    for _ in range(30):
+        topic.write_many([b"x" * 100] * 50)
+    assert count(None, store.path, "orders") == 1500
+    topic.alter(max_bytes="40KiB")
+    topic.vacuum()
+    left = sum(1 for batch in topic.scan() for _ in batch)
+    assert 0 < left < 1500
+    assert count(None, store.path, "orders") == left
