@@ -11,7 +11,6 @@ exchange/   go-diskq folders, files and copies, in and out; killed and started a
 serve/      the public port, over real sockets
 browser/    the client for pages, in a real browser
 payloads/   bodies outside the log: files and S3
-exchange/   ways in and out: go-diskq's folders, files, topics of other stores
 lake/       archive tables, and the archive loop without Spark
 spark/      reading and writing from PySpark
 docs/       links and examples of the documentation

@@ -23,6 +23,8 @@ SEGMENTS = (range(40), range(40, 80), range(80, 120))
 #: Seals a segment and dies at the `n`-th step of storing its key index: draft open, written, synced, renamed.
 BUILDER = """
 import os, signal, sys, penstock
+from tests.kit.logs import seal_segment
+from tests.kit.topics import inside
 from penstock.files import Files
 
 class Deadly(Files):
@@ -51,7 +53,7 @@ class Deadly(Files):
         os.rename(old, new)
 
 with penstock.open(sys.argv[1], files=Deadly()) as store:
-    log = store.topic("orders").open_topic.log(0)
+    log = inside(store.topic("orders")).log(0)
     seal_segment(log)
     log.tidy()
 """
