@@ -33,7 +33,8 @@ TWINS = [
 INSIDE = {
     "adopt", "after_fork_in_child", "bell", "buffer", "check", "check_choice", "check_seqno", "clock",
     "coder", "desk", "encoded", "ended", "engine", "enlist", "fetches", "flusher", "following", "guard",
-    "help_out", "is_stopped", "known_staging", "let_go", "numbering", "open_topic", "packing", "poll",
+    "help_out", "push_stored", "push_without_waiting",
+    "is_stopped", "known_staging", "let_go", "numbering", "open_topic", "packing", "poll",
     "producer", "question", "require_raw", "require_writable", "revive", "staging_of", "stream_records",
     "tail", "take", "transactions",
 }  # fmt: skip
