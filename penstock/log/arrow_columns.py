@@ -24,7 +24,6 @@ from penstock.log.frame_header import (
     VALUE_NULLS,
     WRITTEN,
 )
-from penstock.log.rows import FrameRows
 
 if TYPE_CHECKING:
     from penstock.message import Message
@@ -35,9 +34,11 @@ _RAMP = 65536
 _TIME = Struct("<q")
 
 
-def from_frame(rows: FrameRows, names: Names = None) -> pa.RecordBatch:
-    """Messages of a frame, in the columns of `penstock.arrow.schema` or in those that are named."""
-    made = _Columns(rows)
+def from_frame(
+    topic: str, partition: int, frame: Frame, first: int, stop: int, names: Names = None
+) -> pa.RecordBatch:
+    """Messages `first` to `stop` of a frame, in the columns of `penstock.arrow.schema` or in those named."""
+    made = _Columns(topic, partition, frame, first, stop)
     chosen = schema(names)
     return pa.RecordBatch.from_arrays([getattr(made, name)() for name in chosen.names], schema=chosen)
 
@@ -45,14 +46,13 @@ def from_frame(rows: FrameRows, names: Names = None) -> pa.RecordBatch:
 class _Columns:
     """A method for each column, called like it; only those that are asked for cost anything."""
 
-    __slots__ = ("_count", "_first", "_flags", "_frame", "_head", "_rows", "_same", "_stop")
+    __slots__ = ("_count", "_first", "_flags", "_frame", "_head", "_same", "_stop", "_where")
 
-    def __init__(self, rows: FrameRows) -> None:
-        frame, first, stop = rows.frame, rows.begin, rows.end
-        self._rows = rows
+    def __init__(self, topic: str, partition: int, frame: Frame, first: int, stop: int) -> None:
+        self._where = topic, partition
         self._frame, self._head, self._flags = frame, frame.head, frame.head.flags
         self._first, self._stop, self._count = first, stop, stop - first
-        self._same = _unvarying(rows.topic, rows.partition, codecs.name_of(frame.head.codec), self._count)
+        self._same = _unvarying(topic, partition, codecs.name_of(frame.head.codec), self._count)
 
     @property
     def _body(self) -> pa.Buffer:
@@ -80,9 +80,7 @@ class _Columns:
 
     def value(self) -> pa.Array:
         if self._flags & CODECS or self._head.codec != RAW:
-            return decoded_values(
-                self._frame, self._first, self._stop, self._rows.topic, self._rows.partition
-            )
+            return decoded_values(self._frame, self._first, self._stop, *self._where)
         at = self._frame.layout
         return self._cut(
             _binary(

@@ -50,7 +50,7 @@ class FrameRows:
         return self.frame.messages(self.topic, self._partition, self.begin, self.end)
 
     def record_batch(self, names: Names = None) -> pyarrow.RecordBatch:
-        return _tables().from_frame(self, names)
+        return _tables().from_frame(self.topic, self._partition, self.frame, self.begin, self.end, names)
 
 
 class MessageRows:
