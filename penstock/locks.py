@@ -7,16 +7,19 @@ promise that, because an interrupt may come when `__exit__` begins.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
 import struct
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
+from inspect import CO_GENERATOR
+from types import CodeType, FrameType, TracebackType
 from typing import TypeVar
 
 from penstock.errors import Closed, LockTimeout
@@ -59,10 +62,28 @@ class FileLock:
         self.open()
         self._mutex = threading.RLock()  # knows its owner; nobody takes it twice
         #: Whether this thread has the lock, or is about to have it.
-        self.is_mine: Callable[[], bool] = self._mutex._is_owned  # type: ignore[attr-defined]
+        self._is_mine: Callable[[], bool] = self._mutex._is_owned  # type: ignore[attr-defined]
+        #: The call that has the lock, for as long as it has it.
+        self._call: FrameType | None = None
         self._holder = holder
         self.order = order
         _locks.add(self)
+
+    def is_mine(self) -> bool:
+        """Whether a call of this thread that is still running has the lock.
+
+        An interrupt that comes while another one is being dealt with may end the call that has the lock and
+        leave the lock behind. Such a lock is let go of here, by the next one who wants it.
+        """
+        if not self._is_mine():
+            return False
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if frame is self._call:
+                return True
+            frame = frame.f_back
+        self.release()
+        return False
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free now."""
@@ -71,6 +92,7 @@ class FileLock:
         try:
             if not self._mutex.acquire(False):
                 return False
+            self._call = _calling()
             if self._flock():
                 return True
             self._mutex.release()
@@ -87,6 +109,7 @@ class FileLock:
         try:
             if not self._mutex.acquire(timeout=timeout):
                 raise LockTimeout(f"another thread of this process holds {self.path}", pid=os.getpid())
+            self._call = _calling()
             if not self._flock():
                 self._wait(timeout)
         except BaseException:
@@ -95,6 +118,7 @@ class FileLock:
 
     def release(self) -> None:
         """Let go of the lock, which this thread has."""
+        self._call = None
         try:
             if self.fd >= 0:
                 fcntl.flock(self.fd, fcntl.LOCK_UN)
@@ -105,7 +129,7 @@ class FileLock:
 
     def drop(self) -> None:
         """Let go of the lock if this thread has it; nothing otherwise."""
-        if self.is_mine():
+        if self._is_mine():
             self.release()
 
     @contextmanager
@@ -145,7 +169,10 @@ class FileLock:
 
     def try_pause(self) -> bool:
         """Keep the threads of this process from taking the lock, until it is dropped, if none has it."""
-        return not self.is_mine() and self._mutex.acquire(False)
+        if self.is_mine() or not self._mutex.acquire(False):
+            return False
+        self._call = _calling()
+        return True
 
     def rest(self) -> None:
         """Give the descriptor back until the lock is wanted again. It is paused."""
@@ -187,6 +214,7 @@ class FileLock:
 
     def _before_fork(self) -> None:
         self._mutex.acquire()
+        self._call = None
 
     def _after_fork_in_parent(self) -> None:
         self._mutex.release()
@@ -195,9 +223,26 @@ class FileLock:
         file, self.file, self.fd = self.file, None, -1
         self._is_closed = True
         self._mutex = threading.RLock()
-        self.is_mine = self._mutex._is_owned  # type: ignore[attr-defined]
+        self._is_mine = self._mutex._is_owned  # type: ignore[attr-defined]
         if file is not None:
             file.close()  # whoever else has it: the lock is the parent's
+
+
+def _calling() -> FrameType:
+    """The function that takes a lock: not a context manager, which is done when its body begins."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and _is_entering(frame.f_code):
+        frame = frame.f_back
+    return frame
+
+
+def _is_entering(code: CodeType) -> bool:
+    """Whether code stands between a `with` statement and the lock that it takes."""
+    return (
+        bool(code.co_flags & CO_GENERATOR)
+        or code is FileLock.__enter__.__code__
+        or code.co_filename == contextlib.__file__
+    )
 
 
 def hold(locks: Sequence[FileLock], section: Callable[[], T]) -> T:

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Generic
 
 from penstock import arrow
-from penstock.errors import InvalidOption, OffsetTrimmed
+from penstock.errors import Corrupt, InvalidOption, OffsetTrimmed
 from penstock.keys import Key, Match, Prefix, match
 from penstock.lake.cut import first_offset, shared
 from penstock.log.log import Log
@@ -281,8 +281,16 @@ def read_some(
         if limit:
             following[number] = max(following[number], min(last, log.bounds().end))
         else:
-            more = more or any(True for _ in _some(log, asked, following[number], last, 1))
+            more = more or _is_more(log, asked, following[number], last)
     return found, more, following
+
+
+def _is_more(log: Log, asked: Match | None, first: int, last: int) -> bool:
+    """Whether there is anything more to read; what is damaged counts, and is said when it is read."""
+    try:
+        return any(True for _ in _some(log, asked, first, last, 1))
+    except Corrupt:
+        return True
 
 
 def _some(log: Log, asked: Match | None, first: int, last: int, limit: int) -> Iterator[Rows]:
