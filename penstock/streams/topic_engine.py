@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from itertools import islice
 from typing import Any, BinaryIO, Protocol, TypeVar
 
@@ -206,7 +207,7 @@ class TopicStreamEngine:
         changes: dict[str, Any] = {"key_retention": lasting}
         retention = self.open_topic.options.retention_s
         if lasting and retention is not None and retention < max(lasting.values()):
-            changes["retention"] = max(lasting.values())
+            changes["retention"] = timedelta(seconds=max(lasting.values()))
         self._topic.alter(**changes)
         self._streams.keep_settings(self._id, StreamSettings(ttl._asdict(), None))
 
