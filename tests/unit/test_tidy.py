@@ -21,7 +21,7 @@ STILL: dict[str, int | set[str]] = {
     "private names of other modules": 38,
     "class names used twice": {"Pace", "Topics"},
     "groups of modules that import each other": 3,
-    "public things without a docstring": 395,
+    "public things without a docstring": 274,
     "docstrings that begin with “The same”": 15,
     "files over 450 lines": {"penstock.store.store"},
     "small files with one importer": {"penstock.state.partition"},
