@@ -371,7 +371,7 @@ def keep_checkpoint(folder: Folder, base: int) -> None:
 
 
 def keep_later_checkpoint(folder: Folder, base: int) -> None:
-    """The same for everything before `base` or a later segment: then what lies before it may go."""
+    """See that a sound checkpoint lies at `base` or a later segment: then what lies before it may go."""
     for later in reversed([each for each in folder.segments() if each >= base]):
         if load(folder, later).facts is not None:
             return

@@ -45,6 +45,7 @@ class TopicFolders:
         self._files = files
 
     def path(self, name: str) -> str:
+        """Return the path of a topic's folder."""
         return os.path.join(self._root, name)
 
     def put_away(self, folder: str) -> None:
@@ -88,6 +89,7 @@ class TopicFolders:
         self.put_away(folder)
 
     def remove_put_away(self) -> None:
+        """Delete the folders of dropped topics, which were moved aside before."""
         for name in self._listing():
             if name.startswith(_GONE):
                 shutil.rmtree(self.path(name), ignore_errors=True)

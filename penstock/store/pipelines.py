@@ -101,7 +101,7 @@ class PipelineRun:
 
     @property
     def was_asked_to_stop(self) -> bool:
-        """The same as far as it is known, without looking."""
+        """Whether the run is known to have been asked to stop, without looking again."""
         return self._stopping
 
     def stop(self) -> None:
@@ -196,12 +196,14 @@ def refuse_running(store: Store, name: str) -> None:
 
 
 def listed(store: Store) -> list[Pipeline]:
+    """Return all pipelines of a store, with how far behind each is."""
     records = store._pipelines.all()
     lags = _lags(store, {each.consumer for each in records})
     return [_pipeline(store, each, lags) for each in records]
 
 
 def shown(store: Store, name: str) -> Pipeline:
+    """Return one pipeline, with how far behind it is."""
     record = store._pipelines.find(pipeline_name(name))
     return _pipeline(store, record, _lags(store, {record.consumer}))
 

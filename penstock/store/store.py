@@ -403,6 +403,7 @@ class Store:
         return f"<Store {self.path}{' (closed)' if self._closed else ''}>"
 
     def after_fork_in_child(self) -> None:
+        """Close in the child: it opens the store anew by its path."""
         self._closed = FORKED
         self._temporary = False
         self._database.abandon()

@@ -54,6 +54,7 @@ class Topic(Generic[V]):
 
     @property
     def name(self) -> str:
+        """The topic's name."""
         return self.open_topic.name
 
     @property
@@ -379,4 +380,5 @@ class Topic(Generic[V]):
             refuse_codec(RAW, self.options)
 
     def require_writable(self) -> None:
+        """Raise `ReadOnly` if the store was opened only to be read."""
         refuse_read_only(self.open_topic.read_only)

@@ -52,14 +52,17 @@ class Enlisted(Protocol):
     """A reader some of whose messages are to be committed with a transaction."""
 
     @property
-    def transactions(self) -> Transactions: ...
+    def transactions(self) -> Transactions:
+        """The transactions of its store."""
 
     def moves(self, tx: Transaction) -> list[PositionUpdate]:
         """How its positions change with the commit."""
 
-    def committed(self, tx: Transaction) -> None: ...
+    def committed(self, tx: Transaction) -> None:
+        """Take note that the transaction was committed."""
 
-    def rolled_back(self, tx: Transaction) -> None: ...
+    def rolled_back(self, tx: Transaction) -> None:
+        """Take note that the transaction was rolled back."""
 
 
 class Transaction:
@@ -232,6 +235,7 @@ class Transaction:
         self._forget()
 
     def after_fork_in_child(self) -> None:
+        """End in the child: the parent commits or rolls back."""
         self._ended = FORKED
         self._staging, self._readers, self._later = {}, [], []
 
@@ -247,7 +251,7 @@ class Transaction:
         return staging
 
     def known_staging(self, topic: str | Topic[Any]) -> TopicStaging | None:
-        """The same, if the transaction has written to the topic before."""
+        """Return where messages for a topic gather; None if the transaction has not written to it."""
         if self._ended:
             self._require_open()
         if topic is self._last[0]:

@@ -79,13 +79,15 @@ PAYLOADS = "payloads"
 class Closable(Protocol):
     """What can be closed."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close it."""
 
 
 class LetsGo(Protocol):
     """What holds something that others wait for."""
 
-    def let_go(self) -> None: ...
+    def let_go(self) -> None:
+        """Release what is held, since the topic closes."""
 
 
 class OpenTopic:
@@ -133,10 +135,12 @@ class OpenTopic:
 
     @property
     def options(self) -> TopicOptions:
+        """The topic's options."""
         return self.record.options
 
     @property
     def name(self) -> str:
+        """The topic's name."""
         return self.record.name
 
     def __len__(self) -> int:
@@ -176,10 +180,11 @@ class OpenTopic:
         return offset
 
     def begin_all(self, place: Place, now_ns: int) -> dict[int, int]:
-        """The same for every partition."""
+        """Return the offset at which reading from `place` begins, for every partition."""
         return {number: self.begin(number, place, now_ns) for number in range(len(self))}
 
     def logs(self) -> list[Log]:
+        """Return the logs of all partitions, opened."""
         return [self.log(partition) for partition in range(len(self))]
 
     def refresh(self) -> None:
@@ -376,6 +381,7 @@ class OpenTopic:
         self._dropped = True
 
     def close(self, reason: str = "the store is closed") -> None:
+        """Release the readers and close every log; later calls say `reason`."""
         self._closed = reason
         for reader in list(self.readers):
             reader.let_go()
