@@ -55,7 +55,7 @@ class FrameRows:
 
     def record_batch(self, names: Names = None) -> pyarrow.RecordBatch:
         """Return the messages as Arrow columns; the columns of `names`, or all."""
-        return _tables().from_frame(self, names)
+        return _tables().from_frame(self.topic, self._partition, self.frame, self.begin, self.end, names)
 
 
 class MessageRows:

@@ -225,14 +225,14 @@ class Transaction:
         staging = self.staging_of(topic, raw=raw)
         staging.adopt(pieces, tree=tree, partitions=partitions, bodies=bodies)
 
-    def _forget(self) -> None:
+    def roll_back_if_open(self) -> None:
         """Roll back what nobody ended: its store is closed, or nobody holds it any more."""
         if not getattr(self, "_ended", "not begun"):
             logger.warning("a transaction was left open and is rolled back: %r", self)
             self.rollback()
 
     def __del__(self) -> None:
-        self._forget()
+        self.roll_back_if_open()
 
     def after_fork_in_child(self) -> None:
         """End in the child: the parent commits or rolls back."""

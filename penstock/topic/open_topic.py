@@ -20,7 +20,7 @@ from penstock.errors import (
     TopicReplaced,
 )
 from penstock.files import Files
-from penstock.locks import hold
+from penstock.locks import FORKED, hold
 from penstock.log.append import Appended, Rerouted
 from penstock.log.frame_encode import MessageColumns, encode, frames
 from penstock.log.log import Log
@@ -187,6 +187,10 @@ class OpenTopic:
         """Return the logs of all partitions, opened."""
         return [self.log(partition) for partition in range(len(self))]
 
+    def opened_logs(self) -> list[Log]:
+        """Return the logs of the partitions that are open already."""
+        return list(self._logs.values())
+
     def refresh(self) -> None:
         """Take up partitions and options that another process changed; `TopicReplaced` if it is gone."""
         self.require_open()
@@ -194,7 +198,7 @@ class OpenTopic:
         if record != self.record:
             self.record = record
             self.bodies.make_known()
-            for log in list(self._logs.values()):
+            for log in self.opened_logs():
                 log.options = record.options
             self.on_options()
 
@@ -388,6 +392,11 @@ class OpenTopic:
         for log in self._logs.values():
             log.close()
         self._logs.clear()
+
+    def abandon(self) -> None:
+        """Close in a forked child: the logs are the parent's."""
+        self._closed = FORKED
+        self._logs = {}
 
     def _open(self, partition: int) -> Log:
         record = self.topics.by_id(self.record.id)  # or the folder may be a newer topic's by now

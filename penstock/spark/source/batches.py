@@ -119,7 +119,7 @@ class _Columns:
         return _repeated(self._partition, pa.int32(), self._count)
 
     def offset(self) -> pa.Array:
-        return tables._counting(self._offset, self._count)
+        return tables.counting(self._offset, self._count)
 
     def _nulls(self, name: str) -> pa.Array:
         return _repeated(None, _KINDS[name], self._count)
@@ -168,12 +168,12 @@ class _OfFrame(_Columns):
     def headers(self) -> pa.Array:
         if not self._flags & HEADERS:
             return self._nulls("headers")
-        return tables._headers(self._frame, self._body)[self._first : self._stop]
+        return tables.headers_of(self._frame, self._body)[self._first : self._stop]
 
     def headers_text(self) -> pa.Array:
         if not self._flags & HEADERS:
             return self._nulls("headers_text")
-        headers = tables._headers(self._frame, self._body)
+        headers = tables.headers_of(self._frame, self._body)
         nulls, bounds = headers.buffers()[:2]
         bits = self._body.slice(self._frame.layout.header_is_text)
         is_text = pa.Array.from_buffers(pa.bool_(), len(headers.keys), [None, bits])
