@@ -46,7 +46,7 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/s)?")
 _SPEED = re.compile(r"(\d+(?:\.\d+)?)x?")
 
 
-class Pace(Protocol):
+class ReplayPace(Protocol):
     """How far each partition may be copied."""
 
     def targets(self, at: Offsets, ends: Offsets, elapsed_s: float) -> dict[int, int]:
@@ -257,7 +257,7 @@ class _Replay:
     def _left(self) -> int:
         return sum(end - self._standing.at[number] for number, end in self._ends.items())
 
-    def _pace(self, rate: float | None, speed: float | None) -> Pace:
+    def _pace(self, rate: float | None, speed: float | None) -> ReplayPace:
         at = self._standing.at
         if rate is not None:
             return Rate(rate, at)
