@@ -61,7 +61,7 @@ class Events:
     def push_many(self, events: Iterable[tuple[Key, Any]]) -> Pushed:
         """Store several events, all or none, with ids one after the other."""
         pairs = stored_pairs(events)
-        return self.push_encoded([key for key, _ in pairs], [data for _, data in pairs])
+        return self.push_stored([key for key, _ in pairs], [data for _, data in pairs])
 
     def subscribe(
         self, keys: str | Sequence[Key] = (), cursor: str | None = None, timeout: Duration = WAIT_S, *,
@@ -93,7 +93,7 @@ class Events:
     def __repr__(self) -> str:
         return f"<Events {self.topic}>"
 
-    def push_encoded(
+    def push_stored(
         self, keys: Sequence[bytes], values: Sequence[bytes],
         headers: Sequence[Mapping[str, bytes] | None] | None = None,
     ) -> Pushed:  # fmt: skip
@@ -101,7 +101,7 @@ class Events:
         first = self._append(values, keys, headers) + 1
         return Pushed(self.epoch, first, first + len(values) - 1)
 
-    def try_push_encoded(
+    def push_without_waiting(
         self, keys: Sequence[bytes], values: Sequence[bytes],
         headers: Sequence[Mapping[str, bytes] | None] | None = None,
     ) -> Pushed | None:  # fmt: skip

@@ -37,7 +37,7 @@ _TIME = Struct("<q")
 def from_frame(
     topic: str, partition: int, frame: Frame, first: int, stop: int, names: Names = None
 ) -> pa.RecordBatch:
-    """Messages of a frame, in the columns of `penstock.arrow.schema` or in those that are named."""
+    """Messages `first` to `stop` of a frame, in the columns of `penstock.arrow.schema` or in those named."""
     made = _Columns(topic, partition, frame, first, stop)
     chosen = schema(names)
     return pa.RecordBatch.from_arrays([getattr(made, name)() for name in chosen.names], schema=chosen)
@@ -46,10 +46,10 @@ def from_frame(
 class _Columns:
     """A method for each column, called like it; only those that are asked for cost anything."""
 
-    __slots__ = ("_count", "_first", "_flags", "_frame", "_head", "_partition", "_same", "_stop", "_topic")
+    __slots__ = ("_count", "_first", "_flags", "_frame", "_head", "_same", "_stop", "_where")
 
     def __init__(self, topic: str, partition: int, frame: Frame, first: int, stop: int) -> None:
-        self._topic, self._partition = topic, partition
+        self._where = topic, partition
         self._frame, self._head, self._flags = frame, frame.head, frame.head.flags
         self._first, self._stop, self._count = first, stop, stop - first
         self._same = _unvarying(topic, partition, codecs.name_of(frame.head.codec), self._count)
@@ -80,7 +80,7 @@ class _Columns:
 
     def value(self) -> pa.Array:
         if self._flags & CODECS or self._head.codec != RAW:
-            return decoded_values(self._frame, self._first, self._stop, self._topic, self._partition)
+            return decoded_values(self._frame, self._first, self._stop, *self._where)
         at = self._frame.layout
         return self._cut(
             _binary(

@@ -84,7 +84,7 @@ _WAIT_S = 25.0
 _ASKED = ("key", "prefix", "cursor", "timeout", "rewind", "since", "limit", "topic", "token")
 
 
-class RouteTopics(PushStore, Protocol):
+class RoutedTopics(PushStore, Protocol):
     """What routes need to know of the store."""
 
     hub: Feeds
@@ -100,7 +100,7 @@ class Routes:
     """Answers requests."""
 
     def __init__(
-        self, topics: RouteTopics, access: Access, origins: Origins, *, own: str = "",
+        self, topics: RoutedTopics, access: Access, origins: Origins, *, own: str = "",
         folder: str | None = None, pages: str | None = None,
     ) -> None:  # fmt: skip
         self._topics = topics

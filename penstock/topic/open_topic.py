@@ -22,7 +22,7 @@ from penstock.errors import (
 from penstock.files import Files
 from penstock.locks import FORKED, hold
 from penstock.log.append import Appended, Rerouted
-from penstock.log.frame_encode import MessageColumns, encode, frames
+from penstock.log.frame_encode import encode, frames
 from penstock.log.log import Log
 from penstock.message import Receipt, StoredRun
 from penstock.options import TopicOptions
@@ -213,19 +213,21 @@ class OpenTopic:
         fails passes its own list.
         """
         runs = [] if stored is None else stored
-        if producer is NOBODY and batch.partitions is None and batch.groups is None:
-            run = self._append_whole(batch.columns)
-            if run is not None:
-                runs.append(run)
-                return runs
-        self.appender.deliver(Delivery(batch, producer, runs))
+        run = self._append_whole(batch, producer)
+        if run is None:
+            self.appender.deliver(Delivery(batch, producer, runs))
+        else:
+            runs.append(run)
         return runs
 
-    def _append_whole(self, columns: MessageColumns) -> StoredRun | None:
+    def _append_whole(self, batch: WriteBatch, producer: Producer) -> StoredRun | None:
         """Append what goes to the only partition, as it is, without a stop; None where more is to be done."""
+        columns, partitions, groups = batch
         record = self.record
         options, log = record.options, self._logs.get(0)
         if options.partitions != 1 or options.payloads is not None or log is None:
+            return None
+        if producer is not NOBODY or partitions is not None or groups is not None:
             return None
         compress, created = options.compress is not None, self.clock.now_ns()
         if len(columns.values) == 1:
@@ -245,7 +247,8 @@ class OpenTopic:
 
     def write(self, batch: WriteBatch, producer: Producer = NOBODY) -> list[StoredRun]:
         """Append a batch; return when it is as safe as the topic promises."""
-        runs = self.append(batch, producer)
+        run = self._append_whole(batch, producer)
+        runs = [run] if run is not None else self.append(batch, producer)
         if self.record.options.sync == "disk":
             self.sync(runs)
         return runs

@@ -19,6 +19,9 @@ from penstock.place import LATEST, Place, Spot, spot
 from penstock.topic.open_topic import OpenTopic
 
 if TYPE_CHECKING:
+    import duckdb
+    import pandas
+    import polars
     import pyarrow
 
     from penstock.lake.history import History
@@ -223,6 +226,20 @@ class Scan(Generic[V]):
         """Everything as one Arrow table."""
         pa = arrow.require_pyarrow()
         return pa.Table.from_batches(self.record_batches(), schema=arrow.schema(self._names))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Everything as a pandas DataFrame (needs pandas and the `arrow` extra)."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        """Everything as a Polars DataFrame (needs polars and the `arrow` extra)."""
+        frame: polars.DataFrame = arrow.require("polars").DataFrame(self.to_arrow())
+        return frame
+
+    def to_duckdb(self) -> duckdb.DuckDBPyRelation:
+        """Everything as a DuckDB relation, for SQL (needs duckdb and the `arrow` extra)."""
+        relation: duckdb.DuckDBPyRelation = arrow.require("duckdb").from_arrow(self.to_arrow())
+        return relation
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
         return arrow.stream(self.record_batches(), requested_schema, self._names)

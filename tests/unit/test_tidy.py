@@ -19,13 +19,13 @@ from tests.unit.test_layers import LATE
 # What is left to do; lower a line when you made it better. Numbers count places, sets name them.
 STILL: dict[str, int | set[str]] = {
     "private names of other modules": 0,
-    "class names used twice": {"Pace", "Topics"},
+    "class names used twice": set(),
     "groups of modules that import each other": 1,
-    "public things without a docstring": 96,
+    "public things without a docstring": 91,
     "docstrings that begin with “The same”": 7,
     "files over 450 lines": set(),
     "small files with one importer": {"penstock.state.partition"},
-    "parts that do not say their order": {"consume", "delay", "log", "store", "topic"},
+    "parts that do not say their order": set(),
     # What users' classes ask an open topic for: all that another engine below them would have to offer.
     "names of OpenTopic that cross the seam": {
         "alter",
