@@ -20,9 +20,9 @@ from tests.unit.test_layers import LATE
 STILL: dict[str, int | set[str]] = {
     "private names of other modules": 0,
     "class names used twice": set(),
-    "groups of modules that import each other": 1,
-    "public things without a docstring": 91,
-    "docstrings that begin with “The same”": 7,
+    "groups of modules that import each other": 0,
+    "public things without a docstring": 0,
+    "docstrings that begin with “The same”": 0,
     "files over 450 lines": set(),
     "small files with one importer": {"penstock.state.partition"},
     "parts that do not say their order": set(),

@@ -95,7 +95,7 @@ class SparkTable:
         return list(dict.fromkeys(("offset", *(name for name in self._schema.names if name != "topic"))))
 
     def archived(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same from messages of an archive, whose columns have the names and types of ours."""
+        """Make a batch of messages of an archive, whose columns have the names and types of ours."""
         arrays = [
             _repeated(self._topic, pa.string(), batch.num_rows) if name == "topic" else batch.column(name)
             for name in self._schema.names
@@ -353,7 +353,7 @@ def _archived(planned: Slice, part: Stretch, table: SparkTable) -> Iterator[pa.R
 
 
 def _lenient(table: SparkTable, part: FramePart | Singles) -> pa.RecordBatch:
-    """The same with nulls for values that cannot be decoded; only frames that hold one are slower."""
+    """Make a batch with nulls for values that cannot be decoded; only frames that hold one are slower."""
     try:
         return table.batch(part)
     except DataError:
