@@ -88,9 +88,11 @@ def place_id(store: str, topic: int, address: str) -> int:
 class BodySource(Protocol):
     """What a place must do for those who read (`penstock.payloads.stores.BodyStore`)."""
 
-    def get(self, name: str, start: int = 0, length: int | None = None) -> bytes: ...
+    def get(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        """Return a body or a part of it."""
 
-    def open(self, name: str, start: int = 0, length: int | None = None) -> BinaryIO: ...
+    def open(self, name: str, start: int = 0, length: int | None = None) -> BinaryIO:
+        """Open a body, or a part of it, to be read piece by piece."""
 
 
 class _Chunk(NamedTuple):
@@ -117,7 +119,8 @@ _latest = _Latest()
 class Learner(Protocol):
     """Something that may know of a place that was added elsewhere."""
 
-    def learn(self) -> None: ...
+    def learn(self) -> None:
+        """Look for places that were added since."""
 
     def __hash__(self) -> int: ...
 

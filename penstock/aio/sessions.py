@@ -27,6 +27,7 @@ class Session:
 
     @property
     def topic(self) -> str:
+        """The topic that the session belongs to."""
         return self._blocking.topic
 
     @property

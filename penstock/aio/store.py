@@ -74,10 +74,12 @@ class Store:
 
     @property
     def path(self) -> str:
+        """The store's folder."""
         return self.blocking.path
 
     @property
     def read_only(self) -> bool:
+        """Whether the store may only be read."""
         return self.blocking.read_only
 
     @property

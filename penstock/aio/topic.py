@@ -43,6 +43,7 @@ class Topic(Generic[V]):
 
     @property
     def name(self) -> str:
+        """The topic's name."""
         return self.blocking.name
 
     @property

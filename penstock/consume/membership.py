@@ -96,6 +96,7 @@ class Member:
 
     @property
     def is_alone(self) -> bool:
+        """Whether no other member reads the topic for the consumer."""
         return self._others == 0
 
     def _join(self) -> None:
@@ -116,9 +117,11 @@ class Member:
             self._file.announce()
 
     def was_kicked(self) -> bool:
+        """Whether someone made this member leave."""
         return self._file.is_kicked()
 
     def was_removed(self) -> bool:
+        """Whether the consumer was deleted."""
         return self._file.is_removed()
 
     def join_again(self) -> None:
@@ -128,6 +131,7 @@ class Member:
         self._join()
 
     def look(self) -> LeaseTable:
+        """Read the table of members and leases."""
         return self._file.look(len(self.topic))
 
     def allowed(self, table: LeaseTable) -> int:
@@ -197,6 +201,7 @@ class Member:
         return None if member is None else _seen(member)[0]
 
     def close(self) -> None:
+        """Leave: others may take the partitions."""
         self._watch.close()
         self._file.close()
 
@@ -218,6 +223,7 @@ class Member:
 
 
 def lease_path(topic: OpenTopic, consumer: str) -> str:
+    """Return the path of the file in which a consumer's members agree."""
     return os.path.join(topic.folder, "consumers", consumer)
 
 

@@ -42,7 +42,7 @@ class Commits:
         return offset < self.position or any(first <= offset < stop for first, stop in self._done)
 
     def copy(self) -> Commits:
-        """The same bookkeeping for a trial: what the position would be if more were committed."""
+        """Return a copy for a trial: what the position would be if more were committed."""
         other = Commits(self.position)
         other.delivered, other._skipped = self.delivered, self._skipped
         other._done, other._holes = list(self._done), dict(self._holes)
@@ -175,10 +175,12 @@ class HeldPartition:
 
     @property
     def key(self) -> Key:
+        """The topic's name and the number of the partition."""
         return self.topic.name, self.partition
 
     @property
     def log(self) -> Log:
+        """The partition's log."""
         return self.topic.log(self.partition)
 
     @property
@@ -216,6 +218,7 @@ class HeldPartition:
         self.cursor = self.log.cursor(offset)
 
     def close(self) -> None:
+        """Stop watching the partition and close its waiting messages."""
         self.watch.close()
         if self.retries is not None:
             self.retries.close()

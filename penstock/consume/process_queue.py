@@ -77,6 +77,7 @@ class Account:
 
     @property
     def summary(self) -> Summary:
+        """The totals so far, as `process` returns them."""
         return Summary(self.handled, self.retried, self.dead)
 
     def failed(self, message: Message[Any], error: Exception) -> None:

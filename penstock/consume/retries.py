@@ -118,6 +118,7 @@ def encoded(envelope: Envelope) -> bytes:
 
 
 def decode(data: bytes) -> Envelope:
+    """Decode the envelope in which a message waits for another attempt."""
     return _decoder.decode(data)
 
 

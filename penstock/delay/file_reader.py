@@ -30,6 +30,7 @@ class RecordBlock(NamedTuple):
     is_sound: bool = True
 
     def records(self, make: Make[R]) -> list[R]:
+        """Decode the block's records, each by `make`."""
         return decode(self.data, self.begin, self.expected, self.has_rests, make)
 
 

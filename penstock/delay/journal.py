@@ -131,6 +131,7 @@ class Journal:
         self._files.close(fd)
 
     def after_fork_in_child(self) -> None:
+        """Close the parent's file: a child opens its own."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             self._files.close(fd)

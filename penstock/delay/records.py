@@ -25,6 +25,7 @@ from penstock.parse import KIB, MIB
 
 
 def encode_uvarint(number: int) -> bytes:
+    """Return a number as seven bits a byte, lowest first."""
     if number < 0x80:
         return bytes((number,))
     out = bytearray()

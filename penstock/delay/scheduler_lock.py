@@ -65,6 +65,7 @@ class SchedulerLock:
         return self._lock_round()
 
     def is_mine(self) -> bool:
+        """Whether this process still holds the lock: nobody has taken it over."""
         return self._round is not None and self._read(_ROUND_AT) == self._round
 
     def check(self) -> None:
@@ -76,6 +77,7 @@ class SchedulerLock:
             )
 
     def leave(self) -> None:
+        """Release the lock."""
         held, self._round = self._round, None
         if held is not None:
             self._locks.unlock(_FIRST_LOCK + held)
@@ -100,6 +102,7 @@ class SchedulerLock:
         self._write(_ASLEEP_AT, due_ms)
 
     def asleep_until(self) -> int:
+        """Return until when the scheduler sleeps, in milliseconds."""
         return self._read(_ASLEEP_AT)
 
     def watch(self, hear: Hearer) -> Watch:

@@ -113,6 +113,7 @@ class Events:
         self, keys: str | Sequence[Key], cursor: str | None, prefixes: Sequence[Prefix], rewind: int | None,
         since: str | datetime | None, limit: int,
     ) -> EventQuery:  # fmt: skip
+        """Check what a subscriber asks for and make it a query."""
         asked = match(_listed("keys", keys), _listed("prefixes", prefixes))
         if not asked.keys and not asked.prefixes:
             raise InvalidOption("nothing to subscribe to", hint="name a key or a prefix")

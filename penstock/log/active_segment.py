@@ -88,6 +88,7 @@ class ActiveSegment:
             raise Corrupt(self.folder.segment_path(base), 0, "damaged segment header")
 
     def close(self) -> None:
+        """Close the file; the next use opens it again."""
         self.base = -1  # first, as in `open`
         fd, self.fd = self.fd, -1
         if fd >= 0:

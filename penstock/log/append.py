@@ -232,6 +232,7 @@ class Appender:
         hold((self.folder.append,), give_back)
 
     def close(self) -> None:
+        """Close the active segment's file."""
         self.active.close()
 
     # What appending consists of. The append lock is held throughout.

@@ -65,7 +65,7 @@ class _Columns:
         return self._same.partition
 
     def offset(self) -> pa.Array:
-        return _counting(self._head.base + self._first, self._count)
+        return counting(self._head.base + self._first, self._count)
 
     def key(self) -> pa.Array:
         if not self._flags & KEYS:
@@ -90,7 +90,7 @@ class _Columns:
         )  # fmt: skip
 
     def headers(self) -> pa.Array:
-        return self._cut(_headers(self._frame, self._body)) if self._flags & HEADERS else self._same.headers
+        return self._cut(headers_of(self._frame, self._body)) if self._flags & HEADERS else self._same.headers
 
     def timestamp(self) -> pa.Array:
         if self._flags & TIMES:
@@ -208,7 +208,7 @@ def _binary(body: pa.Buffer, count: int, offsets_at: int, bytes_at: int, nulls_a
     return pa.Array.from_buffers(pa.binary(), count, [nulls, offsets, body.slice(bytes_at)])
 
 
-def _headers(frame: Frame, body: pa.Buffer) -> pa.Array:
+def headers_of(frame: Frame, body: pa.Buffer) -> pa.Array:
     """The headers column; a message without headers is null, as Kafka's source has it."""
     at, count = frame.layout, frame.head.count
     bounds = pa.Array.from_buffers(
@@ -254,7 +254,8 @@ def _ramp(block: int) -> pa.Array:
     return pc.add(_ramp(0), block * _RAMP)
 
 
-def _counting(first: int, count: int) -> pa.Array:
+def counting(first: int, count: int) -> pa.Array:
+    """Return the numbers from `first` on, `count` of them."""
     block, at = divmod(first, _RAMP)
     if at + count <= _RAMP:
         return _ramp(block).slice(at, count)

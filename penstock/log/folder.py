@@ -137,9 +137,11 @@ class Folder:
     # Names.
 
     def name(self, name: str) -> str:
+        """Return the path of a file in the folder."""
         return os.path.join(self.path, name)
 
     def segment_path(self, base: int, kind: str = DATA) -> str:
+        """Return the path of a segment's file: its data, or another kind by its suffix."""
         return os.path.join(self.path, f"{base:020d}{kind}")
 
     def segments(self) -> list[int]:
@@ -278,6 +280,7 @@ class Folder:
                 self.files.close(fd)  # and the lock with it
 
     def close(self) -> None:
+        """Close the files of the records and locks."""
         self._is_closed = True  # first: nobody opens them again
         with self._waking:
             self._pair = None

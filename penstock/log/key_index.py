@@ -178,6 +178,7 @@ class KeyFilter:
         self._probes: dict[int, list[list[tuple[int, int]]]] = {}
 
     def passes(self, table: StoredKeys) -> bool:
+        """Whether a segment may hold a wanted key, by its stored filter."""
         if self._match.prefixes:
             return True
         power, filled = table.power, table.filter
@@ -234,6 +235,7 @@ class GatheredKeys:
         return sum(map(len, list(self._places.values())))
 
     def is_sound(self) -> bool:
+        """Whether the index can be used: always, as it is made from the segment itself."""
         return True
 
     def fold(self, stop: int) -> GatheredKeys:

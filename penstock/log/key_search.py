@@ -48,7 +48,8 @@ class Based(Protocol):
     """What is known of a segment, which has its first offset."""
 
     @property
-    def base(self) -> int: ...
+    def base(self) -> int:
+        """The offset of the segment's first message."""
 
 
 class SkippedSegments:

@@ -51,6 +51,7 @@ class PlacedPiece(NamedTuple):
 
     @property
     def stop(self) -> int:
+        """The offset after the piece's last message."""
         return self.base + self.count
 
     def frames(self) -> Iterator[StagedFrame]:
@@ -129,6 +130,7 @@ def becomes_segment(folder: Folder, end: End, piece: PlacedPiece) -> bool:
 
 
 def has_become_segment(folder: Folder, piece: PlacedPiece) -> bool:
+    """Whether the piece's file was renamed to a segment already."""
     return piece.file is not None and not folder.files.exists(folder.name(piece.file))
 
 
@@ -238,6 +240,7 @@ class StagedPiece(NamedTuple):
         return self.piece(0, 0, 0).size
 
     def piece(self, tx: int, number: int, base: int) -> PlacedPiece:
+        """Return the piece with the place that a transaction gives it."""
         return PlacedPiece(tx, number, base, self.count, self.file, self.data)
 
 
@@ -252,6 +255,7 @@ class StagingArea:
         self._growing: _Growing | None = None
 
     def add(self, encoded: EncodedFrame) -> None:
+        """Add a frame to the file that grows, and begin another one when it is full."""
         if self._growing is None:
             self._growing = _Growing(self._folder, f"{self._name}-{len(self._done):x}{STAGED}")
         self._growing.add(encoded)
@@ -281,6 +285,7 @@ class StagingArea:
             yield from _read(self._folder, staged)
 
     def discard(self) -> None:
+        """Delete all that was staged."""
         if self._growing is not None:
             self._growing.close()
         names = [staged.file for staged in self._done]

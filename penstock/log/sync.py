@@ -105,6 +105,7 @@ class Syncer:
             locks.try_hold(folder.tail, lambda: self.sync_locked(target, None))
 
     def close(self) -> None:
+        """Close the file that is synced."""
         self._segment = -1  # first: an interrupt leaves a descriptor that is not used, or none
         fd, self._fd = self._fd, -1
         if fd >= 0:

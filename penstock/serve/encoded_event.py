@@ -77,4 +77,5 @@ def answer_json(pieces: list[bytes], next_cursor: str, least: int, gap: EventGap
 
 
 def gap_json(gap: EventGap) -> bytes:
+    """Return a gap as JSON."""
     return msgspec.json.encode(gap)

@@ -130,6 +130,7 @@ def error_body(error: PenstockError, *, ref: int | None = None) -> bytes:
 
 
 def error_facts(error: PenstockError) -> dict[str, Any]:
+    """Return what a client is told of an error; nothing of errors that are ours."""
     status = status_of(error)
     if status == 500:
         return {"status": 500, "message": "something went wrong here", "hint": "see the server's log"}
@@ -137,6 +138,7 @@ def error_facts(error: PenstockError) -> dict[str, Any]:
 
 
 def error_headers(error: PenstockError) -> bytes:
+    """Return the headers that go with an error: how to log in, when to come back."""
     status = status_of(error)
     found = b""
     if status == 401:
@@ -255,4 +257,5 @@ class PendingReply:
         self.answer = status, body, self.extra_headers + headers
 
     def refuse(self, error: PenstockError) -> None:
+        """Answer with an error."""
         self.reply(status_of(error), error_body(error), error_headers(error))

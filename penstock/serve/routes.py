@@ -114,6 +114,7 @@ class Routes:
 
     @property
     def is_busy(self) -> bool:
+        """Whether requests are being answered or pushes being stored."""
         return bool(self._tasks) or self._groups.is_busy
 
     def answer(self, connection: Connection, request: Request, *, is_inside: bool = False) -> None:

@@ -128,6 +128,7 @@ class Session:
 
     @property
     def topic(self) -> str:
+        """The topic that the session belongs to."""
         return self._topic.topic
 
     @property
@@ -253,11 +254,13 @@ class SessionTopic:
         self.policy = read_policy(folder, files)
 
     def declare(self, policy: Retry) -> None:
+        """Set the policy by which sessions are delivered again."""
         self._opened()
         write_policy(self._folder, self._files, policy)
         self.policy = policy
 
     def journal(self) -> Journal:
+        """Return the topic's journal, opened when first asked for."""
         with self._mutex:
             if self._journal is None:
                 self._opened()
@@ -272,9 +275,11 @@ class SessionTopic:
         return max(asked_s, self.policy.least_s)
 
     def store(self, entries: list[NewRecord], *, fixed: bool = True) -> None:
+        """Store sessions until they are due."""
         self._opened().store_many(entries, fixed=fixed)
 
     def take(self, limit: int, timeout: float) -> list[Session]:
+        """Return sessions that are due, at most `limit`; wait up to `timeout` for the first."""
         waiting = self._opened()
         with self._taking:
             self._recover()
@@ -284,13 +289,16 @@ class SessionTopic:
         return [session for each in taken if (session := self._session(each)) is not None]
 
     def count(self) -> int:
+        """Return how many sessions wait."""
         return self._opened().count()
 
     def bury(self, identity: bytes, data: SessionData, attempts: int) -> None:
+        """Make a session a dead letter of its topic."""
         errors = data.first_error, data.last_error
         self._bury(self.topic, session_letter(identity, data.chunks, errors, attempts))
 
     def close(self) -> None:
+        """Close the topic's files."""
         if self._journal is not None:
             self._journal.close()
         if self._waiting is not None:

@@ -29,6 +29,7 @@ class Failed(NamedTuple):
     state: dict[str, Any]
 
     def error(self) -> PenstockError:
+        """Return the error as it was raised on the executor."""
         made = self.kind.__new__(self.kind, *self.arguments)
         made.args = self.arguments
         made.__dict__.update(self.state)

@@ -67,6 +67,7 @@ class Consumers:
         self.deaths = Deaths(database)
 
     def of_topic(self, topic_id: int) -> list[ConsumerRecord]:
+        """Return the consumers of a topic, by name."""
         rows = self._database.rows(
             "SELECT name, topic_id, options, created FROM consumers WHERE topic_id = ? ORDER BY name",
             (topic_id,),
@@ -74,9 +75,11 @@ class Consumers:
         return [ConsumerRecord(n, t, ConsumerOptions(**json.loads(o)), c) for n, t, o, c in rows]
 
     def names(self) -> list[str]:
+        """Return the names of all consumers of the store, each once."""
         return [row[0] for row in self._database.rows("SELECT DISTINCT name FROM consumers ORDER BY name")]
 
     def exists(self, name: str, topic_id: int) -> bool:
+        """Whether the topic has a consumer of that name."""
         row = self._database.row("SELECT 1 FROM consumers WHERE name = ? AND topic_id = ?", (name, topic_id))
         return row is not None
 
@@ -116,6 +119,7 @@ class Consumers:
                 raise UnknownConsumer(f"no consumer {name!r} of this topic")
 
     def drop(self, name: str, topic_id: int) -> None:
+        """Delete a consumer and its positions; raise `UnknownConsumer` if there is none."""
         with self._database.transaction() as connection:
             gone = connection.execute(
                 "DELETE FROM consumers WHERE name = ? AND topic_id = ?", (name, topic_id)

@@ -177,6 +177,7 @@ class Database:
 
     @property
     def store_id(self) -> str:
+        """The store's identity, given when it was created."""
         return str(self.row("SELECT value FROM meta WHERE name = 'store_id'")[0])
 
     def set_store_id(self, store_id: str) -> None:
@@ -304,6 +305,7 @@ class Database:
         return [str(found[0]) for found in self.rows("PRAGMA integrity_check") if found[0] != "ok"]
 
     def close(self) -> None:
+        """Close the connection and the lock file; a second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -325,6 +327,7 @@ class Database:
             (self._reader or self._connection).close()
 
     def after_fork_in_parent(self) -> None:
+        """Connect anew: SQLite's connections are closed around a fork."""
         try:
             if self._reader is not None and not self._closed:
                 self._reader = ReadOnlyConnection(self.path)

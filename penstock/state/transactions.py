@@ -95,6 +95,7 @@ class Transactions:
         return self._database.row("SELECT 1 FROM transactions WHERE id = ?", (tx,)) is not None
 
     def is_committed(self, name: str) -> bool:
+        """Whether a transaction of that name was committed."""
         return self._database.row("SELECT 1 FROM transactions WHERE name = ?", (name,)) is not None
 
     def names(self, prefix: str) -> list[str]:

@@ -19,7 +19,6 @@ import msgspec
 from penstock.clock import Clock
 from penstock.errors import ForgottenTopic, InvalidOption, PenstockError, TopicReplaced
 from penstock.files import Files, read_whole, refusal, replace
-from penstock.locks import FORKED
 from penstock.options import FILES, TopicOptions
 from penstock.options import BodyLocation as Place
 from penstock.payloads.open import open_topic_bodies
@@ -45,6 +44,7 @@ class TopicFolders:
         self._files = files
 
     def path(self, name: str) -> str:
+        """Return the path of a topic's folder."""
         return os.path.join(self._root, name)
 
     def put_away(self, folder: str) -> None:
@@ -88,6 +88,7 @@ class TopicFolders:
         self.put_away(folder)
 
     def remove_put_away(self) -> None:
+        """Delete the folders of dropped topics, which were moved aside before."""
         for name in self._listing():
             if name.startswith(_GONE):
                 shutil.rmtree(self.path(name), ignore_errors=True)
@@ -224,8 +225,7 @@ class Catalogue:
     def abandon(self) -> None:
         """In a forked child: all of it is the parent's."""
         for partitions in self._opened.values():
-            partitions._closed = FORKED
-            partitions._logs = {}
+            partitions.abandon()
         self._opened = {}
 
 
@@ -244,7 +244,7 @@ def refuse_other_options(name: str, there: TopicOptions, wanted: Mapping[str, An
 
 def _settle(partitions: OpenTopic) -> None:
     """Everything goes to disk, and offsets set aside are given back."""
-    for log in list(partitions._logs.values()):
+    for log in partitions.opened_logs():
         try:
             log.bounds()  # says so when it was dropped: a sync would only find that its file is gone
             log.sync_all()

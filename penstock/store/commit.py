@@ -29,10 +29,12 @@ class Target(NamedTuple):
 
     @property
     def partitions(self) -> OpenTopic:
+        """The open topic that the partition is of."""
         return self.staging.partitions
 
     @property
     def log(self) -> Log:
+        """The partition's log."""
         return self.partitions.log(self.number)
 
     def part(self, tx: int) -> Part:
@@ -48,7 +50,7 @@ class Target(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """The same, in its partition."""
+    """One partition's share of a commit, after its frames were appended."""
 
     target: Target
     pieces: Sequence[PlacedPiece]
@@ -107,7 +109,7 @@ class Commit:
         return hold([log.folder.append for log in logs], commit)
 
     def move_only(self, moves: Sequence[PositionUpdate]) -> None:
-        """The same for a transaction that wrote nothing."""
+        """Commit a transaction that wrote nothing: only its readers' positions move."""
         self._transactions.commit(self._tx, None, (), moves, self._now_ns(), check=nothing)
 
     def make_durable(self, applied: Sequence[Applied], stored: dict[str, list[StoredRun]]) -> None:

@@ -36,6 +36,7 @@ class Ownership:
             self._write_owner()
 
     def close(self) -> None:
+        """Give the store up for other processes."""
         if self._fd < 0:
             return
         if self._exclusive:

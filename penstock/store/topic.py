@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal
 
 from penstock.consume.options import Kind, Moment, Retry, reader_options
 from penstock.consume.reader import Reader, open_reader
-from penstock.errors import InvalidOption
+from penstock.errors import InvalidOption, WrongType
 from penstock.keys import Key, Prefix, match
 from penstock.log.frame import RAW
 from penstock.message import Batch, Message, Receipt, Receipts, V, typed
@@ -18,6 +18,7 @@ from penstock.options import Sync, TopicOptions
 from penstock.parse import Duration, Size, nanoseconds, one_of, seconds, size, whole
 from penstock.place import Place
 from penstock.state.database import refuse_read_only
+from penstock.state.topics import Topics
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
 from penstock.store.stats import TopicStats, topic_stats
@@ -54,6 +55,7 @@ class Topic(Generic[V]):
 
     @property
     def name(self) -> str:
+        """The topic's name."""
         return self.open_topic.name
 
     @property
@@ -379,4 +381,25 @@ class Topic(Generic[V]):
             refuse_codec(RAW, self.options)
 
     def require_writable(self) -> None:
+        """Raise `ReadOnly` if the store was opened only to be read."""
         refuse_read_only(self.open_topic.read_only)
+
+
+def several_topics(
+    topics: str | Topic | Sequence[str | Topic], find: Callable[[str], Topic], records: Topics
+) -> list[Topic]:
+    """Topics by name or as they are; each once, and of the store that has these records."""
+    if isinstance(topics, (str, Topic)):
+        topics = [topics]
+    if not isinstance(topics, Sequence):
+        raise WrongType(f"topics is a name, a Topic or a list of them, not {type(topics).__name__}")
+    found = [each if isinstance(each, Topic) else find(each) for each in topics]
+    if not found:
+        raise InvalidOption("topics is empty", hint="name one at least")
+    names = [topic.name for topic in found]
+    if len(set(names)) < len(names):
+        raise InvalidOption(f"a topic is named twice: {', '.join(names)}")
+    for topic in found:
+        if topic.open_topic.topics is not records:
+            raise InvalidOption(f"topic {topic.name!r} is of another store", hint="name it instead")
+    return found

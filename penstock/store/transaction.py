@@ -52,14 +52,17 @@ class Enlisted(Protocol):
     """A reader some of whose messages are to be committed with a transaction."""
 
     @property
-    def transactions(self) -> Transactions: ...
+    def transactions(self) -> Transactions:
+        """The transactions of its store."""
 
     def moves(self, tx: Transaction) -> list[PositionUpdate]:
         """How its positions change with the commit."""
 
-    def committed(self, tx: Transaction) -> None: ...
+    def committed(self, tx: Transaction) -> None:
+        """Take note that the transaction was committed."""
 
-    def rolled_back(self, tx: Transaction) -> None: ...
+    def rolled_back(self, tx: Transaction) -> None:
+        """Take note that the transaction was rolled back."""
 
 
 class Transaction:
@@ -222,16 +225,17 @@ class Transaction:
         staging = self.staging_of(topic, raw=raw)
         staging.adopt(pieces, tree=tree, partitions=partitions, bodies=bodies)
 
-    def _forget(self) -> None:
+    def roll_back_if_open(self) -> None:
         """Roll back what nobody ended: its store is closed, or nobody holds it any more."""
         if not getattr(self, "_ended", "not begun"):
             logger.warning("a transaction was left open and is rolled back: %r", self)
             self.rollback()
 
     def __del__(self) -> None:
-        self._forget()
+        self.roll_back_if_open()
 
     def after_fork_in_child(self) -> None:
+        """End in the child: the parent commits or rolls back."""
         self._ended = FORKED
         self._staging, self._readers, self._later = {}, [], []
 
@@ -247,7 +251,7 @@ class Transaction:
         return staging
 
     def known_staging(self, topic: str | Topic[Any]) -> TopicStaging | None:
-        """The same, if the transaction has written to the topic before."""
+        """Return where messages for a topic gather; None if the transaction has not written to it."""
         if self._ended:
             self._require_open()
         if topic is self._last[0]:

@@ -267,4 +267,5 @@ def _published(result: int | PenstockError) -> Published:
 
 
 def optional_seconds(timeout: Duration | None) -> float | None:
+    """Return a timeout in seconds; None is no timeout."""
     return None if timeout is None else seconds("timeout", timeout)

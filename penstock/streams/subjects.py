@@ -37,6 +37,7 @@ class SubjectQuery(NamedTuple):
     is_prefix: bool = False
 
     def takes(self, subject: str) -> bool:
+        """Whether the subject is asked for."""
         return subject.startswith(self.text) if self.is_prefix else subject == self.text
 
 

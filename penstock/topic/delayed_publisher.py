@@ -138,6 +138,7 @@ class DelayedPublisher:
             waiting.close()
 
     def after_fork_in_child(self) -> None:
+        """Stop in the child: its parent publishes."""
         self._ended = True
         self._thread = self._waiting = None
         self._mutex, self._publishing = threading.Lock(), threading.Lock()

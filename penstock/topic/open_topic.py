@@ -20,7 +20,7 @@ from penstock.errors import (
     TopicReplaced,
 )
 from penstock.files import Files
-from penstock.locks import hold
+from penstock.locks import FORKED, hold
 from penstock.log.append import Appended, Rerouted
 from penstock.log.frame_encode import encode, frames
 from penstock.log.log import Log
@@ -79,13 +79,15 @@ PAYLOADS = "payloads"
 class Closable(Protocol):
     """What can be closed."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close it."""
 
 
 class LetsGo(Protocol):
     """What holds something that others wait for."""
 
-    def let_go(self) -> None: ...
+    def let_go(self) -> None:
+        """Release what is held, since the topic closes."""
 
 
 class OpenTopic:
@@ -133,10 +135,12 @@ class OpenTopic:
 
     @property
     def options(self) -> TopicOptions:
+        """The topic's options."""
         return self.record.options
 
     @property
     def name(self) -> str:
+        """The topic's name."""
         return self.record.name
 
     def __len__(self) -> int:
@@ -176,11 +180,16 @@ class OpenTopic:
         return offset
 
     def begin_all(self, place: Place, now_ns: int) -> dict[int, int]:
-        """The same for every partition."""
+        """Return the offset at which reading from `place` begins, for every partition."""
         return {number: self.begin(number, place, now_ns) for number in range(len(self))}
 
     def logs(self) -> list[Log]:
+        """Return the logs of all partitions, opened."""
         return [self.log(partition) for partition in range(len(self))]
+
+    def opened_logs(self) -> list[Log]:
+        """Return the logs of the partitions that are open already."""
+        return list(self._logs.values())
 
     def refresh(self) -> None:
         """Take up partitions and options that another process changed; `TopicReplaced` if it is gone."""
@@ -189,7 +198,7 @@ class OpenTopic:
         if record != self.record:
             self.record = record
             self.bodies.make_known()
-            for log in list(self._logs.values()):
+            for log in self.opened_logs():
                 log.options = record.options
             self.on_options()
 
@@ -379,12 +388,18 @@ class OpenTopic:
         self._dropped = True
 
     def close(self, reason: str = "the store is closed") -> None:
+        """Release the readers and close every log; later calls say `reason`."""
         self._closed = reason
         for reader in list(self.readers):
             reader.let_go()
         for log in self._logs.values():
             log.close()
         self._logs.clear()
+
+    def abandon(self) -> None:
+        """Close in a forked child: the logs are the parent's."""
+        self._closed = FORKED
+        self._logs = {}
 
     def _open(self, partition: int) -> Log:
         record = self.topics.by_id(self.record.id)  # or the folder may be a newer topic's by now

@@ -61,18 +61,22 @@ class VacuumReport(NamedTuple):
 
     @property
     def messages(self) -> int:
+        """How many messages were removed."""
         return sum(each.messages for each in self.partitions)
 
     @property
     def bytes(self) -> int:
+        """How many bytes were freed."""
         return sum(each.bytes for each in self.partitions)
 
     @property
     def segments(self) -> int:
+        """How many segments were removed."""
         return sum(each.segments for each in self.partitions)
 
     @property
     def bodies(self) -> int:
+        """How many bodies outside the log were removed."""
         return sum(each.bodies for each in self.partitions)
 
     @property

@@ -209,6 +209,7 @@ class Scan(Generic[V]):
             yield Batch(self._partitions.name, rows, self._decode)
 
     def messages(self) -> Iterator[Message[V]]:
+        """Iterate over the messages one by one."""
         for batch in self:
             yield from batch
 

@@ -66,6 +66,7 @@ class TopicStaging:
         return len(self.buffer.rows) + WIDTH >= self.buffer.at
 
     def add_many(self, batch: WriteBatch) -> None:
+        """Stage many messages, behind those that were added one by one."""
         self._stage_rows()
         self._staged += len(batch.columns.values)
         self._stage(batch)

@@ -240,6 +240,6 @@ def _begun(store: Store, folder: str) -> Begun:
     path = os.path.join(folder, _BEGUN)
     if not os.path.exists(path):
         made = Begun(secrets.token_hex(8), store.clock.now_ns())
-        keep_durably(store._files, path, json.dumps(made._asdict()).encode())
+        keep_durably(store.files, path, json.dumps(made._asdict()).encode())
     with open(path, encoding="ascii") as file:
         return Begun(**json.load(file))

@@ -37,6 +37,7 @@ class Places:
     each: Mapping[tuple[str, int], Spot] = field(default_factory=dict)
 
     def of(self, topic: str, partition: int) -> Spot:
+        """Return where to begin, or to end, in a partition."""
         return self.each.get((topic, partition), self.everywhere)
 
 

@@ -24,7 +24,7 @@ from penstock.parse import KIB, MIB
 
 if TYPE_CHECKING:
     from penstock.lake.storage import Storage
-    from penstock.spark.source.bodies import BodyPlaces
+    from penstock.spark.source.body_places import BodyPlaces
 
 
 #: A task costs tens of milliseconds whatever it reads, so it should have this much to do …

@@ -176,6 +176,7 @@ class Parameter(NamedTuple):
 
     @property
     def is_required(self) -> bool:
+        """Whether the parameter has no default."""
         return self.default is _MISSING
 
 
