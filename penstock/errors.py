@@ -40,7 +40,7 @@
     │  │  └─ UnknownCodec
     │  ├─ BodyMissing        one message's body; the others can be read
     │  └─ NotDurable
-    ├─ PipelineFailed        look at the cause, mend it, run it again
+    ├─ PipelineFailed        look at the cause, fix it, run it again
     └─ Closed                open a new one
 
 A duplicate, an empty read and the end of a bounded iteration are not errors.

@@ -88,7 +88,7 @@ class Member:
         self._hear = hear
         #: Partitions whose leases it has.
         self.held: set[int] = set()
-        #: It holds fewer than it should, so others are about to let go of some.
+        #: It holds fewer than it should, so others are about to release some.
         self.is_short = False
         self._free_since: dict[int, float] = {}
         self._wanted = -_WANTED_S

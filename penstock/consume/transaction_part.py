@@ -128,7 +128,7 @@ class TransactionParts:
                 self._assignment.release_if_leaving(source)
 
     def rolled_back(self, tx: Transactional) -> None:
-        """Nothing happened: what was received in it comes again, if it is still this reader's."""
+        """Nothing happened: what was received in it is delivered again, if it is still this reader's."""
         with self._mutex:
             taking = self._takings.pop(tx)
             for source in taking.sources:

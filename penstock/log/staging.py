@@ -87,7 +87,7 @@ class PartitionState(Protocol):
     """What the store knows of a partition and its log cannot know; the store gives it to the log."""
 
     def options(self) -> TopicOptions:
-        """The topic's options as they are now, whoever changed them."""
+        """The topic's options as they are now."""
 
     def require_topic(self) -> None:
         """Raise unless the topic is still there."""

@@ -94,7 +94,7 @@ class Request:
         return values[0]
 
     def refuse_unknown(self, *known: str) -> None:
-        """A parameter that is spelled wrong would be passed over in silence."""
+        """A parameter that is spelled wrong would be ignored in silence."""
         if not self.query:
             return
         unknown = self.query.keys() - set(known)

@@ -1,7 +1,7 @@
 """Committed transactions, and what of them has still to be appended to partitions.
 
-The commit is one write to `state.db`: from then on everything in the transaction is true, and whoever
-comes next finishes what its process did not live to do. A record stays until its last partition has
+The commit is one write to `state.db`: from then on everything in the transaction is true, and the next
+process finishes what its own did not live to do. A record stays until its last partition has
 everything, durably; one with a name stays for ever, so that the same name is never committed twice.
 """
 
@@ -115,7 +115,7 @@ class Transactions:
             )
 
     def unfinished(self) -> list[tuple[int, int]]:
-        """(topic id, partition) where something is still to be brought in."""
+        """(topic id, partition) where a committed transaction is still to be applied."""
         return self._database.rows("SELECT DISTINCT topic_id, partition FROM staged")
 
     def finish(self, tx: int, places: Iterable[tuple[int, int]]) -> None:

@@ -122,7 +122,7 @@ class OpenTopic:
         self._dropped = False
         #: Open writers: they are closed before the store is, or what they hold would be lost.
         self.writers: weakref.WeakSet[Closable] = weakref.WeakSet()
-        #: Open readers: they let go of their leases when the store is closed, and hear of it.
+        #: Open readers: they release their leases when the store is closed, and hear of it.
         self.readers: weakref.WeakSet[LetsGo] = weakref.WeakSet()
         #: Called after a segment was sealed here, with the partition's number.
         self.on_roll: Callable[[int], None] = lambda partition: None
