@@ -25,9 +25,10 @@ import weakref
 from contextlib import suppress
 from typing import NamedTuple
 
+from penstock.byte_lock import ByteLock
 from penstock.errors import Closed, Unavailable
 from penstock.files import Files
-from penstock.locks import FORKED, ByteLock, forget_in_child, process
+from penstock.locks import FORKED, forget_in_child, process
 from penstock.parse import PARTITIONS_MAX
 
 #: Most members a consumer may have.

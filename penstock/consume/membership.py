@@ -9,11 +9,12 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
+from penstock.byte_lock import ByteLock
 from penstock.clock import NANOSECONDS
 from penstock.consume.leases import LeaseFile, LeaseTable, MemberRecord
 from penstock.errors import PartitionLost, UnknownConsumer
 from penstock.files import Files
-from penstock.locks import ByteLock, process
+from penstock.locks import process
 from penstock.state.consumers import Position
 from penstock.topic.open_topic import OpenTopic
 from penstock.wake import Hearer, watch

@@ -17,10 +17,11 @@ import os
 import secrets
 import struct
 
+from penstock.byte_lock import ByteLock
 from penstock.delay.state_table import StateTable
 from penstock.errors import TakenElsewhere
 from penstock.files import Files
-from penstock.locks import ByteLock, process
+from penstock.locks import process
 from penstock.wake import Hearer, Watch, watch
 
 logger = logging.getLogger("penstock.delay")
