@@ -30,9 +30,8 @@ from penstock.parse import PARTITIONS_MAX, whole
 from penstock.place import Place, Spot, spot
 from penstock.references import Referenced, unpack
 from penstock.state.consumers import Consumers
-from penstock.state.partition import StoredPartition
 from penstock.state.topics import TopicRecord, Topics
-from penstock.state.transactions import Transactions
+from penstock.state.transactions import StoredPartition, Transactions
 from penstock.topic.append import EncodedRoute, TopicAppender
 from penstock.topic.bodies import TopicBodies
 from penstock.topic.delayed import DelaysMessages, NoDelays
