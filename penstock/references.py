@@ -60,7 +60,7 @@ class Reference(NamedTuple):
         return self.left > 0 or self.start > 0
 
     def packed(self) -> Referenced:
-        """As it is stored."""
+        """Return the reference as the log stores it."""
         fields = _VERSION, 0, self.codec, self.left, self.place, self.start, self.size, self.sha256
         return Referenced(_HEAD.pack(*fields) + self.name.encode())
 

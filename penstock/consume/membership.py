@@ -331,7 +331,7 @@ class QueueMember:
         return ByteLock(self._fds[folder]).is_held_elsewhere(member)
 
     def close(self) -> None:
-        """Also in a forked child, where closing leaves the parent its locks."""
+        """Close the files; in a forked child this leaves the parent its locks."""
         fds, self._fds = self._fds, {}
         for fd in fds.values():
             self._files.close(fd)

@@ -306,7 +306,7 @@ class QueueReader:
         self.bell.ring()
 
     def after_fork_in_child(self) -> None:
-        """Nothing here is the child's."""
+        """Close in the child: everything is the parent's."""
         self._closed = FORKED
         self._mutex = threading.RLock()
         self._fetched = iter(())

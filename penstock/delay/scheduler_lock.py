@@ -111,7 +111,7 @@ class SchedulerLock:
         return watch(self.path, hear, closes=True)
 
     def close(self) -> None:
-        """Also in a forked child, where closing leaves the parent its lock."""
+        """Close the file; in a forked child this leaves the parent its lock."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             self._round = None

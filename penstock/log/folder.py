@@ -300,7 +300,7 @@ class Folder:
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Do nothing: nobody wants to know."""
 
 
 def file_bytes(folder: Folder, base: int) -> int:

@@ -331,7 +331,7 @@ class _Growing:
         self._count += encoded.count
 
     def end(self) -> StagedPiece:
-        """It is whole, and durable if it lies in a file."""
+        """Return the finished piece, which is durable if it lies in a file."""
         if self.file is None:
             return StagedPiece(None, b"".join(self._frames), self._count)
         self._folder.files.sync(self._fd)

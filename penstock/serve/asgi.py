@@ -99,10 +99,10 @@ class AsgiTransport(asyncio.Transport):
         self._high = high or 0
 
     def pause_reading(self) -> None:
-        """There is one request on a line: nothing comes behind it."""
+        """Do nothing: there is one request on a transport, and nothing comes behind it."""
 
     def resume_reading(self) -> None:
-        """As above."""
+        """Do nothing: reading is never paused."""
 
 
 def request_head(scope: Mapping[str, Any], *, is_websocket: bool) -> tuple[bytes, bool]:

@@ -209,7 +209,7 @@ def lowered(name: bytes) -> str:
 
 
 class ConnectionOwner(Protocol):
-    """Whom a connection belongs to while it streams, or while its answer is awaited."""
+    """The owner of a connection while it streams, or while its answer is awaited."""
 
     def received(self, data: bytes) -> None:
         """The client sent something."""

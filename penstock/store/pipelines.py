@@ -125,7 +125,7 @@ class PipelineRun:
         self._stopping = True
 
     def report(self, *, rows: int = 0, batches: int = 1, last_batch: int | None = None) -> None:
-        """So much was done since the last report."""
+        """Note how much was done since the last report."""
         now = time.monotonic()
         self.facts = replace(
             self.facts,
@@ -159,7 +159,7 @@ Watch = Callable[[PipelineRun], AbstractContextManager[object]]
 
 
 def unwatched(run: PipelineRun) -> AbstractContextManager[object]:
-    """Nobody follows the run."""
+    """Follow nothing: for runs without progress to show."""
     return nullcontext()
 
 
