@@ -57,7 +57,7 @@ class DeadLetters:
         self, numbers: int | Iterable[int] | None = None, *, consumer: str | None = None,
         reason: str | None = None, rate: float | None = None,
     ) -> int:  # fmt: skip
-        """Deliver letters again to the consumer they are of, at once; how many there were.
+        """Deliver letters again, without waiting, to the consumers they are of; return how many.
 
         All of them, or those of these numbers, of a consumer, or whose reason or error says so; at most
         `rate` a second. Each comes as attempt 2 and has the attempts that are left then. A process that dies

@@ -96,7 +96,7 @@ class DeadLetters:
         self, numbers: int | Iterable[int] | None = None, *, consumer: str | None = None,
         reason: str | None = None, rate: float | None = None,
     ) -> int:  # fmt: skip
-        """Deliver letters again to the consumer they are of, at once; how many there were.
+        """Deliver letters again, without waiting, to the consumers they are of; return how many.
 
         All of them, or those of these numbers, of a consumer, or whose reason or error says so; at most
         `rate` a second. Each comes as attempt 2 and has the attempts that are left then. A process that dies
@@ -269,7 +269,7 @@ def _text(message: Message[Any], name: str) -> str:
 
 
 def _entry(letter: DeadLetter) -> NewRecord:
-    """The letter as it waits for its consumer, due at once."""
+    """The letter as it waits for its consumer, due now."""
     message = letter.message
     enclosed = envelope.enclosed(message, letter.topic_id)
     identity = envelope.waiting_id(letter.consumer, enclosed, _ATTEMPTS)

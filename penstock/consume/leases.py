@@ -197,7 +197,7 @@ class LeaseFile:
             pass  # the consumer or the topic was dropped
 
     def close(self) -> None:
-        """Release everything at once; the kernel tells the others."""
+        """Release everything in one step; the kernel tells the others."""
         with self._mutex:
             self._sign_off(*self._rounds)
             fd, self._fd = self._fd, -1

@@ -260,7 +260,7 @@ class QueuePartition:
         self._queues.put_back(self._place, self._member, undelivered)
 
     def free_the_dead(self, is_alive: Callable[[int], bool]) -> None:
-        """What readers have whose process is gone is anybody's, at once."""
+        """Free, without waiting, what readers have whose process is gone."""
         for member in self._queues.members(self._place) - {self._member}:
             if not is_alive(member):
                 self._queues.end(self._place, member)

@@ -1,4 +1,4 @@
-"""What is known of messages besides their values: keys, headers and times, of many single offsets at once.
+"""Facts of messages besides their values: keys, headers and times, of many single offsets in one call.
 
 A search by key finds offsets that lie scattered over a partition. Decoding a whole message for each of them
 costs several times what its headers do, so this reads only those: straight from the mapping where a frame

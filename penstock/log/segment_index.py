@@ -65,7 +65,7 @@ class Index:
         self.sizes = array("Q")
         self.times = array("q")
         self.blocks = array("I")
-        #: The checksum of all blocks together, for who checks a whole segment at once.
+        #: The checksum of all blocks together, to check a whole segment in one step.
         self.whole = 0
         #: The offset behind the last message.
         self.stop = base

@@ -25,7 +25,7 @@ from penstock.payloads.names import (
 )
 from penstock.payloads.store import Body, FoundBody, StoredBody
 
-#: Read at once, where a body is read piece by piece.
+#: Read in one call, where a body is read piece by piece.
 _BUFFER_BYTES = 256 * 1024
 
 

@@ -54,7 +54,7 @@ class ReplayPace(Protocol):
 
 
 class Unhurried:
-    """All of it, at once."""
+    """All of it, as fast as possible."""
 
     def targets(self, at: Offsets, ends: Offsets, elapsed_s: float) -> dict[int, int]:
         """Return up to where to copy by now: everything."""

@@ -145,7 +145,7 @@ class TopicWriter(DataSourceArrowWriter):
         return self._write.stage(iterator)
 
     def commit(self, messages: list[Any]) -> None:
-        """Make what all tasks staged true, at once."""
+        """Commit what all tasks staged, in one transaction."""
         options = self._write.options
         self._write.commit(messages, options.version, is_counted=options.every_version)
 
@@ -165,7 +165,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         return self._write.stage(iterator)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        """Make what all tasks staged true, at once; a batch that comes again is skipped."""
+        """Commit what all tasks staged, in one transaction; a batch that was committed before is skipped."""
         self._write.commit(messages, batchId, is_counted=True)
 
     def abort(self, messages: list[Any], batchId: int) -> None:
