@@ -71,7 +71,7 @@ class FileLock:
         """Whether a call of this thread that is still running has the lock.
 
         An interrupt that comes while another one is being dealt with may end the call that has the lock and
-        leave the lock behind. Such a lock is let go of here, by the next one who wants it.
+        leave the lock behind. Such a lock is released here, by the next one who wants it.
         """
         if not self._is_mine():
             return False
@@ -115,7 +115,7 @@ class FileLock:
             raise
 
     def release(self) -> None:
-        """Let go of the lock, which this thread has."""
+        """Release the lock, which this thread has."""
         self._call = None
         try:
             if self.fd >= 0:
@@ -126,7 +126,7 @@ class FileLock:
         self._mutex.release()  # only now: who is interrupted before it still has the lock, and drops it
 
     def drop(self) -> None:
-        """Let go of the lock if this thread has it; nothing otherwise."""
+        """Release the lock if this thread has it; nothing otherwise."""
         if self._is_mine():
             self.release()
 
@@ -246,7 +246,7 @@ def _is_entering(code: CodeType) -> bool:
 def hold(locks: Sequence[FileLock], section: Callable[[], T]) -> T:
     """Take the locks in this order, call `section`, and release them, wherever an interrupt comes in.
 
-    An interrupt while they are let go of is met by the handler, and the handler has nothing else to do.
+    An interrupt while they are released is met by the handler, and the handler has nothing else to do.
     """
     for lock in locks:
         if lock.is_mine():
@@ -265,7 +265,7 @@ def hold(locks: Sequence[FileLock], section: Callable[[], T]) -> T:
 
 
 def try_hold(lock: FileLock, section: Callable[[], T]) -> T | None:
-    """Take the lock if it is free now, call `section`, and let go of it; None when it is not free."""
+    """Take the lock if it is free now, call `section`, and release it; None when it is not free."""
     if lock.is_mine():
         return None
     try:

@@ -12,7 +12,7 @@ A message whose value was too large has the codec `reference`, and as its stored
     32  32   SHA-256 of the body
     64       name of the object, UTF-8
 
-Places make themselves known to the process when their topic is opened, so whoever holds a message can ask
+Places make themselves known to the process when their topic is opened, so the holder of a message can ask
 for its value, as with codecs. Bytes are only given out when their digest is right, so it does not matter
 which of two places of the same id (a store and its copy) gave them.
 """
@@ -60,7 +60,7 @@ class Reference(NamedTuple):
         return self.left > 0 or self.start > 0
 
     def packed(self) -> Referenced:
-        """As it is stored."""
+        """Return the reference as the log stores it."""
         fields = _VERSION, 0, self.codec, self.left, self.place, self.start, self.size, self.sha256
         return Referenced(_HEAD.pack(*fields) + self.name.encode())
 

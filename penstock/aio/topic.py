@@ -193,6 +193,6 @@ def opening_reader(
 
 
 def _close_unwanted(opening: asyncio.Future[consume.Reader[V]]) -> None:
-    """Whoever opened the reader was cancelled meanwhile: end its watches."""
+    """End the watches of a reader whose opening was cancelled meanwhile."""
     if opening.exception() is None:
         opening.result().close()

@@ -1,7 +1,7 @@
 """The dead letters of a topic, to be looked at, tried again, or dropped.
 
 A letter's number is its offset in `<topic>.dead`. What was replayed or dropped is noted behind it in the same
-topic, so nothing is rewritten, and whoever looks folds letters and notes.
+topic, so nothing is rewritten, and readers fold letters and notes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class DeadLetter(NamedTuple):
     traceback: str = ""
 
 
-#: Has a session come again: its topic and its letter.
+#: Has a session delivered again: its topic and its letter.
 Revive = Callable[[str, DeadLetter], None]
 
 
@@ -96,7 +96,7 @@ class DeadLetters:
         self, numbers: int | Iterable[int] | None = None, *, consumer: str | None = None,
         reason: str | None = None, rate: float | None = None,
     ) -> int:  # fmt: skip
-        """Have letters come again to the consumer they are of, at once; how many there were.
+        """Deliver letters again to the consumer they are of, at once; how many there were.
 
         All of them, or those of these numbers, of a consumer, or whose reason or error says so; at most
         `rate` a second. Each comes as attempt 2 and has the attempts that are left then. A process that dies

@@ -1,6 +1,6 @@
 """Hands over partitions for readers whose user is busy with a message, so that new members need not wait.
 
-One thread serves all readers of a process; it ends when there is nothing to do. It only lets go of what
+One thread serves all readers of a process; it ends when there is nothing to do. It only releases what
 is idle, it never fetches, takes or commits.
 """
 

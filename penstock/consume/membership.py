@@ -89,7 +89,7 @@ class Member:
         self._hear = hear
         #: Partitions whose leases it has.
         self.held: set[int] = set()
-        #: It holds fewer than it should, so others are about to let go of some.
+        #: It holds fewer than it should, so others are about to release some.
         self.is_short = False
         self._free_since: dict[int, float] = {}
         self._wanted = -_WANTED_S
@@ -331,7 +331,7 @@ class QueueMember:
         return ByteLock(self._fds[folder]).is_held_elsewhere(member)
 
     def close(self) -> None:
-        """Also in a forked child, where closing leaves the parent its locks."""
+        """Close the files; in a forked child this leaves the parent its locks."""
         fds, self._fds = self._fds, {}
         for fd in fds.values():
             self._files.close(fd)

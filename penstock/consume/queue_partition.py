@@ -106,7 +106,7 @@ class QueuePartition:
         ]
 
     def _read_lease(self, lease: Lease, skip_gaps: bool, gaps: list[Gap]) -> list[Message[Any]]:
-        """The messages of a lease, each with how often it was handed out."""
+        """The messages of a lease, each with how often it was delivered."""
         if lease.data is not None:
             found = decode(lease.data)
             self._waited[lease.first] = found

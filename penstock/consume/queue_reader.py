@@ -1,7 +1,7 @@
 """`QueueReader`: the engine of a reader that takes single messages of any partition, each under a lease.
 
-A message that is not settled before its lease runs out comes again, to whichever reader asks next, and so
-does without delay what a reader had whose process died. `process` keeps its leases while handlers run.
+A message that is not settled before its lease runs out is delivered again, to whichever reader asks next;
+so is, without delay, what a reader had whose process died. `process` keeps its leases while handlers run.
 """
 
 from __future__ import annotations
@@ -306,7 +306,7 @@ class QueueReader:
         self.bell.ring()
 
     def after_fork_in_child(self) -> None:
-        """Nothing here is the child's."""
+        """Close in the child: everything is the parent's."""
         self._closed = FORKED
         self._mutex = threading.RLock()
         self._fetched = iter(())

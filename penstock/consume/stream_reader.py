@@ -289,7 +289,7 @@ class StreamReader:
         self.bell.ring()
 
     def after_fork_in_child(self) -> None:
-        """Nothing here is the child's: what was fetched is for the parent."""
+        """Close in the child: what was fetched is for the parent."""
         self._closed = FORKED
         self._mutex = threading.RLock()
         self._fetched.messages = iter(())

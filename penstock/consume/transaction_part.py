@@ -120,7 +120,7 @@ class TransactionParts:
             return list(taking.moves(consumer))
 
     def committed(self, tx: Transactional) -> None:
-        """It is true: go on from there."""
+        """Take note that the transaction was committed: its messages are done."""
         with self._mutex:
             taking = self._takings.pop(tx)
             taking.committed()
@@ -128,7 +128,7 @@ class TransactionParts:
                 self._assignment.release_if_leaving(source)
 
     def rolled_back(self, tx: Transactional) -> None:
-        """Nothing happened: what was received in it comes again, if it is still this reader's."""
+        """Deliver again what a rolled-back transaction had, if it is still this reader's."""
         with self._mutex:
             taking = self._takings.pop(tx)
             for source in taking.sources:

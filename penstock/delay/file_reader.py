@@ -175,7 +175,7 @@ class FileReader:
 
 
 def states(folder: str, files: Files) -> list[FileState]:
-    """The states as they are on disk, for whoever may only read."""
+    """The states as they are on disk, for a store that may only be read."""
     loaded = state_files.load(folder, files)
     return [] if loaded is None else list(fold(loaded.states, loaded.changes).values())
 

@@ -158,7 +158,7 @@ class ActiveSegment:
         return make_ends((written, shown, durable))
 
     def _take_back(self, a: AppendRecord) -> None:
-        """Nothing of a failed write stays; if A cannot be put back, it stays whole."""
+        """Undo a failed write; if A cannot be put back, the write stays whole."""
         if self.folder.read_append() != a:
             self.folder.publish_append(a)
         self.truncate(a.byte)

@@ -235,7 +235,7 @@ class Folder:
             self._tail = was[:DURABLE_AT] + raw, (tail[0], record)
 
     def _read(self, which: int, at: int, parse: Callable[[bytes], R | None]) -> R | None:
-        """A record of one of the two files; whoever meets a half-written one reads again."""
+        """A record of one of the two files; one that is half written is read again."""
         pair = self._pair or self.wake()
         if pair is None or pair[which].fd < 0:
             return None
@@ -300,7 +300,7 @@ class Folder:
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Do nothing: nobody wants to know."""
 
 
 def file_bytes(folder: Folder, base: int) -> int:

@@ -239,7 +239,7 @@ class GatheredKeys:
         return True
 
     def fold(self, stop: int) -> GatheredKeys:
-        """Take in what there is before `stop`; what retention took is passed over."""
+        """Take in what there is before `stop`; what retention took is skipped."""
         if self.stop < stop:
             with self._mutex:
                 while self.stop < stop and self._step(stop):

@@ -34,7 +34,7 @@ _VERSION = 1
 ROLLING = 1
 #: The roll leaves offsets out.
 LEAVING_GAP = 2
-#: `reserved` is not synced yet: whoever set it may have died before.
+#: `reserved` is not synced yet: the process that set it may have died before.
 RESERVING = 4
 # S.flags
 SEALED = 1

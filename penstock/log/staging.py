@@ -87,7 +87,7 @@ class PartitionState(Protocol):
     """What the store knows of a partition and its log cannot know; the store gives it to the log."""
 
     def options(self) -> TopicOptions:
-        """The topic's options as they are now, whoever changed them."""
+        """The topic's options as they are now."""
 
     def require_topic(self) -> None:
         """Raise unless the topic is still there."""
@@ -331,7 +331,7 @@ class _Growing:
         self._count += encoded.count
 
     def end(self) -> StagedPiece:
-        """It is whole, and durable if it lies in a file."""
+        """Return the finished piece, which is durable if it lies in a file."""
         if self.file is None:
             return StagedPiece(None, b"".join(self._frames), self._count)
         self._folder.files.sync(self._fd)

@@ -1,6 +1,6 @@
 """Syncing: group commit across processes, without the append lock.
 
-Whoever wants its messages durable tries the tail lock. The one who gets it syncs everything
+A process that wants its messages durable tries the tail lock. The one who gets it syncs everything
 appended so far and publishes D; the others see D pass their own end and are done. Appending goes
 on meanwhile.
 

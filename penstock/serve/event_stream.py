@@ -96,7 +96,7 @@ class EventStream:
     # What the connection calls.
 
     def received(self, data: bytes) -> None:
-        """Nobody says anything on a one-way stream."""
+        """Ignore what a client sends on a one-way stream."""
 
     def drained(self) -> None:
         """Continue: what was written has gone out."""

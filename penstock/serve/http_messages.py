@@ -94,7 +94,7 @@ class Request:
         return values[0]
 
     def refuse_unknown(self, *known: str) -> None:
-        """A parameter that is spelled wrong would be passed over in silence."""
+        """A parameter that is spelled wrong would be ignored in silence."""
         if not self.query:
             return
         unknown = self.query.keys() - set(known)
@@ -209,7 +209,7 @@ def lowered(name: bytes) -> str:
 
 
 class ConnectionOwner(Protocol):
-    """Whom a connection belongs to while it streams, or while its answer is awaited."""
+    """The owner of a connection while it streams, or while its answer is awaited."""
 
     def received(self, data: bytes) -> None:
         """The client sent something."""

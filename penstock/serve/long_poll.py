@@ -116,7 +116,7 @@ class LongPoll:
         self._answer([], reached)
 
     def _end(self) -> None:
-        """It waits no longer."""
+        """Unsubscribe and stop the timer."""
         self._feed.unregister(self, self.match)
         self.next = -1
         if self._timer is not None:

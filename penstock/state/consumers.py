@@ -24,7 +24,7 @@ class ConsumerOptions:
     important: bool = False
     #: What it has not committed is kept this many seconds even when retention is shorter; None adds nothing.
     availability_period_s: float | None = None
-    #: Messages written before this moment are passed over, in nanoseconds (B001-04); None passes over none.
+    #: Messages written before this moment are skipped, in nanoseconds (B001-04); None skips none.
     read_from_ns: int | None = None
 
     @property
@@ -163,7 +163,7 @@ class Consumers:
     def take(
         self, name: str, topic_id: int, partitions: Iterable[int], left: Collection[int] = ()
     ) -> dict[int, Position]:
-        """Take partitions over, whose leases the caller holds: whoever had them before can commit no more.
+        """Take partitions over, whose leases the caller holds: earlier holders can commit no more.
 
         `left` are those whose last reader died. Returns where each stands, with its new epoch, as it was in
         the same moment.
@@ -184,7 +184,7 @@ class Consumers:
         return found
 
     def kick(self, name: str, topic_id: int, partitions: Iterable[int]) -> None:
-        """Make whoever holds partitions lose them; where they stand does not change."""
+        """Take partitions from their holders; where they stand does not change."""
         with self._database.transaction(durable=False) as connection:
             _count_up(connection, name, topic_id, partitions)
 
@@ -204,7 +204,7 @@ class Consumers:
         self, name: str, topic_id: int, positions: Mapping[int, int], now_ns: int,
         epochs: Mapping[int, int] | None = None,
     ) -> dict[int, int]:  # fmt: skip
-        """Put positions anywhere and return their new epochs; whoever reads there now loses the partition.
+        """Put positions anywhere and return their new epochs; a reader there now loses the partition.
 
         With `epochs`, only if nobody took any of them over since.
         """

@@ -114,7 +114,7 @@ CREATE INDEX stream_positions_by_subject ON stream_positions (topic_id, subject)
 CREATE TABLE streams (
     topic_id INTEGER PRIMARY KEY,
     ttl TEXT NOT NULL,                   -- JSON: how long messages live
-    swept INTEGER                        -- up to which moment it was told what is over
+    swept INTEGER                        -- up to which moment expired messages were reported
 );
 CREATE TABLE delayed (                   -- what a committed transaction has still to put into `delay/publish`
     tx INTEGER NOT NULL, number INTEGER NOT NULL,

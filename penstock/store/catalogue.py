@@ -197,7 +197,7 @@ class Catalogue:
         ]
 
     def finish_transactions(self) -> None:
-        """Bring in what processes that died had committed; whoever is at it now is left alone."""
+        """Apply what dead processes had committed; a process that is doing so itself is left alone."""
         for topic_id, number in self._transactions.unfinished():
             try:
                 self.by_id(topic_id).log(number).finish_transactions()
@@ -220,7 +220,7 @@ class Catalogue:
                 _settle(partitions)
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Release all files."""
         for partitions in self._opened.values():
             partitions.close()
 

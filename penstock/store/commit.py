@@ -134,7 +134,7 @@ class Commit:
 
 
 def _try_again(applied: Applied) -> list[StoredRun]:
-    """A sync failed: what was cut off is brought in again, behind it; return where.
+    """Append again, behind it, what a failed sync cut off; return where.
 
     Nothing, when another process was quicker and the new offsets are not known here.
     """
@@ -148,7 +148,7 @@ def _try_again(applied: Applied) -> list[StoredRun]:
 
 
 def _brought_in_again(applied: Applied) -> list[StoredRun]:
-    """Bring in again what a failed sync cut off, unless another process has; the append lock is held."""
+    """Append what a failed sync cut off, unless another process has; the append lock is held."""
     log = applied.target.log
     durable = log.folder.read_durable()
     log.appender.ready()

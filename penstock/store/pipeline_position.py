@@ -29,7 +29,7 @@ _BEGUN = "begun"
 
 
 class PipelinePosition:
-    """A run's positions in the topic that it reads. Whoever else reads as its consumer loses its place."""
+    """A run's positions in the topic that it reads. Another reader of its consumer loses its place."""
 
     def __init__(self, topic: Topic[Any], run: PipelineRun, start: Place = "earliest") -> None:
         self._partitions = topic.open_topic

@@ -35,7 +35,7 @@ _LOCK = "running"
 _CHECKPOINT = "checkpoint"
 #: A run looks this often whether it was asked to end, and tells how it goes.
 _LOOK_S = 0.5
-#: Whoever looks whether a pipeline runs has its lock for an instant, and must not pass for a run.
+#: A process that looks whether a pipeline runs has its lock for an instant, and must not pass for a run.
 _PROBE_S = 0.1
 #: Rates are taken over about this time.
 _RATE_S = 10.0
@@ -98,7 +98,7 @@ class PipelineRun:
         self.checkpoint = os.path.join(folder, _CHECKPOINT)
         #: How it goes, since it began.
         self.facts = record.run
-        #: Called with each report; for whoever shows progress.
+        #: Called with each report, to show progress.
         self.on_report: Callable[[RunFacts], None] = _nobody
         self._store = store
         self._lock = lock
@@ -125,7 +125,7 @@ class PipelineRun:
         self._stopping = True
 
     def report(self, *, rows: int = 0, batches: int = 1, last_batch: int | None = None) -> None:
-        """So much was done since the last report."""
+        """Note how much was done since the last report."""
         now = time.monotonic()
         self.facts = replace(
             self.facts,
@@ -154,12 +154,12 @@ class PipelineRun:
             os.close(self._lock)
 
 
-#: Whoever follows a run: gets it when it has begun, and is left when it ends.
+#: Follows a run: entered when it has begun, left when it ends.
 Watch = Callable[[PipelineRun], AbstractContextManager[object]]
 
 
 def unwatched(run: PipelineRun) -> AbstractContextManager[object]:
-    """Nobody follows the run."""
+    """Follow nothing: for runs without progress to show."""
     return nullcontext()
 
 

@@ -263,7 +263,7 @@ class Store:
 
     @property
     def sessions(self) -> Sessions:
-        """Changeable work that comes again later when it was not finished (docs/retries.md)."""
+        """Changeable work that is delivered again later when it was not finished (docs/retries.md)."""
         from penstock.sessions.sessions import Sessions
 
         self._require_open()
@@ -359,7 +359,7 @@ class Store:
         return [*self._database.check(), *self._catalogue.forgotten()]
 
     def close(self) -> None:
-        """Make everything durable and let go of the folder; open writers are closed first.
+        """Make everything durable and release the folder; open writers are closed first.
 
         Raises if anything could not be stored. Calling it twice is fine.
         """

@@ -237,11 +237,11 @@ class Topic(Generic[V]):
         Its readers share the partitions, wherever they run; `partitions` takes those for good instead,
         and raises `PartitionLost` when another reader has one. Without a consumer nothing is saved.
 
-        `on_gap="skip"` passes over what retention or damage took, and notes it in `reader.gaps`;
+        `on_gap="skip"` skips what retention or damage took, and notes it in `reader.gaps`;
         otherwise that raises. Messages written before `read_from` (a moment, or an age) or longer ago
-        than `max_lag` are passed over and noted in `reader.skipped`. `handover` is how long a partition
+        than `max_lag` are skipped and noted in `reader.skipped`. `handover` is how long a partition
         that goes to another reader waits for what was delivered to be committed; `retry` when messages
-        that failed come again (docs/retries.md).
+        that failed are delivered again (docs/retries.md).
 
         With `kind="queue"` readers share messages instead of partitions: each has those it received for
         `lease`, then they are anybody's (docs/queues.md).
@@ -266,7 +266,7 @@ class Topic(Generic[V]):
         """Declare a consumer before its first reader; raises `AlreadyExists`.
 
         Nothing is removed before an important consumer has committed it, however full the disk gets;
-        `availability_period` does so for a time. Messages written before `read_from` are passed over.
+        `availability_period` does so for a time. Messages written before `read_from` are skipped.
         """
         consumers.add(
             self.open_topic, name, important=important, availability_period=availability_period,
@@ -339,7 +339,7 @@ class Topic(Generic[V]):
         return Batch(self.name, deleting.delete_before(self.open_topic, place), self._decode)
 
     def expired(self, *, since: int | datetime | None = None) -> Batch[V]:
-        """Messages whose lifetime (`key_retention`) is over, as far as they still lie in the log.
+        """Messages that have expired (`key_retention`), as far as they still lie in the log.
 
         No other read gives them. With `since`, only those whose lifetime ended after that moment: so who
         cleans up after them gets each once.

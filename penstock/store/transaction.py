@@ -8,7 +8,7 @@ Until it commits, nothing of it can be seen, also not by itself. The commit:
     4  bring the messages in, side by side, and unlock
     5  make them durable, forget what was staged; what is delayed goes where it waits
 
-A process that is killed after 3 leaves 4 and 5 to whoever comes next: a writer that finds the
+A process that is killed after 3 leaves 4 and 5 to the next process: a writer that finds the
 announcement, a reader that waits, or the next one to open the store.
 """
 

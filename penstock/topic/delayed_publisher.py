@@ -187,7 +187,7 @@ class DelayedPublisher:
     # Appending. `_publishing` is held.
 
     def _failing_again(self) -> dict[int, list[Pair]]:
-        """What failing topics have left, of those whose pause is over."""
+        """What failing topics have left, of those whose pause has ended."""
         now = self._clock.monotonic()
         return {
             topic_id: list(failing.pairs)

@@ -32,9 +32,8 @@ from penstock.parse import PARTITIONS_MAX, whole
 from penstock.place import Place, Spot, spot
 from penstock.references import Referenced, unpack
 from penstock.state.consumers import Consumers
-from penstock.state.partition import StoredPartition
 from penstock.state.topics import TopicRecord, Topics
-from penstock.state.transactions import Transactions
+from penstock.state.transactions import StoredPartition, Transactions
 from penstock.topic.append import EncodedRoute, TopicAppender
 from penstock.topic.bodies import TopicBodies
 from penstock.topic.delayed import DelaysMessages, NoDelays
@@ -124,7 +123,7 @@ class OpenTopic:
         self._dropped = False
         #: Open writers: they are closed before the store is, or what they hold would be lost.
         self.writers: weakref.WeakSet[Closable] = weakref.WeakSet()
-        #: Open readers: they let go of their leases when the store is closed, and hear of it.
+        #: Open readers: they release their leases when the store is closed, and hear of it.
         self.readers: weakref.WeakSet[LetsGo] = weakref.WeakSet()
         #: Called after a segment was sealed here, with the partition's number.
         self.on_roll: Callable[[int], None] = lambda partition: None

@@ -49,7 +49,7 @@ def redrive(
 
     `where` is SQL over `number, consumer, reason, attempts, first_error, last_error, partition, offset,
     timestamp, key, value`, and needs Spark; `consumer` and `reason` are as for `DeadLetters.replay`. Each
-    letter comes again to the consumer it is of, at most `rate` a second.
+    letter is delivered again to the consumer it is of, at most `rate` a second.
     """
     one_of("engine", engine, ENGINES)
     if where is not None and engine == "python":

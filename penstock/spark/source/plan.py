@@ -61,7 +61,7 @@ class Slice(NamedTuple):
     start: int
     stop: int
     pieces: tuple[SegmentRange | Stretch, ...]
-    #: What retention removed for good meanwhile is passed over; else it is an error.
+    #: What retention removed for good meanwhile is skipped; else it is an error.
     may_skip: bool = False
     #: Where the files of an archive lie.
     table: Storage | None = None
@@ -100,7 +100,7 @@ def bundled(slices: Sequence[Slice], least: int = 0) -> list[tuple[Slice, ...]]:
     """Small slices put together, in order, so that there are not many more tasks than keep a cluster busy.
 
     A task costs Spark tens of milliseconds: a topic of a thousand partitions with little in each would
-    take longer to hand out than to read.
+    take longer to start than to read.
     """
     most = max(least, _TASKS_MOST)
     if len(slices) <= most:

@@ -201,7 +201,7 @@ def place(log: Log, bounds: Bounds, spot: Spot, topic: str, options: ReadOptions
 
 
 def refuse_losses(losses: Sequence[Loss], options: ReadOptions) -> None:
-    """Raise `OffsetTrimmed` for what retention took before it was read, or say that it is passed over."""
+    """Raise `OffsetTrimmed` for what retention took before it was read, or say that it is skipped."""
     archive = "" if options.history is None else f", and the table {options.history.uri} does not have it"
     for loss in losses:
         if not options.fail_on_data_loss:
