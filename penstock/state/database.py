@@ -19,7 +19,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.errors import Closed, DataError, NotAStore, PenstockError, ReadOnly, Unavailable, UnknownFormat
+from penstock.errors import (
+    Closed,
+    DataError,
+    NotAStore,
+    OutcomeUnknown,
+    PenstockError,
+    ReadOnly,
+    Unavailable,
+    UnknownFormat,
+)
 from penstock.files import Files
 from penstock.locks import STATE_RANK, FileLock, pause_at_fork
 from penstock.state.read_only import ReadOnlyConnection, refusal
@@ -277,7 +286,12 @@ class Database:
         try:
             connection.execute("BEGIN IMMEDIATE")
             yield connection
-            connection.execute("COMMIT")
+            try:
+                connection.execute("COMMIT")
+            except sqlite3.OperationalError as error:
+                if durable:
+                    self._make_certain(error)
+                raise
             if after is not None:
                 after()
         finally:
@@ -285,6 +299,25 @@ class Database:
                 connection.execute("ROLLBACK")
             if durable:
                 connection.execute("PRAGMA synchronous = NORMAL")
+
+    def _make_certain(self, error: sqlite3.OperationalError) -> None:
+        """Write over what a commit that failed may have left in SQLite's log, or say that nobody knows.
+
+        Its frames may be on the disk, and a restart would take them for a commit. The next commit is written
+        in their place: once that one is durable, they are gone for good.
+        """
+        connection = self._connection
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("INSERT OR REPLACE INTO meta VALUES ('synced', hex(randomblob(4)))")
+            connection.execute("COMMIT")
+        except sqlite3.DatabaseError:
+            raise OutcomeUnknown(
+                f"{self.path}: the disk failed during a commit ({error}): it may turn out to have happened",
+                hint="look at the disk, open the store again, and look whether it is there",
+            ) from error
 
     def copy_to(self, path: str) -> None:
         """Write the database as it is now to a new file, also while others change it."""

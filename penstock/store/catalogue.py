@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from penstock.clock import Clock
-from penstock.errors import ForgottenTopic, InvalidOption, PenstockError, TopicReplaced
+from penstock.errors import DataError, ForgottenTopic, InvalidOption, PenstockError, TopicReplaced
 from penstock.files import Files, read_whole, refusal, replace
 from penstock.options import FILES, TopicOptions
 from penstock.options import BodyLocation as Place
@@ -203,6 +203,8 @@ class Catalogue:
                 self.by_id(topic_id).log(number).finish_transactions()
             except TopicReplaced:
                 continue  # dropped at this moment
+            except DataError as error:  # one lost file keeps no store from opening; `verify` names it
+                logger.error("a committed transaction cannot be finished: %s", error)
 
     def close_writers(self) -> None:
         """Close all writers, also when one of them fails."""

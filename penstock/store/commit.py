@@ -5,11 +5,12 @@ It takes what is staged and durable, makes it true by one write to `state.db`, a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from penstock.errors import Closed, NotDurable, PenstockError
+from penstock.errors import Closed, NotDurable, NotYetDurable, PenstockError
 from penstock.locks import hold
 from penstock.log.append import Appended
 from penstock.log.log import Log
@@ -18,6 +19,8 @@ from penstock.message import StoredRun
 from penstock.state.transactions import DelayedRow, Part, PositionUpdate, Transactions
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.staging import TopicStaging
+
+logger = logging.getLogger("penstock.store")
 
 
 class Target(NamedTuple):
@@ -101,7 +104,7 @@ class Commit:
                 ]
             except (PenstockError, OSError) as error:
                 if committed:
-                    raise _committed_but(error) from error
+                    raise committed_but(error) from error
                 for log in logs:
                     log.appender.ready()  # which forgets the announcement
                 raise
@@ -124,7 +127,10 @@ class Commit:
             stored.setdefault(each.target.partitions.name, []).extend(runs)
         if applied:
             places = [(each.target.partitions.record.id, each.target.number) for each in applied]
-            self._transactions.finish(self._tx, places)
+            try:
+                self._transactions.finish(self._tx, places)
+            except PenstockError as error:  # all of it is there: the next process to open the store finishes
+                logger.warning("a transaction is committed, and its record could not be removed: %s", error)
 
 
 def _try_again(applied: Applied) -> list[StoredRun]:
@@ -137,7 +143,7 @@ def _try_again(applied: Applied) -> list[StoredRun]:
         runs = hold((log.folder.append,), lambda: _brought_in_again(applied))
         log.sync_all()
     except (PenstockError, OSError) as error:
-        raise _committed_but(error) from error
+        raise committed_but(error) from error
     return runs
 
 
@@ -173,8 +179,11 @@ def nothing() -> None:
     """Asks nothing: the guard of a transaction that has none."""
 
 
-def _committed_but(error: Exception) -> NotDurable:
-    return NotDurable(
+def committed_but(error: Exception) -> NotYetDurable:
+    """The error for a commit that stands, and is not yet in all its partitions; never retryable."""
+    if isinstance(error, NotYetDurable):
+        return error
+    return NotYetDurable(
         f"the transaction is committed, but not yet whole everywhere: {error}",
         hint="do not repeat it: the next writer finishes it",
     )

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol
 
-from penstock.errors import Closed, PenstockError, UsageError
+from penstock.errors import Closed, OutcomeUnknown, PenstockError, UsageError
 from penstock.keys import Key
 from penstock.locks import FORKED, forget_in_child
 from penstock.log.append import Rerouted
@@ -34,7 +34,7 @@ from penstock.log.staging import StagedPiece
 from penstock.message import StoredRun, V
 from penstock.parse import Duration
 from penstock.state.transactions import DelayedRow, PositionUpdate, Transactions
-from penstock.store.commit import Applied, Commit, Target, nothing
+from penstock.store.commit import Applied, Commit, Target, committed_but, nothing
 from penstock.store.topic import Topic
 from penstock.topic import delayed
 from penstock.topic import input as outgoing
@@ -165,6 +165,9 @@ class Transaction:
             commit = Commit(self._transactions, self._id, self.name, self._now_ns)
             moves = [move for reader in self._readers for move in reader.moves(self)]
             applied = self._commit(commit, moves)
+        except OutcomeUnknown:
+            self._end("nobody knows whether it was committed")  # what it staged stays, in case it was
+            raise
         except BaseException:
             if not self._transactions.exists(self._id):
                 self.rollback()
@@ -172,10 +175,13 @@ class Transaction:
                 self._become_true()
             raise
         self._become_true()
-        commit.make_durable(applied, self._stored)
-        for staging in self._staging.values():
-            staging.discard()
-        self._hand_on_delayed()
+        try:
+            commit.make_durable(applied, self._stored)
+            for staging in self._staging.values():
+                staging.discard()
+            self._hand_on_delayed()
+        except (PenstockError, OSError) as error:
+            raise committed_but(error) from error
 
     def rollback(self) -> None:
         """Forget all of it; readers deliver again what was received in it. Calling it twice is fine."""

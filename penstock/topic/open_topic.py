@@ -14,6 +14,8 @@ from penstock.errors import (
     Closed,
     DataError,
     InvalidOption,
+    LockTimeout,
+    NotYetDurable,
     OffsetAhead,
     OffsetTrimmed,
     PenstockError,
@@ -249,7 +251,10 @@ class OpenTopic:
         run = self._append_whole(batch, producer)
         runs = [run] if run is not None else self.append(batch, producer)
         if self.record.options.sync == "disk":
-            self.sync(runs)
+            try:
+                self.sync(runs)
+            except LockTimeout as error:
+                raise _not_yet_durable(error) from error
         return runs
 
     def write_body(
@@ -280,8 +285,9 @@ class OpenTopic:
                 if sync == "disk":
                     self.sync((run,))
             except (PenstockError, OSError) as error:
+                told = _not_yet_durable(error) if isinstance(error, LockTimeout) else error
                 for place in places:
-                    outcomes[place] = error
+                    outcomes[place] = told
             else:
                 for index, place in enumerate(places):
                     outcomes[place] = run.receipt(index, sync)
@@ -438,3 +444,8 @@ class OpenTopic:
 
 def _no_neighbour(name: str, options: dict[str, Any]) -> OpenTopic:
     raise AssertionError(f"a topic outside a store knows no {name}")
+
+
+def _not_yet_durable(error: LockTimeout) -> NotYetDurable:
+    """The error for a write whose sync could not be waited for: it is in the log."""
+    return NotYetDurable(f"written, and not yet durable: {error.args[0]}", hint="do not write it again")
