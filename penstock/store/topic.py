@@ -27,7 +27,8 @@ from penstock.topic import input as outgoing
 from penstock.topic import retention as deleting
 from penstock.topic.bodies import is_file
 from penstock.topic.input import Value
-from penstock.topic.open_topic import OpenTopic, nothing_at
+from penstock.topic.offsets import nothing_at
+from penstock.topic.open_topic import OpenTopic
 from penstock.topic.producer import NOBODY, group_sender, sender_of
 from penstock.topic.retention import VacuumReport, vacuum
 from penstock.topic.routing import Partitioner
