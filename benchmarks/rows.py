@@ -12,6 +12,21 @@ Samples = tuple[float, ...]
 Status = Literal["ok", "short", "info", "skipped", "failed"]
 
 
+class Figure(float):
+    """A rate by the wall clock, which also knows the rate by the processor time of this process.
+
+    On a busy machine the second says more: others make a program wait, they do not make it compute.
+    """
+
+    __slots__ = ("processor",)
+    processor: float
+
+    def __new__(cls, wall: float, processor: float) -> Figure:
+        figure = super().__new__(cls, wall)
+        figure.processor = processor
+        return figure
+
+
 @dataclass(frozen=True)
 class Target:
     """A bound on the ratio to the peer, or on our own value."""
@@ -51,6 +66,8 @@ class Row:
     peer: str = ""
     theirs: Samples = ()
     target: Target | None = None
+    #: The peer computes in this process, as ours does: processor time compares them.
+    same_process: bool = True
     #: Why there are no samples.
     skipped: str = ""
     failed: str = ""
@@ -81,6 +98,13 @@ class Row:
         return _divide(self.best, self.peer_best)
 
     @property
+    def processor_ratio(self) -> float | None:
+        """Ours by theirs, of the medians in processor time; none where that compares nothing."""
+        if not self.same_process:
+            return None
+        return _divide(_processor(self.ours), _processor(self.theirs))
+
+    @property
     def status(self) -> Status:
         if self.failed:
             return "failed"
@@ -98,15 +122,22 @@ class Row:
             "name": self.name,
             "what": self.what,
             "unit": self.unit,
-            "ours": {"median": self.value, "best": self.best, "samples": list(self.ours)},
+            "ours": {
+                "median": self.value,
+                "best": self.best,
+                "samples": list(self.ours),
+                "processor": _processor(self.ours),
+            },
             "peer": {
                 "name": self.peer,
                 "median": self.peer_value,
                 "best": self.peer_best,
                 "samples": list(self.theirs),
+                "processor": _processor(self.theirs) if self.same_process else None,
             },
             "ratio": self.ratio,
             "ratio_best": self.ratio_best,
+            "ratio_processor": self.processor_ratio,
             "target": target and {"on": target.on, "sign": target.sign, "bound": target.bound},
             "status": self.status,
             "reason": self.failed or self.skipped,
@@ -116,6 +147,12 @@ class Row:
         if not samples:
             return None
         return min(samples) if self.unit in COSTS else max(samples)
+
+
+def _processor(samples: Samples) -> float | None:
+    """The median by processor time, where it was taken."""
+    found = [each.processor for each in samples if isinstance(each, Figure)]
+    return median(found) if found and len(found) == len(samples) else None
 
 
 def _divide(ours: float | None, theirs: float | None) -> float | None:

@@ -15,6 +15,7 @@ _HEADINGS = (
     "its median",
     "its best",
     "ratio",
+    "processor",
     "target",
     "",
 )
@@ -48,10 +49,15 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.peer,
         _number(row.peer_value, row.unit),
         _number(row.peer_best, row.unit),
-        "" if row.ratio is None else f"{row.ratio:.2f}",
+        _ratio(row.ratio),
+        _ratio(row.processor_ratio),
         _target(row.target, row.unit),
         _MARKS[row.status],
     )
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 def _target(target: Target | None, unit: str) -> str:
