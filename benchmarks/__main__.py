@@ -32,6 +32,7 @@ from benchmarks import (
     payloads,
     pipelines,
     producers,
+    queueing,
     reading,
     servers,
     spark_lake,
@@ -41,6 +42,7 @@ from benchmarks import (
     streams,
     transactions,
     waiting,
+    waiting_calls,
     writing,
 )
 from benchmarks.harness import BATCH, FULL, QUICK, Bench, Sizes
@@ -59,7 +61,9 @@ SUBJECTS: dict[str, tuple[str, Subject]] = {
     "lookup": ("one message by its offset", lookup.run),
     "keyed": ("messages by their key, in few segments and in many", lambda bench, _: keyed.run(bench)),
     "commit": ("positions, one at a time", commits.run),
-    "handling": ("process, queues and retries, message by message", lambda bench, _: handling.run(bench)),
+    "handle": ("process, with one worker and with four", lambda bench, _: handling.run(bench)),
+    "queue": ("a queue, one at a time and by process", lambda bench, _: queueing.run(bench)),
+    "wait": ("delayed writes and retries, call by call", lambda bench, _: waiting_calls.run(bench)),
     "transaction": ("all or nothing, large and small", lambda bench, _: transactions.run(bench)),
     "latency": ("to a reader in another process", lambda bench, _: latency.run(bench)),
     "live": ("events delivered to browsers, and what a connection costs", lambda bench, _: live.run(bench)),
@@ -69,7 +73,10 @@ SUBJECTS: dict[str, tuple[str, Subject]] = {
     "payloads": ("small bodies to S3, packed and each alone", lambda bench, _: payloads.run(bench)),
     "spark-sink": ("Spark writes to a topic", lambda bench, _: spark_sink.run(bench)),
     "pipelines": ("replay and compact", lambda bench, _: pipelines.run(bench)),
-    "waiting": ("messages that wait: store, take, ten million of them", lambda bench, _: waiting.run(bench)),
+    "waiting": (
+        "the store of waiting messages by itself, with ten million",
+        lambda bench, _: waiting.run(bench),
+    ),
     "archive": ("a topic into a Delta table", lambda bench, _: spark_lake.run(bench)),
     "growth": ("cost as a topic grows", lambda bench, _: growth.run(bench)),
     "spark-read": ("topics read by penstock.spark.read", lambda bench, _: spark_read.run(bench)),
