@@ -1,4 +1,4 @@
-"""Messages handled by `reader.process`, with one worker and with four, beside a loop over a table and bytewax.
+"""`reader.process` with one worker and with four, beside a loop over a table, and beside bytewax.
 
 The peer's loop reads rows in order, calls the same empty handler and stores its position each hundred, each
 time in a transaction of its own (WAL, NORMAL). Ours does not wait for the disk either.
