@@ -19,6 +19,7 @@ from benchmarks import (
     commits,
     compression,
     durable,
+    embedded,
     exchange,
     growth,
     handling,
@@ -82,6 +83,7 @@ SUBJECTS: dict[str, tuple[str, Subject]] = {
     "spark-read": ("topics read by penstock.spark.read", lambda bench, _: spark_read.run(bench)),
     "spark": ("topics read by Spark", lambda bench, _: spark_source.run(bench)),
     "import": ("import penstock", lambda bench, _: importing.run(bench)),
+    "embedded": ("LMDB and RocksDB, inside the process", embedded.run),
     "servers": ("Redis Streams, NATS JetStream, Tarantool", servers.run),
 }
 

@@ -92,6 +92,9 @@ def called(bench: Bench, name: str, ours: Any, sqlite: Any, tarantool: Any, miss
         return rate(count, lambda: [call(stream, number) for number in range(count)])
 
     streams = [stream for stream in (ours, sqlite, tarantool) if stream is not None]
+    for stream in streams:  # all have been open and asked for a while
+        for number in range(_ASKED):
+            call(stream, number)
     samples = bench.interleave(*(lambda stream=stream: measured(stream) for stream in streams))
     yield Row(
         name=f"streams/{name}", what=what, ours=samples[0], peer="sqlite3, the same indexes",
