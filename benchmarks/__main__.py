@@ -49,7 +49,7 @@ from benchmarks import (
 from benchmarks.harness import BATCH, FULL, QUICK, Bench, Sizes
 from benchmarks.rows import Row
 from benchmarks.stock import Stock
-from benchmarks.table import render, summary
+from benchmarks.table import line, render, summary
 
 Subject = Callable[[Bench, Stock], Iterator[Row]]
 
@@ -113,7 +113,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description="Measure Penstock against its targets and its peers."
     )
-    parser.add_argument("--quick", action="store_true", help="a tenth of the messages, fewer repetitions")
+    parser.add_argument("--quick", action="store_true", help="a fifth of the messages, fewer repetitions")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=SUBJECTS, help="these subjects alone")
     parser.add_argument("--repeat", type=_positive, metavar="N", help="repetitions of each measurement")
     parser.add_argument(
@@ -138,15 +138,16 @@ def measure(names: list[str], bench: Bench) -> list[Row]:
     stock, rows = Stock(bench), []
     for name in names:
         what, run = SUBJECTS[name]
-        print(f"{name}: {what}", end=" … ", file=sys.stderr, flush=True)
+        print(f"{name}: {what}", file=sys.stderr, flush=True)
         began = time.monotonic()
         try:
             for row in run(bench, stock):
-                rows.append(row)  # noqa: PERF402 - those before a failure count
+                rows.append(row)
+                print(f"\r  {line(row)}", file=sys.stderr, flush=True)
         except Exception as error:
             traceback.print_exc()
             rows.append(Row(name=name, what=what, failed=f"{type(error).__name__}: {error}"))
-        print(f"{time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
+        print(f"  {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
     return rows
 
 
@@ -159,11 +160,13 @@ def report(rows: list[Row], about: dict[str, str], sizes: Sizes, took_s: float, 
     if file is not None:
         found = {
             "date": date,
+            "commit": machine.commit(),
             "machine": about,
             "sizes": asdict(sizes),
             "seconds": round(took_s, 1),
             "rows": [row.as_dict() for row in rows],
         }
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -102,7 +102,8 @@ class Row:
         """Ours by theirs, of the medians in processor time; none where that compares nothing."""
         if not self.same_process:
             return None
-        return _divide(_processor(self.ours), _processor(self.theirs))
+        ours, theirs = _by_processor(self.ours), _by_processor(self.theirs)
+        return _divide(median(ours), median(theirs)) if ours and theirs else None
 
     @property
     def status(self) -> Status:
@@ -126,19 +127,20 @@ class Row:
                 "median": self.value,
                 "best": self.best,
                 "samples": list(self.ours),
-                "processor": _processor(self.ours),
+                "processor": _by_processor(self.ours),
             },
             "peer": {
                 "name": self.peer,
                 "median": self.peer_value,
                 "best": self.peer_best,
                 "samples": list(self.theirs),
-                "processor": _processor(self.theirs) if self.same_process else None,
+                "processor": _by_processor(self.theirs),
             },
             "ratio": self.ratio,
             "ratio_best": self.ratio_best,
             "ratio_processor": self.processor_ratio,
             "target": target and {"on": target.on, "sign": target.sign, "bound": target.bound},
+            "same_process": self.same_process,
             "status": self.status,
             "reason": self.failed or self.skipped,
         }
@@ -149,10 +151,27 @@ class Row:
         return min(samples) if self.unit in COSTS else max(samples)
 
 
-def _processor(samples: Samples) -> float | None:
-    """The median by processor time, where it was taken."""
+def row_from(found: dict[str, Any]) -> Row:
+    """The row that went into a JSON file."""
+    skipped, failed = (found["reason"] if found["status"] == kind else "" for kind in ("skipped", "failed"))
+    return Row(
+        name=found["name"], what=found["what"], unit=found["unit"], ours=_samples(found["ours"]),
+        peer=found["peer"]["name"], theirs=_samples(found["peer"]),
+        target=Target(**found["target"]) if found["target"] else None,
+        same_process=found["same_process"], skipped=skipped, failed=failed,
+    )  # fmt: skip
+
+
+def _samples(side: dict[str, Any]) -> Samples:
+    if not side["processor"]:
+        return tuple(side["samples"])
+    return tuple(map(Figure, side["samples"], side["processor"]))
+
+
+def _by_processor(samples: Samples) -> list[float]:
+    """The same samples by processor time; none where it was not taken of each."""
     found = [each.processor for each in samples if isinstance(each, Figure)]
-    return median(found) if found and len(found) == len(samples) else None
+    return found if len(found) == len(samples) else []
 
 
 def _divide(ours: float | None, theirs: float | None) -> float | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from itertools import chain, islice
-from pathlib import Path
 from sqlite3 import connect
 from time import time_ns
 from typing import Any
@@ -206,7 +205,7 @@ def insert_each(bench: Bench, batches: Iterator[TextBatch]) -> float:
     """Rows a second, each a transaction that does not wait for the disk."""
     pairs = _pairs(batches, bench.sizes.lookups)
     with bench.room() as room, closing(connect(room / "log.db", isolation_level=None)) as database:
-        Table(Path(room / "log.db")).close()  # makes the table
+        Table(room / "log.db").close()  # makes the table
         database.execute("PRAGMA synchronous = NORMAL")
 
         def work() -> None:
