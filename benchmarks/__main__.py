@@ -54,14 +54,14 @@ from benchmarks.table import line, render, summary
 Subject = Callable[[Bench, Stock], Iterator[Row]]
 
 SUBJECTS: dict[str, tuple[str, Subject]] = {
-    "write": ("write_many and the buffered writer", lambda bench, _: writing.run(bench)),
+    "write": ("message by message, and by a thousand", lambda bench, _: writing.run(bench)),
     "producers": ("exactly once: with a producer id and seqnos", lambda bench, _: producers.run(bench)),
     "durable": ("one synced write at a time, alone and together", lambda bench, _: durable.run(bench)),
     "read": ("everything, to Python and to Arrow", reading.run),
     "compress": ("whole batches compressed, and not", lambda bench, _: compression.run(bench)),
     "lookup": ("one message by its offset", lookup.run),
     "keyed": ("messages by their key, in few segments and in many", lambda bench, _: keyed.run(bench)),
-    "commit": ("positions, one at a time", commits.run),
+    "commit": ("a commit for each batch, and none", commits.run),
     "handle": ("process, with one worker and with four", lambda bench, _: handling.run(bench)),
     "queue": ("a queue, one at a time and by process", lambda bench, _: queueing.run(bench)),
     "wait": ("delayed writes and retries, call by call", lambda bench, _: waiting_calls.run(bench)),

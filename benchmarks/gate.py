@@ -40,20 +40,23 @@ class Verdict:
     clock: str
     ours: float = 0.0
     before: float = 0.0
-    #: Why there is nothing to compare.
+    #: Why there is nothing to compare: the commit could not do this yet.
     missing: str = ""
+    #: Why this checkout cannot do it, or no longer.
+    broken: str = ""
 
     @property
     def ratio(self) -> float:
         return self.ours / self.before
 
-    def slower_than(self, bound: float) -> bool:
-        return not self.missing and self.ratio < 1 - bound
+    def fails(self, bound: float) -> bool:
+        return bool(self.broken) or (not self.missing and self.ratio < 1 - bound)
 
     def line(self, bound: float) -> str:
-        if self.missing:
-            return f"{self.row:<12}not compared: {self.missing}"
-        mark = "SLOWER" if self.slower_than(bound) else "ok"
+        if self.broken or self.missing:
+            reason = f"BROKEN: {self.broken}" if self.broken else f"not compared: {self.missing}"
+            return f"{self.row:<12}{reason}"
+        mark = "SLOWER" if self.fails(bound) else "ok"
         return (
             f"{self.row:<12}{self.before:>12,.0f} /s{self.ours:>12,.0f} /s{self.ratio:>8.2f}  "
             f"{mark:<8}by {self.clock} time"
@@ -73,10 +76,10 @@ def main(words: Sequence[str] | None = None) -> int:
     verdicts = [judged(row, rounds) for row in arguments.rows]
     print(f"{'row':<12}{arguments.ref:>15}{'now':>15}{'ratio':>8}")
     print("\n".join(verdict.line(arguments.bound) for verdict in verdicts))
-    slower = [verdict.row for verdict in verdicts if verdict.slower_than(arguments.bound)]
-    if slower:
-        print(f"More than {arguments.bound:.0%} slower than {arguments.ref}: {', '.join(slower)}")
-    return 1 if slower else 0
+    failing = [verdict.row for verdict in verdicts if verdict.fails(arguments.bound)]
+    if failing:
+        print(f"More than {arguments.bound:.0%} slower than {arguments.ref}, or broken: {', '.join(failing)}")
+    return 1 if failing else 0
 
 
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
@@ -148,9 +151,9 @@ def judged(row: str, rounds: list[dict[str, Any]]) -> Verdict:
     """Medians of a row over all turns."""
     clock = "wall" if row in _WAITING else "processor"
     sides = {side: [each[side][row] for each in rounds] for side in ("ours", "before")}
-    for side in sides.values():
-        if "missing" in side[0]:
-            return Verdict(row, clock, missing=side[0]["missing"])
+    ours_missing, before_missing = (sides[side][0].get("missing", "") for side in ("ours", "before"))
+    if ours_missing or before_missing:
+        return Verdict(row, clock, broken=ours_missing, missing=before_missing)
     ours, before = (median(each[clock] for each in sides[side]) for side in ("ours", "before"))
     return Verdict(row, clock, ours, before)
 

@@ -16,7 +16,7 @@ _FASTER, _SLOWER, _INK, _FAINT = "#1f6f8b", "#c8553d", "#222222", "#d5d5d5"
 
 
 def bars(rows: Sequence[Row], title: str) -> str:
-    """The picture; rows without a ratio are left out."""
+    """The picture of rows that are told first; those without a ratio are left out."""
     shown = [row for row in rows if row.ratio]
     ratios = [row.ratio for row in shown if row.ratio] or [1.0]
     scale = _Scale(min(*ratios, 0.5), max(*ratios, 2.0))
@@ -60,7 +60,8 @@ def _bar(scale: _Scale, place: int, row: Row) -> Iterator[str]:
     y, one, end = _TOP + place * _STEP, scale(1), scale(row.ratio)
     color = _FASTER if row.ratio >= 1 else _SLOWER
     begin, width = min(one, end), abs(end - one)
-    what = HEADLINES.get(row.name, row.what).replace("`", "")
+    shown = f"{row.ratio:.2g}" if row.ratio < 10 else f"{row.ratio:.0f}"
+    what = HEADLINES[row.name][0].replace("`", "")
     yield f'<text x="16" y="{y + 14}" fill="{_INK}">{escape(what)}</text>'
     yield f'<rect x="{begin:.1f}" y="{y}" width="{width:.1f}" height="{_BAR}" fill="{color}"/>'
-    yield f'<text x="{max(end, one) + 6:.1f}" y="{y + 14}" fill="{_INK}">{row.ratio:.2g}×</text>'
+    yield f'<text x="{max(end, one) + 6:.1f}" y="{y + 14}" fill="{_INK}">{shown}×</text>'
