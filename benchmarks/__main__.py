@@ -113,7 +113,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description="Measure Penstock against its targets and its peers."
     )
-    parser.add_argument("--quick", action="store_true", help="a fifth of the messages, fewer repetitions")
+    parser.add_argument("--quick", action="store_true", help="a fifth of the messages")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=SUBJECTS, help="these subjects alone")
     parser.add_argument("--repeat", type=_positive, metavar="N", help="repetitions of each measurement")
     parser.add_argument(

@@ -70,7 +70,7 @@ class Sizes:
 
 
 FULL = Sizes(messages=1_000_000, repeat=5, together_s=2.0, segments=1000, growth=20)
-QUICK = Sizes(messages=200_000, repeat=3, together_s=0.5, segments=1000, growth=4)
+QUICK = Sizes(messages=200_000, repeat=5, together_s=0.5, segments=1000, growth=4)
 
 
 class Bench:

@@ -30,10 +30,10 @@ def _large_frames(bench: Bench, stock: Stock) -> Iterator[Row]:
     table, scanned, batches, walked, iterated, taken, arrow, whole = bench.interleave(
         lambda: fetch(stock.table, count),
         lambda: read(stock.store, count, to_messages),
-        lambda: read(stock.store, count, to_committed_batches),
-        lambda: read(stock.store, count, one_by_one_of_batches),
-        lambda: read(stock.store, count, one_by_one),
-        lambda: read(stock.store, count, to_reader_tables),
+        lambda: receive(stock.store, count, to_committed_batches),
+        lambda: receive(stock.store, count, one_by_one_of_batches),
+        lambda: receive(stock.store, count, one_by_one),
+        lambda: receive(stock.store, count, to_reader_tables),
         lambda: read(stock.store, count, to_four_columns),
         lambda: read(stock.store, count, to_arrow),
     )
@@ -51,7 +51,7 @@ def _usual(bench: Bench, stock: Stock) -> Iterator[Row]:
     """What most topics hold: text keys and headers, in several partitions, from a buffered writer."""
     count = bench.sizes.messages
     usual, table = bench.interleave(
-        lambda: read(stock.usual, count, to_committed_batches), lambda: fetch(stock.table, count)
+        lambda: receive(stock.usual, count, to_committed_batches), lambda: fetch(stock.table, count)
     )
     yield _row(
         "read/usual", "text keys, headers, 4 partitions: receive_batch(1000) and commit(batch)", usual,
@@ -94,43 +94,43 @@ def to_messages(topic: penstock.Topic, stop: int) -> int:
     return sum(len(batch.messages()) for batch in topic.scan(stop=stop))
 
 
-def to_committed_batches(topic: penstock.Topic, stop: int) -> int:
+def receive(path: Path, count: int, how: Callable[[penstock.Reader], int]) -> float:
+    """Through a consumer that has read nothing; registering it is not reading."""
+    with (
+        penstock.open(path) as store,
+        store.topic(TOPIC).reader(consumer=f"c{time.monotonic_ns()}", follow=False) as reader,
+    ):
+        return rate(count, lambda: _expect(count, how(reader)))
+
+
+def to_committed_batches(reader: penstock.Reader) -> int:
     count = 0
-    with topic.reader(consumer=_consumer(), follow=False) as reader:
-        while batch := reader.receive_batch(1000):
-            count += len(batch.messages())
-            reader.commit(batch)
+    while batch := reader.receive_batch(1000):
+        count += len(batch.messages())
+        reader.commit(batch)
     return count
 
 
-def one_by_one_of_batches(topic: penstock.Topic, stop: int) -> int:
+def one_by_one_of_batches(reader: penstock.Reader) -> int:
     count = 0
-    with topic.reader(consumer=_consumer(), follow=False) as reader:
-        while batch := reader.receive_batch(1000):
-            for _ in batch:
-                count += 1
-    return count
-
-
-def one_by_one(topic: penstock.Topic, stop: int) -> int:
-    count = 0
-    with topic.reader(consumer=_consumer(), follow=False) as reader:
-        for _ in reader:
+    while batch := reader.receive_batch(1000):
+        for _ in batch:
             count += 1
     return count
 
 
-def to_reader_tables(topic: penstock.Topic, stop: int) -> int:
+def one_by_one(reader: penstock.Reader) -> int:
     count = 0
-    with topic.reader(consumer=_consumer(), follow=False) as reader:
-        while batch := reader.receive_batch(100_000):
-            count += batch.to_arrow().num_rows
+    for _ in reader:
+        count += 1
     return count
 
 
-def _consumer() -> str:
-    """One that has read nothing."""
-    return f"c{time.monotonic_ns()}"
+def to_reader_tables(reader: penstock.Reader) -> int:
+    count = 0
+    while batch := reader.receive_batch(100_000):
+        count += batch.to_arrow().num_rows
+    return count
 
 
 def to_arrow(topic: penstock.Topic, stop: int) -> int:
