@@ -66,8 +66,8 @@ class Row:
     peer: str = ""
     theirs: Samples = ()
     target: Target | None = None
-    #: The peer computes in this process, as ours does: processor time compares them.
-    same_process: bool = True
+    #: Processor time compares the two. Not where one computes in another process, or both wait for the disk.
+    by_processor: bool = True
     #: Why there are no samples.
     skipped: str = ""
     failed: str = ""
@@ -100,9 +100,9 @@ class Row:
     @property
     def processor_ratio(self) -> float | None:
         """Ours by theirs, of the medians in processor time; none where that compares nothing."""
-        if not self.same_process:
+        if not self.by_processor:
             return None
-        ours, theirs = _by_processor(self.ours), _by_processor(self.theirs)
+        ours, theirs = _processor_samples(self.ours), _processor_samples(self.theirs)
         return _divide(median(ours), median(theirs)) if ours and theirs else None
 
     @property
@@ -127,20 +127,20 @@ class Row:
                 "median": self.value,
                 "best": self.best,
                 "samples": list(self.ours),
-                "processor": _by_processor(self.ours),
+                "processor": _processor_samples(self.ours),
             },
             "peer": {
                 "name": self.peer,
                 "median": self.peer_value,
                 "best": self.peer_best,
                 "samples": list(self.theirs),
-                "processor": _by_processor(self.theirs),
+                "processor": _processor_samples(self.theirs),
             },
             "ratio": self.ratio,
             "ratio_best": self.ratio_best,
             "ratio_processor": self.processor_ratio,
             "target": target and {"on": target.on, "sign": target.sign, "bound": target.bound},
-            "same_process": self.same_process,
+            "by_processor": self.by_processor,
             "status": self.status,
             "reason": self.failed or self.skipped,
         }
@@ -158,7 +158,7 @@ def row_from(found: dict[str, Any]) -> Row:
         name=found["name"], what=found["what"], unit=found["unit"], ours=_samples(found["ours"]),
         peer=found["peer"]["name"], theirs=_samples(found["peer"]),
         target=Target(**found["target"]) if found["target"] else None,
-        same_process=found["same_process"], skipped=skipped, failed=failed,
+        by_processor=found["by_processor"], skipped=skipped, failed=failed,
     )  # fmt: skip
 
 
@@ -168,7 +168,7 @@ def _samples(side: dict[str, Any]) -> Samples:
     return tuple(map(Figure, side["samples"], side["processor"]))
 
 
-def _by_processor(samples: Samples) -> list[float]:
+def _processor_samples(samples: Samples) -> list[float]:
     """The same samples by processor time; none where it was not taken of each."""
     found = [each.processor for each in samples if isinstance(each, Figure)]
     return found if len(found) == len(samples) else []

@@ -105,7 +105,7 @@ def called(bench: Bench, name: str, ours: Any, sqlite: Any, tarantool: Any, miss
         return
     yield Row(
         name=f"streams/{name}-tarantool", what=what, ours=samples[0], peer="Tarantool, the same call",
-        theirs=samples[2], target=ratio_at_least(beside_tarantool), same_process=False,
+        theirs=samples[2], target=ratio_at_least(beside_tarantool), by_processor=False,
     )  # fmt: skip
 
 
