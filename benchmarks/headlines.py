@@ -15,8 +15,8 @@ HEADLINES = {
     "write/partitions": ("… into four partitions", _TABLE),
     "write/typed": ("… typed values (a `msgspec.Struct`)", _TABLE),
     "write/many-str": ("Write a thousand in a call", _TABLE),
-    "read/batches": ("Read in batches, with a commit for each", "the rows of a SQLite table"),
-    "read/to-arrow": ("Read into Arrow tables", "the rows of a SQLite table"),
+    "read/batches": ("Read in batches, with a commit for each", "reading the rows of a SQLite table"),
+    "read/to-arrow": ("Read into Arrow tables", "reading the rows of a SQLite table"),
     "handle/process": (
         "Call a handler for each message (`reader.process`)",
         "a loop over SQLite rows that stores its place each hundred",

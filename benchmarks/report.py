@@ -64,8 +64,8 @@ def figures(found: dict[str, Any]) -> tuple[str, str]:
     """What goes between the marks, and the picture."""
     rows = [row_from(each) for each in found["rows"]]
     small = found["sizes"]["messages"] < _MESSAGES or found["sizes"]["repeat"] < _REPEAT
-    verdict = _SMALL if small else _verdict(rows)
-    parts = [_top(found, rows), "## Results\n", verdict, *_tables(rows), _without_figures(rows)]
+    notice, verdict = (_SMALL, "") if small else ("", _verdict(rows))
+    parts = [notice, _top(found, rows), "## Results\n", verdict, *_tables(rows), _without_figures(rows)]
     picture = bars(chosen(rows), "Penstock beside SQLite in the same run: to the right is faster")
     return "\n".join(part for part in parts if part), picture
 
