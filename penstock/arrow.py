@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,16 @@ def require_pyarrow() -> ModuleType:
         raise MissingExtra("pyarrow", "arrow") from None
     module: ModuleType = pyarrow
     return module
+
+
+def require(name: str) -> Any:
+    """A library that takes Arrow tables, or an error that says how to install it."""
+    try:
+        return import_module(name)
+    except ImportError:
+        error = MissingExtra(name, "arrow")
+        error.hint = f'pip install "penstock[arrow]" {name}'
+        raise error from None
 
 
 #: The columns that are wanted; None means all.

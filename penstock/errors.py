@@ -39,7 +39,9 @@
     │  ├─ Undecodable        one message's value; the others can be read
     │  │  └─ UnknownCodec
     │  ├─ BodyMissing        one message's body; the others can be read
-    │  └─ NotDurable
+    │  ├─ NotDurable
+    │  │  └─ NotYetDurable   it is in the log; do not write it again
+    │  └─ OutcomeUnknown     a commit may have happened; look before you repeat it
     ├─ PipelineFailed        look at the cause, mend it, run it again
     └─ Closed                open a new one
 
@@ -330,6 +332,17 @@ class BodyMissing(DataError):
 
 class NotDurable(DataError):
     """The disk refused to make data durable; what was not acknowledged is not in the log."""
+
+
+class NotYetDurable(NotDurable):
+    """What was written is in the log, and not yet durable. Do not write it again."""
+
+
+class OutcomeUnknown(DataError):
+    """A transaction failed in a way that may have reached the disk: it may turn out to be committed.
+
+    Look whether it is there before repeating it. One with a `name` may be repeated: it is committed once.
+    """
 
 
 class PipelineFailed(PenstockError):

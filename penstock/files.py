@@ -17,7 +17,22 @@ from functools import cache
 from penstock.errors import DiskFull, InvalidOption, NotDurable, PenstockError, ReadOnly, Unavailable
 
 #: File systems whose locks or mappings do not keep our promises between processes.
-_REFUSED_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "fuse")
+_REFUSED_FILE_SYSTEMS = (
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "9p",
+    "ceph",
+    "glusterfs",
+    "lustre",
+    "beegfs",
+    "gpfs",
+    "afs",
+    "virtiofs",
+    "fuse",
+)
 #: FUSE drivers known to be local disks.
 _LOCAL_FUSE = ("fuse.ext4", "fuseblk")
 

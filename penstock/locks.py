@@ -7,16 +7,17 @@ promise that, because an interrupt may come when `__exit__` begins.
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import fcntl
 import os
-import struct
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
+from inspect import CO_GENERATOR
+from types import CodeType, FrameType, TracebackType
 from typing import TypeVar
 
 from penstock.errors import Closed, LockTimeout
@@ -59,10 +60,28 @@ class FileLock:
         self.open()
         self._mutex = threading.RLock()  # knows its owner; nobody takes it twice
         #: Whether this thread has the lock, or is about to have it.
-        self.is_mine: Callable[[], bool] = self._mutex._is_owned  # type: ignore[attr-defined]
+        self._is_mine: Callable[[], bool] = self._mutex._is_owned  # type: ignore[attr-defined]
+        #: The call that has the lock, for as long as it has it.
+        self._call: FrameType | None = None
         self._holder = holder
         self.order = order
         _locks.add(self)
+
+    def is_mine(self) -> bool:
+        """Whether a call of this thread that is still running has the lock.
+
+        An interrupt that comes while another one is being dealt with may end the call that has the lock and
+        leave the lock behind. Such a lock is released here, by the next one who wants it.
+        """
+        if not self._is_mine():
+            return False
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if frame is self._call:
+                return True
+            frame = frame.f_back
+        self.release()
+        return False
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free now."""
@@ -71,6 +90,7 @@ class FileLock:
         try:
             if not self._mutex.acquire(False):
                 return False
+            self._call = _calling()
             if self._flock():
                 return True
             self._mutex.release()
@@ -87,6 +107,7 @@ class FileLock:
         try:
             if not self._mutex.acquire(timeout=timeout):
                 raise LockTimeout(f"another thread of this process holds {self.path}", pid=os.getpid())
+            self._call = _calling()
             if not self._flock():
                 self._wait(timeout)
         except BaseException:
@@ -94,7 +115,8 @@ class FileLock:
             raise
 
     def release(self) -> None:
-        """Let go of the lock, which this thread has."""
+        """Release the lock, which this thread has."""
+        self._call = None
         try:
             if self.fd >= 0:
                 fcntl.flock(self.fd, fcntl.LOCK_UN)
@@ -104,8 +126,8 @@ class FileLock:
         self._mutex.release()  # only now: who is interrupted before it still has the lock, and drops it
 
     def drop(self) -> None:
-        """Let go of the lock if this thread has it; nothing otherwise."""
-        if self.is_mine():
+        """Release the lock if this thread has it; nothing otherwise."""
+        if self._is_mine():
             self.release()
 
     @contextmanager
@@ -145,7 +167,10 @@ class FileLock:
 
     def try_pause(self) -> bool:
         """Keep the threads of this process from taking the lock, until it is dropped, if none has it."""
-        return not self.is_mine() and self._mutex.acquire(False)
+        if self.is_mine() or not self._mutex.acquire(False):
+            return False
+        self._call = _calling()
+        return True
 
     def rest(self) -> None:
         """Give the descriptor back until the lock is wanted again. It is paused."""
@@ -187,6 +212,7 @@ class FileLock:
 
     def _before_fork(self) -> None:
         self._mutex.acquire()
+        self._call = None
 
     def _after_fork_in_parent(self) -> None:
         self._mutex.release()
@@ -195,15 +221,32 @@ class FileLock:
         file, self.file, self.fd = self.file, None, -1
         self._is_closed = True
         self._mutex = threading.RLock()
-        self.is_mine = self._mutex._is_owned  # type: ignore[attr-defined]
+        self._is_mine = self._mutex._is_owned  # type: ignore[attr-defined]
         if file is not None:
             file.close()  # whoever else has it: the lock is the parent's
+
+
+def _calling() -> FrameType:
+    """The function that takes a lock: not a context manager, which is done when its body begins."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and _is_entering(frame.f_code):
+        frame = frame.f_back
+    return frame
+
+
+def _is_entering(code: CodeType) -> bool:
+    """Whether code stands between a `with` statement and the lock that it takes."""
+    return (
+        bool(code.co_flags & CO_GENERATOR)
+        or code is FileLock.__enter__.__code__
+        or code.co_filename == contextlib.__file__
+    )
 
 
 def hold(locks: Sequence[FileLock], section: Callable[[], T]) -> T:
     """Take the locks in this order, call `section`, and release them, wherever an interrupt comes in.
 
-    An interrupt while they are let go of is met by the handler, and the handler has nothing else to do.
+    An interrupt while they are released is met by the handler, and the handler has nothing else to do.
     """
     for lock in locks:
         if lock.is_mine():
@@ -222,7 +265,7 @@ def hold(locks: Sequence[FileLock], section: Callable[[], T]) -> T:
 
 
 def try_hold(lock: FileLock, section: Callable[[], T]) -> T | None:
-    """Take the lock if it is free now, call `section`, and let go of it; None when it is not free."""
+    """Take the lock if it is free now, call `section`, and release it; None when it is not free."""
     if lock.is_mine():
         return None
     try:
@@ -234,63 +277,6 @@ def try_hold(lock: FileLock, section: Callable[[], T]) -> T | None:
     except BaseException:
         lock.drop()
         raise
-
-
-class ByteLock:
-    """Shared or exclusive locks on single bytes of a file, owned by the open file (OFD locks).
-
-    They live beside a flock of the same file without touching it.
-    """
-
-    _FLOCK = struct.Struct("hhqqi4x")
-    _SET = getattr(fcntl, "F_OFD_SETLK", 37)
-    _GET = getattr(fcntl, "F_OFD_GETLK", 36)
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def try_lock(self, byte: int, *, shared: bool = False) -> bool:
-        """Take the byte if nobody holds it in a way that conflicts."""
-        try:
-            self._call(self._SET, fcntl.F_RDLCK if shared else fcntl.F_WRLCK, byte)
-        except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EACCES):
-                return False
-            raise
-        return True
-
-    def unlock(self, byte: int) -> None:
-        """Release the byte."""
-        self._call(self._SET, fcntl.F_UNLCK, byte)
-
-    def is_held_elsewhere(self, byte: int) -> bool:
-        """Whether an exclusive lock would be refused now."""
-        answer = self._call(self._GET, fcntl.F_WRLCK, byte)
-        kind: int = self._FLOCK.unpack(answer)[0]
-        return kind != fcntl.F_UNLCK
-
-    def held_elsewhere(self, first: int, stop: int) -> set[int]:
-        """Which bytes from `first` up to `stop` others hold; takes nothing."""
-        held: set[int] = set()
-        spans = [(first, stop)]
-        while spans:
-            begin, end = spans.pop()
-            if begin >= end:
-                continue
-            kind, _, at, length, _ = self._FLOCK.unpack(
-                self._call(self._GET, fcntl.F_WRLCK, begin, end - begin)
-            )
-            if kind == fcntl.F_UNLCK:
-                continue
-            behind = min(at + length, end) if length else end
-            held.update(range(max(at, begin), behind))
-            spans += [(begin, at), (behind, end)]  # the kernel names one lock, not the first
-        return held
-
-    def _call(self, command: int, kind: int, byte: int, count: int = 1) -> bytes:
-        result = fcntl.fcntl(self._fd, command, self._FLOCK.pack(kind, os.SEEK_SET, byte, count, 0))
-        assert isinstance(result, bytes)
-        return result
 
 
 def flock_holder(fd: int) -> int | None:

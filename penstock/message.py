@@ -202,19 +202,24 @@ class Rows(Protocol):
     """Messages of one partition that lie together, decoded when asked for."""
 
     @property
-    def partition(self) -> int: ...
+    def partition(self) -> int:
+        """The partition that the messages are in."""
 
     def __len__(self) -> int: ...
 
     @property
-    def first(self) -> int: ...
+    def first(self) -> int:
+        """The offset of the first message."""
 
     @property
-    def stop(self) -> int: ...
+    def stop(self) -> int:
+        """The offset after the last message."""
 
-    def messages(self) -> list[Message]: ...
+    def messages(self) -> list[Message]:
+        """Return the messages, decoded."""
 
-    def record_batch(self, names: tuple[str, ...] | None = None) -> pyarrow.RecordBatch: ...
+    def record_batch(self, names: tuple[str, ...] | None = None) -> pyarrow.RecordBatch:
+        """Return the messages as Arrow columns; the columns of `names`, or all."""
 
 
 class Batch(Sequence[Message[V]], Generic[V]):

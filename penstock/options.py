@@ -323,7 +323,7 @@ def topic_changes(spoken: Mapping[str, Any]) -> dict[str, Any]:
             options = sorted((known - set(_SPOKEN.values())) | set(_SPOKEN) | set(_NOT_YET))
             raise InvalidOption(f"unknown topic option {name!r}", hint=f"options: {', '.join(options)}")
         if field in _PARSERS:
-            value = None if value is None else seconds(name, value)
+            value = None if value is None else seconds(name, _with_unit(name, value))
         elif field in _SIZES:
             value = None if value is None else size(name, value)
         elif field == "codecs":
@@ -337,6 +337,16 @@ def topic_changes(spoken: Mapping[str, Any]) -> dict[str, Any]:
             codecs.encoder(codecs.ZSTD)  # a missing library is said now, not with the first message
         changes[field] = value
     return changes
+
+
+def _with_unit(name: str, value: Any) -> Any:
+    """Refuse a bare number: seven days and seven seconds look alike, and what expired is gone."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        raise InvalidOption(
+            f"{name}={value!r} has no unit",
+            hint=f'write "{value:g}d", "{value:g}h" or "{value:g}s", or a timedelta',
+        )
+    return value
 
 
 def codec_list(given: object) -> tuple[str, ...]:

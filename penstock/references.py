@@ -12,7 +12,7 @@ A message whose value was too large has the codec `reference`, and as its stored
     32  32   SHA-256 of the body
     64       name of the object, UTF-8
 
-Places make themselves known to the process when their topic is opened, so whoever holds a message can ask
+Places make themselves known to the process when their topic is opened, so the holder of a message can ask
 for its value, as with codecs. Bytes are only given out when their digest is right, so it does not matter
 which of two places of the same id (a store and its copy) gave them.
 """
@@ -60,7 +60,7 @@ class Reference(NamedTuple):
         return self.left > 0 or self.start > 0
 
     def packed(self) -> Referenced:
-        """As it is stored."""
+        """Return the reference as the log stores it."""
         fields = _VERSION, 0, self.codec, self.left, self.place, self.start, self.size, self.sha256
         return Referenced(_HEAD.pack(*fields) + self.name.encode())
 
@@ -88,9 +88,11 @@ def place_id(store: str, topic: int, address: str) -> int:
 class BodySource(Protocol):
     """What a place must do for those who read (`penstock.payloads.stores.BodyStore`)."""
 
-    def get(self, name: str, start: int = 0, length: int | None = None) -> bytes: ...
+    def get(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        """Return a body or a part of it."""
 
-    def open(self, name: str, start: int = 0, length: int | None = None) -> BinaryIO: ...
+    def open(self, name: str, start: int = 0, length: int | None = None) -> BinaryIO:
+        """Open a body, or a part of it, to be read piece by piece."""
 
 
 class _Chunk(NamedTuple):
@@ -117,7 +119,8 @@ _latest = _Latest()
 class Learner(Protocol):
     """Something that may know of a place that was added elsewhere."""
 
-    def learn(self) -> None: ...
+    def learn(self) -> None:
+        """Look for places that were added since."""
 
     def __hash__(self) -> int: ...
 

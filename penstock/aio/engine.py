@@ -105,7 +105,7 @@ class LoopEngine:
     # Inside.
 
     def _look(self, max_messages: int, limit: int) -> None:
-        """In a thread; what it finds is kept here, since whoever asked may be gone."""
+        """In a thread; what it finds is kept here, since the caller may be gone."""
         self._found = self.engine.poll(max_messages, limit)
 
     def seek(self, place: Place) -> None:

@@ -37,7 +37,7 @@ _READ_BYTES = 256 * KIB
 class Tail:
     """The end of a topic's log, followed in an event loop: rings come in any thread, `look` in the loop's.
 
-    A ring is only a hint: whoever holds a tail also looks now and then. Opened, it stands at the end.
+    A ring is only a hint: the holder of a tail also looks now and then. Opened, it stands at the end.
     """
 
     def __init__(self, open_topic: OpenTopic, look: Callable[[], None]) -> None:

@@ -57,7 +57,7 @@ class DeadLetters:
         self, numbers: int | Iterable[int] | None = None, *, consumer: str | None = None,
         reason: str | None = None, rate: float | None = None,
     ) -> int:  # fmt: skip
-        """Have letters come again to the consumer they are of, at once; how many there were.
+        """Deliver letters again to the consumer they are of, at once; how many there were.
 
         All of them, or those of these numbers, of a consumer, or whose reason or error says so; at most
         `rate` a second. Each comes as attempt 2 and has the attempts that are left then. A process that dies
@@ -158,9 +158,9 @@ class Reader(Generic[V]):
 
         In any order; the stored position is the first one that is not done. It is stored when this returns,
         and outlives the process. Raises `PartitionLost` when the partition went to another member, or was
-        moved, since they were delivered: they come again. The reader goes on with what it has. With `tx`
-        they are done when the transaction commits. Of a queue, it raises when the lease of any ran out and
-        another reader got it meanwhile; the others are done.
+        moved, since they were received: they are delivered again. The reader goes on with what it has. With
+        `tx` they are done when the transaction commits. Of a queue, it raises when the lease of any ran out
+        and another reader got it meanwhile; the others are done.
         """
         if tx is not None:
             await self._loop.alone(self.engine.join, tx, done)
@@ -171,13 +171,13 @@ class Reader(Generic[V]):
         self, message: Message[Any], *, after: Duration | None = None,
         error: BaseException | str | None = None,
     ) -> bool:  # fmt: skip
-        """Have a message come again later, to this consumer only, and commit it, in one step.
+        """Deliver a message again later, to this consumer only, and commit it, in one step.
 
         It comes after `after`, or else as the reader's `retry` policy says, with `message.attempt` one
         higher; `error` is kept with it. When the policy allows no further attempt it becomes a dead letter
         instead, and False is returned. A process that dies in between leaves it to come once more, never
         less. Raises `PartitionLost` when the partition went to another member, or the message of a queue to
-        another reader: it comes again there.
+        another reader: it is delivered again there.
         """
         return await self._loop.alone(self.engine.retry, message, after, error)
 
@@ -198,7 +198,7 @@ class Reader(Generic[V]):
 
         `follow=False` ends when nothing is left now; else `stop` ends it, when what runs is done, and so does
         SIGTERM, unless `signals=False` or the program handles it. Cancelled, so are the handlers, and their
-        messages come again.
+        messages are delivered again.
         """
         self._begin_receiving()
         follows = self.engine.follow
@@ -234,7 +234,7 @@ class Reader(Generic[V]):
         return await self._loop.alone(self.engine.lag)
 
     async def close(self) -> None:
-        """Let go of all partitions; who waits in `receive` gets `Closed`. Never waits."""
+        """Release all partitions; who waits in `receive` gets `Closed`. Never waits."""
         self.engine.close()
 
     async def __aenter__(self) -> Reader[V]:

@@ -48,6 +48,9 @@ class Scan(Generic[V]):
         return self._each(self.blocking.record_batches())
 
     to_arrow = awaited(scan.Scan[V].to_arrow)
+    to_pandas = awaited(scan.Scan[V].to_pandas)
+    to_polars = awaited(scan.Scan[V].to_polars)
+    to_duckdb = awaited(scan.Scan[V].to_duckdb)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
         return self.blocking.__arrow_c_stream__(requested_schema)

@@ -27,11 +27,12 @@ class Session:
 
     @property
     def topic(self) -> str:
+        """The topic that the session belongs to."""
         return self._blocking.topic
 
     @property
     def attempt(self) -> int:
-        """1 when it was opened; each time it comes again it is one more."""
+        """1 when it was opened; each time it is delivered again it is one more."""
         return self._blocking.attempt
 
     @property
@@ -58,7 +59,7 @@ class Session:
         await self._threads.run(self._blocking.replace, data)
 
     async def finish(self) -> None:
-        """It is done, and never comes again. Raises `TakenElsewhere` when another process has it now."""
+        """Finish it: it is never delivered again. Raises `TakenElsewhere` if another process has it now."""
         await self._threads.run(self._blocking.finish)
 
     async def store(self, delay: Duration | None = None, *, error: BaseException | str | None = None) -> bool:
@@ -93,7 +94,7 @@ class Sessions:
         self._threads = threads
 
     async def declare(self, topic: str, retry: Retry) -> None:
-        """Choose when sessions of a topic come again, and how often; it is kept in the store.
+        """Choose when sessions of a topic are delivered again, and how often; it is kept in the store.
 
         `retry.first` is the least that any of them waits.
         """
@@ -104,14 +105,14 @@ class Sessions:
         return await self._threads.run(self._blocking.policy, topic)
 
     async def open(self, topic: str, *, data: bytes | None = None, durable: bool = False) -> Session:
-        """Begin a session. If this process dies it is lost, unless it is `durable`: then it comes again."""
+        """Begin a session. If this process dies it is lost; if it is `durable` it is delivered again."""
         opened = await self._threads.run(self._blocking.open, topic, data=data, durable=durable)
         return Session(opened, self._threads)
 
     async def due(self, topic: str, *, limit: int = 100, timeout: Duration = 0) -> list[Session]:
         """Sessions whose time has come, the earliest first; waits up to `timeout` when there are none.
 
-        Each must be finished or stored again; those that were not when this process ends come again.
+        Each must be finished or stored again; those that were not when this process ends are delivered again.
         """
         found = await self._threads.run(self._blocking.due, topic, limit=limit, timeout=timeout)
         return [Session(each, self._threads) for each in found]
@@ -125,7 +126,7 @@ class Sessions:
         return await self._threads.run(self._blocking.topics)
 
     async def close(self) -> None:
-        """Let go of the files; with the store."""
+        """Release the files; with the store."""
         await self._threads.run(self._blocking.close)
 
     def __repr__(self) -> str:

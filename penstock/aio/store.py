@@ -74,10 +74,12 @@ class Store:
 
     @property
     def path(self) -> str:
+        """The store's folder."""
         return self.blocking.path
 
     @property
     def read_only(self) -> bool:
+        """Whether the store may only be read."""
         return self.blocking.read_only
 
     @property
@@ -149,7 +151,7 @@ class Store:
 
     @property
     def sessions(self) -> Sessions:
-        """Changeable work that comes again later when it was not finished (docs/retries.md)."""
+        """Changeable work that is delivered again later when it was not finished (docs/retries.md)."""
         return Sessions(self.blocking.sessions, self.threads)
 
     @mirrored(sync.Store.dead_letters)
@@ -224,6 +226,6 @@ class Store:
 
 
 def _close_unwanted(opening: asyncio.Future[sync.Store]) -> None:
-    """Whoever opened the store was cancelled meanwhile: close it, or its locks would stay."""
+    """Close a store whose opening was cancelled meanwhile, or its locks would stay."""
     if opening.exception() is None:
         opening.get_loop().run_in_executor(None, opening.result().close)

@@ -43,6 +43,7 @@ class Topic(Generic[V]):
 
     @property
     def name(self) -> str:
+        """The topic's name."""
         return self.blocking.name
 
     @property
@@ -192,6 +193,6 @@ def opening_reader(
 
 
 def _close_unwanted(opening: asyncio.Future[consume.Reader[V]]) -> None:
-    """Whoever opened the reader was cancelled meanwhile: end its watches."""
+    """End the watches of a reader whose opening was cancelled meanwhile."""
     if opening.exception() is None:
         opening.result().close()

@@ -39,6 +39,7 @@ class Transaction:
 
     @property
     def name(self) -> str | None:
+        """The name that is never committed twice; None if it has none."""
         return self.blocking.name
 
     @mirrored(sync.Transaction.write)

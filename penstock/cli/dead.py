@@ -100,7 +100,7 @@ def replay(
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Have dead letters come again to the consumer they are of, at once, with new attempts."""
+    """Deliver dead letters again to the consumer they are of, at once, with new attempts."""
     per_second = None if rate is None else parse_rate(rate)
     _settle(
         topic, numbers, everything, consumer, reason, "replay", "replayed", store, yes=yes, as_json=as_json,

@@ -46,7 +46,7 @@ def push(
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Push an event. It is on disk, and whoever listens to its key is told, when this returns."""
+    """Push an event. When this returns it is on disk, and the listeners of its key are told."""
     value = _data(data)
     if url is not None:
         pushed = RemoteEvents(url, token=token, topic=topic).push(spoken_key(key), value)

@@ -125,6 +125,7 @@ def _facts(topic: Topic, stats: TopicStats | None, consumers: int, problem: str 
 
 
 def partition_facts(stats: TopicStats) -> list[PartitionFacts]:
+    """Return what `penstock topic show` says of each partition."""
     return [
         PartitionFacts(
             p.partition, p.start, p.end, p.messages, p.bytes, p.segments,
@@ -172,6 +173,7 @@ def _member(member: MemberStats) -> MemberFacts:
 
 
 def topic_columns() -> tuple[Column[TopicFacts], ...]:
+    """Return the columns of a table of topics."""
     now = Clock.now_ns()
     return (
         ("topic", lambda t: t.topic, False),
@@ -187,6 +189,7 @@ def topic_columns() -> tuple[Column[TopicFacts], ...]:
 
 
 def consumer_columns() -> tuple[Column[ConsumerFacts], ...]:
+    """Return the columns of a table of consumers."""
     now = Clock.now_ns()
     return (
         ("consumer", lambda c: c.consumer, False),

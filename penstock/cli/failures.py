@@ -89,6 +89,7 @@ def report(error: BaseException) -> Exit:
 
 
 def tell(message: str, hint: str = "") -> None:
+    """Print an error and its hint to standard error."""
     print(f"error: {message}", file=sys.stderr)
     if hint:
         print(f"hint: {hint}", file=sys.stderr)

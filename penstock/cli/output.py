@@ -42,6 +42,7 @@ def end_quietly() -> None:
 
 
 def put_text(text: str) -> None:
+    """Print a line of text."""
     put(f"{text}\n".encode(errors="backslashreplace"))
 
 
@@ -80,6 +81,7 @@ def _rendered(rows: Sequence[Row], columns: Sequence[Column[Row]]) -> str:
 
 
 def is_terminal() -> bool:
+    """Whether the output is a terminal."""
     return sys.stdout.isatty()
 
 
@@ -111,6 +113,7 @@ class ProgressLine:
         self._next = time.monotonic() + _PROGRESS_S if sys.stderr.isatty() else float("inf")
 
     def update(self) -> None:
+        """Show the line anew, a few times a second at most."""
         now = time.monotonic()
         if now >= self._next:
             self._next = now + _PROGRESS_S
@@ -119,6 +122,7 @@ class ProgressLine:
             self._shown = len(text)
 
     def clear(self) -> None:
+        """Remove the line from the terminal."""
         if self._shown:
             print(f"\r{' ' * self._shown}\r", end="", file=sys.stderr, flush=True)
             self._shown = 0
@@ -143,6 +147,7 @@ def parse_moment(text: str, name: str = "--timestamp") -> int:
 
 
 def count(number: int) -> str:
+    """Return a number with commas between thousands."""
     return f"{number:,}"
 
 

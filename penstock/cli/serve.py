@@ -61,7 +61,7 @@ def serve(
 ) -> None:  # fmt: skip
     """Serve live events: push and subscribe over HTTP, SSE and WebSocket.
 
-    Ctrl-C and SIGTERM let go of all clients, which come back with their cursor, and end.
+    Ctrl-C and SIGTERM release all clients, which come back with their cursor, and end.
     """
     from penstock.serve.workers import Supervisor, require_server_extra
 

@@ -1,6 +1,6 @@
 """How a value may be packed: raw, gzip, lzop, zstd, or in a way of your own.
 
-A writer packs each value; the codec's number is stored with the message, and whoever reads it unpacks it
+A writer packs each value; the codec's number is stored with the message, and readers unpack it
 when the value is asked for. Numbers and names are those of YDB topics:
 
     1 raw · 2 gzip · 3 lzop · 4 zstd · 10000 to 19999 your own, see `register_codec`

@@ -1,7 +1,8 @@
 """Reading as a consumer: readers, their engines, what becomes of messages.
 
-A module imports only what stands before it:
+Each file imports only files before it.
 
-    leases retries hand_over lag partition options membership queue_partition dead_letter_topic assignment
-    settle transaction_part engine process_queue process stream_reader queue_reader reader dead_letters
+Order: hand_over lag leases retries < dead_letter_topic membership partition < dead_letters options
+queue_partition < assignment < settle transaction_part < engine queue_reader stream_reader < process_queue <
+process < reader.
 """

@@ -42,7 +42,7 @@ SUFFIX = ".dead"
 EXHAUSTED = "attempts exhausted"
 #: The reason of dead letters that no process outlived as often as they may be tried.
 DIED = "the process died while handling it"
-#: Long enough to be noticed and mended, short enough that nobody's data stays for ever.
+#: Long enough to be noticed and fixed, short enough that nobody's data stays for ever.
 RETENTION = "30d"
 REASON, ATTEMPTS = "penstock-reason", "penstock-attempts"
 FIRST_ERROR, LAST_ERROR = "penstock-first-error", "penstock-last-error"

@@ -1,7 +1,7 @@
 """The dead letters of a topic, to be looked at, tried again, or dropped.
 
 A letter's number is its offset in `<topic>.dead`. What was replayed or dropped is noted behind it in the same
-topic, so nothing is rewritten, and whoever looks folds letters and notes.
+topic, so nothing is rewritten, and readers fold letters and notes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class DeadLetter(NamedTuple):
     traceback: str = ""
 
 
-#: Has a session come again: its topic and its letter.
+#: Has a session delivered again: its topic and its letter.
 Revive = Callable[[str, DeadLetter], None]
 
 
@@ -69,7 +69,7 @@ class DeadLetters:
     ) -> None:
         self._name = name
         self._topic = topic
-        self._find = find
+        self.find_topic = find
         self._revive = revive
 
     @property
@@ -82,21 +82,21 @@ class DeadLetters:
     ) -> list[DeadLetter]:
         """The oldest ones, at most `limit`: all, or those of a consumer, or whose reason or error says so."""
         whole("limit", limit, 1, 2**31)
-        return list(islice(self._chosen(None, consumer, reason), limit))
+        return list(islice(self.choose(None, consumer, reason), limit))
 
     def show(self, number: int) -> DeadLetter:
         """The one of that number; raises `OutOfRange` when it is none, or none any more."""
-        return next(self._chosen([number], None, None))
+        return next(self.choose([number], None, None))
 
     def count(self) -> int:
         """How many there are."""
-        return sum(1 for _ in self._chosen(None, None, None))
+        return sum(1 for _ in self.choose(None, None, None))
 
     def replay(
         self, numbers: int | Iterable[int] | None = None, *, consumer: str | None = None,
         reason: str | None = None, rate: float | None = None,
     ) -> int:  # fmt: skip
-        """Have letters come again to the consumer they are of, at once; how many there were.
+        """Deliver letters again to the consumer they are of, at once; how many there were.
 
         All of them, or those of these numbers, of a consumer, or whose reason or error says so; at most
         `rate` a second. Each comes as attempt 2 and has the attempts that are left then. A process that dies
@@ -120,14 +120,14 @@ class DeadLetters:
                 for folder, some in entries.items():
                     folders[folder].store_many(some)
 
-            return self._settle(self._chosen(numbers, consumer, reason), "replayed", rate, send)
+            return self._settle(self.choose(numbers, consumer, reason), "replayed", rate, send)
 
     def drop(
         self, numbers: int | Iterable[int] | None = None, *, consumer: str | None = None,
         reason: str | None = None,
     ) -> int:  # fmt: skip
         """Forget letters, chosen as for `replay`; how many there were. Their bytes go with retention."""
-        return self._settle(self._chosen(numbers, consumer, reason), "dropped", None, lambda _: None)
+        return self._settle(self.choose(numbers, consumer, reason), "dropped", None, lambda _: None)
 
     def __repr__(self) -> str:
         return f"<DeadLetters of {self.topic}>"
@@ -139,7 +139,7 @@ class DeadLetters:
         send: Callable[[Sequence[DeadLetter]], None],
     ) -> int:  # fmt: skip
         """Send letters on, durably, then note that they are none any more."""
-        there = self._find()
+        there = self.find_topic()
         if there is None:
             return 0
         refuse_read_only(there.read_only)
@@ -154,7 +154,7 @@ class DeadLetters:
             total += len(some)
         return total
 
-    def _chosen(
+    def choose(
         self, numbers: int | Iterable[int] | None, consumer: str | None, reason: str | None
     ) -> Iterator[DeadLetter]:
         """Letters that are still there, by number, or all that fit; read as they are asked for."""
@@ -174,17 +174,17 @@ class DeadLetters:
         )
 
     def _letters(self) -> Iterator[DeadLetter]:
-        there = self._find()
+        there = self.find_topic()
         if there is None:
             return
-        gone = self._gone(there)
+        gone = self.settled_numbers(there)
         for message in Scan(there, None, "earliest", "latest").messages():
             if message.offset not in gone and (letter := _letter(message)) is not None:
                 yield letter
 
     def _numbered(self, wanted: Sequence[int]) -> Iterator[DeadLetter]:
-        there = self._find()
-        gone = set() if there is None else self._gone(there)
+        there = self.find_topic()
+        gone = set() if there is None else self.settled_numbers(there)
         for number in wanted:
             message = None if there is None or number in gone else there.log(0).segments.message(number)
             letter = None if message is None else _letter(message)
@@ -195,7 +195,7 @@ class DeadLetters:
                 )
             yield letter
 
-    def _gone(self, there: OpenTopic) -> set[int]:
+    def settled_numbers(self, there: OpenTopic) -> set[int]:
         """Numbers that were replayed or dropped."""
         gone: set[int] = set()
         for message in Scan(there, None, "earliest", "latest").messages():

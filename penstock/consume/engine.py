@@ -72,7 +72,8 @@ class ReaderEngine(Protocol):
 
     # Settling.
 
-    def commit(self, done: Message[Any] | Batch[Any]) -> None: ...
+    def commit(self, done: Message[Any] | Batch[Any]) -> None:
+        """Commit a message or a batch."""
 
     def commit_range(self, topic: str, partition: int, first: int, stop: int) -> None:
         """Commit the messages from offset `first` up to `stop`."""
@@ -80,9 +81,11 @@ class ReaderEngine(Protocol):
     def retry(
         self, message: Message[Any], after: Duration | None, error: BaseException | str | None,
         policy: Retry | None = None,
-    ) -> bool: ...  # fmt: skip
+    ) -> bool:  # fmt: skip
+        """Store a message for another attempt; return False if it became a dead letter instead."""
 
-    def reject(self, message: Message[Any], reason: str) -> None: ...
+    def reject(self, message: Message[Any], reason: str) -> None:
+        """Make a message a dead letter."""
 
     def park(self, message: Message[Any], wait_s: float) -> None:
         """Have a message wait behind an earlier one of its key; that is no attempt."""
@@ -104,12 +107,15 @@ class ReaderEngine(Protocol):
 
     # Partitions.
 
-    def seek(self, place: Place) -> None: ...
+    def seek(self, place: Place) -> None:
+        """Move the reader to a place."""
 
     @property
-    def assigned(self) -> list[Key]: ...
+    def assigned(self) -> list[Key]:
+        """The partitions that the reader has now."""
 
-    def lag(self) -> Lag: ...
+    def lag(self) -> Lag:
+        """Return how far the reader is behind."""
 
     def hand_over(self) -> None:
         """Let other members have their share while the user is busy; from another thread."""
@@ -117,6 +123,8 @@ class ReaderEngine(Protocol):
     def let_go(self) -> None:
         """Free everything: the store or the topic is closed."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the reader and release its partitions."""
 
-    def require_open(self) -> None: ...
+    def require_open(self) -> None:
+        """Raise `Closed` if the reader was closed."""

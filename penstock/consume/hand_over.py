@@ -1,6 +1,6 @@
 """Hands over partitions for readers whose user is busy with a message, so that new members need not wait.
 
-One thread serves all readers of a process; it ends when there is nothing to do. It only lets go of what
+One thread serves all readers of a process; it ends when there is nothing to do. It only releases what
 is idle, it never fetches, takes or commits.
 """
 
@@ -26,7 +26,8 @@ _IDLE_LOOKS = 5
 class HandsOver(Protocol):
     """What shares its partitions with others."""
 
-    def hand_over(self) -> None: ...
+    def hand_over(self) -> None:
+        """Hand over partitions that others wait for."""
 
 
 _readers: weakref.WeakSet[HandsOver] = weakref.WeakSet()
@@ -49,6 +50,7 @@ def add(reader: HandsOver) -> None:
 
 
 def remove(reader: HandsOver) -> None:
+    """Stop asking a reader for partitions that others wait for."""
     with _mutex:
         _readers.discard(reader)
 

@@ -25,9 +25,10 @@ import weakref
 from contextlib import suppress
 from typing import NamedTuple
 
+from penstock.byte_lock import ByteLock
 from penstock.errors import Closed, Unavailable
 from penstock.files import Files
-from penstock.locks import FORKED, ByteLock, forget_in_child, process
+from penstock.locks import FORKED, forget_in_child, process
 from penstock.parse import PARTITIONS_MAX
 
 #: Most members a consumer may have.
@@ -181,7 +182,7 @@ class LeaseFile:
             return True
 
     def release(self, partition: int) -> None:
-        """Let go of a lease; whoever wants it hears of it with the next `announce`."""
+        """Release a lease; the other members hear of it with the next `announce`."""
         with self._mutex:
             self._sign_off(partition)
             past = self._rounds.pop(partition, None)
@@ -196,7 +197,7 @@ class LeaseFile:
             pass  # the consumer or the topic was dropped
 
     def close(self) -> None:
-        """Let go of everything at once; the kernel tells the others."""
+        """Release everything at once; the kernel tells the others."""
         with self._mutex:
             self._sign_off(*self._rounds)
             fd, self._fd = self._fd, -1

@@ -9,11 +9,12 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
+from penstock.byte_lock import ByteLock
 from penstock.clock import NANOSECONDS
 from penstock.consume.leases import LeaseFile, LeaseTable, MemberRecord
 from penstock.errors import PartitionLost, UnknownConsumer
 from penstock.files import Files
-from penstock.locks import ByteLock, process
+from penstock.locks import process
 from penstock.state.consumers import Position
 from penstock.topic.open_topic import OpenTopic
 from penstock.wake import Hearer, watch
@@ -88,7 +89,7 @@ class Member:
         self._hear = hear
         #: Partitions whose leases it has.
         self.held: set[int] = set()
-        #: It holds fewer than it should, so others are about to let go of some.
+        #: It holds fewer than it should, so others are about to release some.
         self.is_short = False
         self._free_since: dict[int, float] = {}
         self._wanted = -_WANTED_S
@@ -96,6 +97,7 @@ class Member:
 
     @property
     def is_alone(self) -> bool:
+        """Whether no other member reads the topic for the consumer."""
         return self._others == 0
 
     def _join(self) -> None:
@@ -116,9 +118,11 @@ class Member:
             self._file.announce()
 
     def was_kicked(self) -> bool:
+        """Whether someone made this member leave."""
         return self._file.is_kicked()
 
     def was_removed(self) -> bool:
+        """Whether the consumer was deleted."""
         return self._file.is_removed()
 
     def join_again(self) -> None:
@@ -128,6 +132,7 @@ class Member:
         self._join()
 
     def look(self) -> LeaseTable:
+        """Read the table of members and leases."""
         return self._file.look(len(self.topic))
 
     def allowed(self, table: LeaseTable) -> int:
@@ -197,6 +202,7 @@ class Member:
         return None if member is None else _seen(member)[0]
 
     def close(self) -> None:
+        """Leave: others may take the partitions."""
         self._watch.close()
         self._file.close()
 
@@ -218,6 +224,7 @@ class Member:
 
 
 def lease_path(topic: OpenTopic, consumer: str) -> str:
+    """Return the path of the file in which a consumer's members agree."""
     return os.path.join(topic.folder, "consumers", consumer)
 
 
@@ -324,7 +331,7 @@ class QueueMember:
         return ByteLock(self._fds[folder]).is_held_elsewhere(member)
 
     def close(self) -> None:
-        """Also in a forked child, where closing leaves the parent its locks."""
+        """Close the files; in a forked child this leaves the parent its locks."""
         fds, self._fds = self._fds, {}
         for fd in fds.values():
             self._files.close(fd)

@@ -98,6 +98,7 @@ class Retry:
 
 
 def checked_policy(policy: object) -> Retry:
+    """Return the policy; raise `WrongType` if it is not a `Retry`."""
     if not isinstance(policy, Retry):
         raise WrongType(f"retry is a Retry, not {type(policy).__name__}", hint="penstock.Retry(attempts=3)")
     return policy

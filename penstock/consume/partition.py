@@ -42,7 +42,7 @@ class Commits:
         return offset < self.position or any(first <= offset < stop for first, stop in self._done)
 
     def copy(self) -> Commits:
-        """The same bookkeeping for a trial: what the position would be if more were committed."""
+        """Return a copy for a trial: what the position would be if more were committed."""
         other = Commits(self.position)
         other.delivered, other._skipped = self.delivered, self._skipped
         other._done, other._holes = list(self._done), dict(self._holes)
@@ -55,7 +55,7 @@ class Commits:
         self.delivered = max(self.delivered, stop)
 
     def skip(self, stop: int) -> None:
-        """Nothing can be delivered before `stop`: it is passed over together with what came before it."""
+        """Nothing can be delivered before `stop`: it is skipped together with what came before it."""
         self._skipped = max(self._skipped, stop)
         self._pass_over()
 
@@ -130,7 +130,7 @@ class Floor(NamedTuple):
     max_lag_s: float | None = None
 
     def at(self, now_ns: int) -> tuple[int, str] | None:
-        """The moment before which messages are passed over now, and why."""
+        """The moment before which messages are skipped now, and why."""
         found = [] if self.read_from_ns is None else [(self.read_from_ns, "written before read_from")]
         if self.max_lag_s is not None:
             found.append(
@@ -162,7 +162,7 @@ class HeldPartition:
         self.is_gone = False
         #: Up to here it was delivered before a transaction was rolled back.
         self._in_hands = 0
-        #: Something was passed over since this was last looked at.
+        #: Something was skipped since this was last looked at.
         self.passed_over = False
         self.cursor: Cursor = topic.log(partition).cursor(position)
         self._gates: Mapping[int, int] = gates or {}
@@ -175,10 +175,12 @@ class HeldPartition:
 
     @property
     def key(self) -> Key:
+        """The topic's name and the number of the partition."""
         return self.topic.name, self.partition
 
     @property
     def log(self) -> Log:
+        """The partition's log."""
         return self.topic.log(self.partition)
 
     @property
@@ -216,6 +218,7 @@ class HeldPartition:
         self.cursor = self.log.cursor(offset)
 
     def close(self) -> None:
+        """Stop watching the partition and close its waiting messages."""
         self.watch.close()
         if self.retries is not None:
             self.retries.close()

@@ -59,7 +59,7 @@ class Pace:
         self._least = self.most = _FOR_EACH_WORKER * workers
 
     def note(self, count: int, took_s: float) -> None:
-        """So many messages were handled in so long."""
+        """Adapt the pace: `count` messages were handled in `took_s` seconds."""
         if took_s * 2 <= _IN_HAND_S and count * 2 >= self.most:
             self.most = min(self.most * 2, max(_IN_HAND_MOST, self._least))
         elif took_s > _IN_HAND_S:
@@ -77,6 +77,7 @@ class Account:
 
     @property
     def summary(self) -> Summary:
+        """The totals so far, as `process` returns them."""
         return Summary(self.handled, self.retried, self.dead)
 
     def failed(self, message: Message[Any], error: Exception) -> None:

@@ -106,7 +106,7 @@ class QueuePartition:
         ]
 
     def _read_lease(self, lease: Lease, skip_gaps: bool, gaps: list[Gap]) -> list[Message[Any]]:
-        """The messages of a lease, each with how often it was handed out."""
+        """The messages of a lease, each with how often it was delivered."""
         if lease.data is not None:
             found = decode(lease.data)
             self._waited[lease.first] = found
@@ -227,6 +227,7 @@ class QueuePartition:
             self._queues.store_position(self._place, self.topic.clock.now_ns())
 
     def has(self, offset: int) -> bool:
+        """Whether this reader still has the message at an offset."""
         return self._queues.has(self._place, offset, self._member)
 
     def enclosed(self, message: Message[Any]) -> Envelope:
@@ -242,6 +243,7 @@ class QueuePartition:
         self._retries.store(found, wait_s=wait_s, attempts=attempts, fixed=fixed)
 
     def extend(self) -> None:
+        """Extend the leases of all that this reader has here."""
         self._queues.extend(self._place, self._member, self._now_ms() + self._lease_ms)
 
     def give_back(self, undelivered: Iterable[int]) -> None:

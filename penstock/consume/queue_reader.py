@@ -1,7 +1,7 @@
 """`QueueReader`: the engine of a reader that takes single messages of any partition, each under a lease.
 
-A message that is not settled before its lease runs out comes again, to whichever reader asks next, and so
-does without delay what a reader had whose process died. `process` keeps its leases while handlers run.
+A message that is not settled before its lease runs out is delivered again, to whichever reader asks next;
+so is, without delay, what a reader had whose process died. `process` keeps its leases while handlers run.
 """
 
 from __future__ import annotations
@@ -94,14 +94,17 @@ class QueueReader:
         return 1 if self._quick < _FETCH_MOST or self._options.lease_s < _LEASE_LEAST_S else _FETCH_MOST
 
     def next(self) -> Message[Any] | None:
+        """Return the next message that is fetched already, or None; never waits."""
         message = next(self._fetched, None)
         self._delivered_at = time.monotonic()
         return message
 
     def few(self, count: int) -> Iterator[Message[Any]]:
+        """Return nothing: each message of a queue has a lease of its own."""
         return iter(())  # each message has its own time
 
     def poll(self, max_messages: int, max_bytes: int) -> Batch[Any] | None:
+        """Lease the next messages and return them; None if there are none now."""
         with self._mutex:
             self.require_open()
             left = list(self._fetched)
@@ -119,23 +122,28 @@ class QueueReader:
         return None
 
     def hand_out(self, batch: Batch[Any]) -> Message[Any] | None:
+        """Keep a batch as fetched and return its first message."""
         messages = iter(batch.messages())
         first = next(messages, None)
         self._fetched = messages
         return first
 
     def put_back(self, batch: Batch[Any]) -> None:
+        """Put a batch back before what is fetched already."""
         self._fetched = iter([*batch, *self._fetched])
 
     @property
     def has_fetched(self) -> bool:
+        """Whether messages are fetched that were not delivered yet."""
         return length_hint(self._fetched) > 0
 
     @property
     def is_doubtful(self) -> bool:
+        """Whether what comes next may have killed a process: one message at a time, then."""
         return any(part.doubtful is not None for part in self._partitions.values())
 
     def pause_s(self) -> float | None:
+        """Return how long to wait before the next look; None if there is nothing to wait for."""
         self.require_open()
         if not self.follow:
             return None
@@ -146,6 +154,7 @@ class QueueReader:
     # Settling.
 
     def commit(self, done: Message[Any] | Batch[Any]) -> None:
+        """Finish a message or a batch; raise `PartitionLost` if a lease has expired."""
         self.require_open()
         missing: Key | None = None
         with self._mutex:
@@ -161,6 +170,7 @@ class QueueReader:
             raise lost(*missing)
 
     def commit_range(self, topic: str, partition: int, first: int, stop: int) -> None:
+        """Finish messages `first` to `stop`; raise `PartitionLost` if a lease has expired."""
         with self._mutex:
             if self._of(topic, partition).done(first, stop) < stop - first:
                 raise lost(topic, partition)
@@ -169,6 +179,7 @@ class QueueReader:
         self, message: Message[Any], after: Duration | None, error: BaseException | str | None,
         policy: Retry | None = None,
     ) -> bool:  # fmt: skip
+        """Free a message for another attempt; return False if it became a dead letter instead."""
         self.require_open()
         with self._mutex:
             part = self._mine(message)
@@ -183,28 +194,34 @@ class QueueReader:
             return True
 
     def reject(self, message: Message[Any], reason: str) -> None:
+        """Make a message a dead letter."""
         text = checked_reason(reason)
         self.require_open()
         with self._mutex:
             self._add_letter(message, text, None)
 
     def park(self, message: Message[Any], wait_s: float) -> None:
+        """Refuse: a queue keeps no order, so nothing waits for an earlier message."""
         raise AssertionError("a queue keeps no order")
 
     def is_settled(self, message: Message[Any]) -> bool:
+        """Whether this reader no longer has the message."""
         with self._mutex:
             return not self._of(message.topic, message.partition).has(message.offset)
 
     def blocked_ms(self, message: Message[Any]) -> int | None:
+        """Return None: no message of a queue waits for an earlier one."""
         return None  # a queue keeps no order
 
     def join(self, tx: Transactional, done: Message[Any] | Batch[Any] | None) -> None:
+        """Refuse: messages of a queue are not committed with a transaction."""
         raise UsageError(
             "messages of a queue cannot be committed with a transaction",
             hint='kind="stream" moves its position with one; or commit behind it',
         )
 
     def begin_process(self, policy: Retry | None, *, keep_order: bool) -> Retry:
+        """Prepare for `process` and return the policy; leases are renewed from now on."""
         if keep_order:
             raise UsageError("a queue has no order", hint='kind="stream" keeps the order of keys')
         if self._options.lease_s < _LEASE_LEAST_S:
@@ -218,6 +235,7 @@ class QueueReader:
         return self._policy
 
     def deliver_again(self, messages: Iterable[Message[Any]]) -> None:
+        """Give back messages that were not handled."""
         left: dict[Key, list[int]] = {}
         for message in messages:
             left.setdefault((message.topic, message.partition), []).append(message.offset)
@@ -229,6 +247,7 @@ class QueueReader:
     # Partitions.
 
     def seek(self, place: Place) -> None:
+        """Move the queue to a place, in every partition."""
         self.require_open()
         now = self._clock.now_ns()
         with self._mutex:
@@ -239,6 +258,7 @@ class QueueReader:
 
     @property
     def assigned(self) -> list[Key]:
+        """The partitions that the reader reads: all."""
         return sorted(self._partitions)
 
     def lag(self) -> Lag:
@@ -267,6 +287,7 @@ class QueueReader:
             self._mutex.release()
 
     def close(self) -> None:
+        """Close the reader and give its messages back."""
         self._closed = self._closed or "the reader is closed"
         self.let_go()
 
@@ -285,13 +306,14 @@ class QueueReader:
         self.bell.ring()
 
     def after_fork_in_child(self) -> None:
-        """Nothing here is the child's."""
+        """Close in the child: everything is the parent's."""
         self._closed = FORKED
         self._mutex = threading.RLock()
         self._fetched = iter(())
         self._end()
 
     def require_open(self) -> None:
+        """Raise `Closed` if the reader, its store or a topic was closed."""
         if self._closed:
             raise Closed(f"reader of {self.name!r}: {self._closed}", hint="open a new one")
         for topic in self._topics:

@@ -124,9 +124,9 @@ class Reader(Generic[V]):
 
         In any order; the stored position is the first one that is not done. It is stored when this returns,
         and outlives the process. Raises `PartitionLost` when the partition went to another member, or was
-        moved, since they were delivered: they come again. The reader goes on with what it has. With `tx`
-        they are done when the transaction commits. Of a queue, it raises when the lease of any ran out and
-        another reader got it meanwhile; the others are done.
+        moved, since they were received: they are delivered again. The reader goes on with what it has. With
+        `tx` they are done when the transaction commits. Of a queue, it raises when the lease of any ran out
+        and another reader got it meanwhile; the others are done.
         """
         if tx is not None:
             self.engine.join(tx, done)
@@ -137,13 +137,13 @@ class Reader(Generic[V]):
         self, message: Message[Any], *, after: Duration | None = None,
         error: BaseException | str | None = None,
     ) -> bool:  # fmt: skip
-        """Have a message come again later, to this consumer only, and commit it, in one step.
+        """Deliver a message again later, to this consumer only, and commit it, in one step.
 
         It comes after `after`, or else as the reader's `retry` policy says, with `message.attempt` one
         higher; `error` is kept with it. When the policy allows no further attempt it becomes a dead letter
         instead, and False is returned. A process that dies in between leaves it to come once more, never
         less. Raises `PartitionLost` when the partition went to another member, or the message of a queue to
-        another reader: it comes again there.
+        another reader: it is delivered again there.
         """
         return self.engine.retry(message, after, error)
 
@@ -164,7 +164,7 @@ class Reader(Generic[V]):
 
         `follow=False` ends when nothing is left now; else `stop` ends it, when what runs is done. So do
         SIGTERM and Ctrl-C, where the program left them as Python has them; Ctrl-C interrupts a handler in
-        this thread, and its message comes again. `signals=False` leaves signals alone.
+        this thread, and its message is delivered again. `signals=False` leaves signals alone.
         """
         return process.run(
             self.engine, handler, self._stop, workers=workers, retry=retry, follow=follow,
@@ -192,7 +192,7 @@ class Reader(Generic[V]):
         return self.engine.lag()
 
     def close(self) -> None:
-        """Let go of all partitions; who waits in `receive` gets `Closed`. Never waits."""
+        """Release all partitions; who waits in `receive` gets `Closed`. Never waits."""
         self.engine.close()
 
     def __enter__(self) -> Reader[V]:

@@ -118,6 +118,7 @@ def encoded(envelope: Envelope) -> bytes:
 
 
 def decode(data: bytes) -> Envelope:
+    """Decode the envelope in which a message waits for another attempt."""
     return _decoder.decode(data)
 
 
@@ -151,7 +152,7 @@ _NEVER_MS = 2**63
 
 
 class OutMessage(NamedTuple):
-    """A message that was handed out, where it lies, and what it was made of."""
+    """A message that was delivered, where it lies, and what it was made of."""
 
     message: Message[Any]
     envelope: Envelope
@@ -179,7 +180,7 @@ class PartitionRetries:
         self._closed = False
         #: By offset.
         self._out: dict[int, OutMessage] = {}
-        #: Taken from the files, not yet handed out.
+        #: Taken from the files, not yet delivered.
         self._fetched: deque[Message[Any]] = deque()
         #: Nothing is due before; as of the last look.
         self._next_due_ms = 0
@@ -189,11 +190,11 @@ class PartitionRetries:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that was handed out is done."""
+        """Whether all that was delivered is done."""
         return len(self._out) == len(self._fetched)
 
     def close(self) -> None:
-        """Let go of the files; what is not done comes again to whoever has the partition then."""
+        """Release the files; what is not done is delivered again to the reader that gets the partition."""
         self._closed = True
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
@@ -247,7 +248,7 @@ class PartitionRetries:
 
     @property
     def seems_due(self) -> bool:
-        """Whether something may be handed out now; looks into no file."""
+        """Whether something may be delivered now; looks into no file."""
         return bool(self._fetched) or (self._waiting is not None and self._now_ms() >= self._next_due_ms)
 
     @property
@@ -257,11 +258,11 @@ class PartitionRetries:
 
     @property
     def has_out(self) -> bool:
-        """Whether something was handed out from here and is not done."""
+        """Whether something was delivered from here and is not done."""
         return bool(self._out)
 
     def out(self, offset: int) -> OutMessage | None:
-        """What was handed out from here and is not done, at an offset."""
+        """What was delivered from here and is not done, at an offset."""
         return self._out.get(offset)
 
     def finish(self, first: int, stop: int) -> bool:

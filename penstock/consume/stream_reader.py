@@ -89,18 +89,22 @@ class StreamReader:
 
     @property
     def fetches(self) -> int:
+        """How many messages to fetch at a time."""
         return _FETCHES
 
     def next(self) -> Message[Any] | None:
+        """Return the next message that is fetched already, or None."""
         # Never waits: the async twin asks in its event loop, while a thread may be committing.
         if time.monotonic() >= self._assignment.due and not self._closed:
             self._look_meanwhile()
         return next(self._fetched.messages, None)
 
     def few(self, count: int) -> Iterator[Message[Any]]:
+        """Return up to `count` messages that are fetched already."""
         return islice(self._fetched.messages, count)
 
     def poll(self, max_messages: int, max_bytes: int) -> Batch[Any] | None:
+        """Read the next messages of one partition; None if there are none now."""
         with self._mutex:
             self.require_open()
             if time.monotonic() >= self._assignment.due:
@@ -116,6 +120,7 @@ class StreamReader:
             return self._poll(max_messages, max_bytes)
 
     def hand_out(self, batch: Batch[Any]) -> Message[Any] | None:
+        """Keep a batch as fetched and return its first message."""
         messages = iter(batch.messages())
         first = next(messages, None)
         if isinstance(batch, DueBatch):
@@ -125,23 +130,28 @@ class StreamReader:
         return first
 
     def put_back(self, batch: Batch[Any]) -> None:
+        """Keep a batch as fetched, unless its partition is gone."""
         source = batch.source if isinstance(batch, DueBatch) else self._source
         if source is not None and not source.is_gone:
             self._fetched.keep(iter(batch.messages()), source, waited=isinstance(batch, DueBatch))
 
     @property
     def has_fetched(self) -> bool:
+        """Whether messages are fetched that were not delivered yet."""
         return length_hint(self._fetched.messages) > 0
 
     @property
     def is_doubtful(self) -> bool:
+        """Whether what comes next may have killed a process: one message at a time, then."""
         return any(source.is_doubtful for source in self._assignment.order)
 
     @property
     def reads_files(self) -> bool:
+        """Whether the next `poll` reads files of waiting messages, and so may take a moment."""
         return any(s.retries is not None and s.retries.reads_files for s in self._assignment.order)
 
     def pause_s(self) -> float | None:
+        """Return how long to wait before the next look; None if there is nothing to wait for."""
         self.require_open()
         if not self.follow and not self._assignment.is_waiting:
             return None
@@ -150,11 +160,13 @@ class StreamReader:
     # Settling.
 
     def commit(self, done: Message[Any] | Batch[Any]) -> None:
+        """Commit a message or a batch."""
         settlement = self._require_consumer()
         with self._mutex:
             settlement.commit(done)
 
     def commit_range(self, topic: str, partition: int, first: int, stop: int) -> None:
+        """Commit messages `first` to `stop` of a partition."""
         settlement = self._require_consumer()
         with self._mutex:
             settlement.commit_range(topic, partition, first, stop)
@@ -163,27 +175,32 @@ class StreamReader:
         self, message: Message[Any], after: Duration | None, error: BaseException | str | None,
         policy: Retry | None = None,
     ) -> bool:  # fmt: skip
+        """Store a message for another attempt; return False if it became a dead letter instead."""
         settlement = self._require_consumer()
         with self._mutex:
             return settlement.retry(message, after, error, policy)
 
     def reject(self, message: Message[Any], reason: str) -> None:
+        """Make a message a dead letter."""
         settlement = self._require_consumer()
         checked_reason(reason)
         with self._mutex:
             settlement.reject(message, reason)
 
     def park(self, message: Message[Any], wait_s: float) -> None:
+        """Store a message until an earlier one of its key is done; it costs no attempt."""
         settlement = self._require_consumer()
         with self._mutex:
             settlement.park(message, wait_s)
 
     def is_settled(self, message: Message[Any]) -> bool:
+        """Whether the message is done: committed, stored for later, or a dead letter."""
         assert self._settlement is not None
         with self._mutex:
             return self._settlement.is_settled(message)
 
     def blocked_ms(self, message: Message[Any]) -> int | None:
+        """Return how long until an earlier message of the key is due; None if none waits."""
         with self._mutex:
             source = self._assignment.get(message.topic, message.partition)
             if source is None or source.retries is None or message.key is None:
@@ -192,6 +209,7 @@ class StreamReader:
             return None if due_ms is None else max(due_ms - self._clock.now_ns() // 1_000_000, 0)
 
     def join(self, tx: Transactional, done: Message[Any] | Batch[Any] | None) -> None:
+        """Commit messages with a transaction; None joins without any yet."""
         settlement = self._require_consumer()
         part = self._transactions.joined(tx)
         with self._mutex:
@@ -205,12 +223,14 @@ class StreamReader:
                     part.add(source, first, stop)
 
     def begin_process(self, policy: Retry | None, *, keep_order: bool) -> Retry:
+        """Prepare for `process` and return the policy."""
         self._require_consumer()
         self._policy = self._options.retry if policy is None else checked_policy(policy)
         self._is_processing = True
         return self._policy
 
     def deliver_again(self, messages: Iterable[Message[Any]]) -> None:
+        """Deliver messages again that were not handled."""
         assert self._settlement is not None
         with self._mutex:
             self._is_processing = False
@@ -219,6 +239,7 @@ class StreamReader:
     # Partitions.
 
     def seek(self, place: Place) -> None:
+        """Move the reader, and its consumer, to a place."""
         self.require_open()
         now = self._clock.now_ns()
         with self._mutex:
@@ -232,9 +253,11 @@ class StreamReader:
 
     @property
     def assigned(self) -> list[Key]:
+        """The partitions that the reader has and is not about to hand over."""
         return sorted(source.key for source in self._assignment.order if source.leaving_since is None)
 
     def lag(self) -> Lag:
+        """Return how far the reader is behind, over all its partitions."""
         self.require_open()
         with self._mutex:
             self._fetched.take_back()
@@ -242,6 +265,7 @@ class StreamReader:
             return Lag.total(lag_behind(s.log, s.cursor.offset, now) for s in self._assignment.order)
 
     def hand_over(self) -> None:
+        """Hand over partitions that others wait for, unless the reader is busy."""
         if self._closed or not self._mutex.acquire(blocking=False):
             return
         try:
@@ -253,22 +277,25 @@ class StreamReader:
             self._mutex.release()
 
     def close(self) -> None:
+        """Close the reader and release its partitions."""
         self._closed = self._closed or "the reader is closed"
         self.let_go()
 
     def let_go(self) -> None:
+        """Release all partitions and wake who waits."""
         self._fetched.messages = iter(())
         background.remove(self)
         self._end()
         self.bell.ring()
 
     def after_fork_in_child(self) -> None:
-        """Nothing here is the child's: what was fetched is for the parent."""
+        """Close in the child: what was fetched is for the parent."""
         self._closed = FORKED
         self._mutex = threading.RLock()
         self._fetched.messages = iter(())
 
     def require_open(self) -> None:
+        """Raise `Closed` if the reader, its store or a topic was closed."""
         if self._closed:
             raise Closed(f"reader of {self.name!r}: {self._closed}", hint="open a new one")
         for topic in self._topics:

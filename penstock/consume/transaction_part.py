@@ -18,7 +18,8 @@ class Transactional(Protocol):
     """A transaction, of either face."""
 
     @property
-    def name(self) -> str | None: ...
+    def name(self) -> str | None:
+        """The transaction's name, or None."""
 
 
 class TransactionPart:
@@ -34,14 +35,16 @@ class TransactionPart:
         self._ranges.setdefault(source, []).append((first, stop))
 
     def add_due(self, source: HeldPartition, offsets: range) -> None:
-        """The same for messages that had waited: they are finished behind the commit, not with it."""
+        """Messages that had waited, at `offsets`, are done behind the commit, not with it."""
         self._due.setdefault(source, []).extend(offsets)
 
     @property
     def sources(self) -> list[HeldPartition]:
+        """The partitions that messages of the transaction came from."""
         return list(self._ranges | self._due)
 
     def deliver_again(self, source: HeldPartition) -> None:
+        """Deliver a partition's messages again: the transaction was rolled back."""
         if source in self._ranges:
             source.deliver_again(min(first for first, _ in self._ranges[source]))
         if source in self._due and source.retries is not None:
@@ -117,7 +120,7 @@ class TransactionParts:
             return list(taking.moves(consumer))
 
     def committed(self, tx: Transactional) -> None:
-        """It is true: go on from there."""
+        """Take note that the transaction was committed: its messages are done."""
         with self._mutex:
             taking = self._takings.pop(tx)
             taking.committed()
@@ -125,7 +128,7 @@ class TransactionParts:
                 self._assignment.release_if_leaving(source)
 
     def rolled_back(self, tx: Transactional) -> None:
-        """Nothing happened: what was received in it comes again, if it is still this reader's."""
+        """Deliver again what a rolled-back transaction had, if it is still this reader's."""
         with self._mutex:
             taking = self._takings.pop(tx)
             for source in taking.sources:

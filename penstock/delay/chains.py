@@ -41,6 +41,7 @@ class Chains:
         self._fixed_version = -1
 
     def chain(self, name: ChainName) -> Chain:
+        """Return the chain of that name, made when first asked for."""
         chain = self._chains.get(name)
         if chain is None:
             with self._mutex:
@@ -93,6 +94,7 @@ class Chains:
             chain.sync(place)
 
     def close(self) -> None:
+        """Release every chain."""
         for chain in self._chains.values():
             chain.release()
 

@@ -43,6 +43,7 @@ class Sum(NamedTuple):
 
     @property
     def begin(self) -> int:
+        """The byte where the sum's stretch begins."""
         return self.end - self.length
 
 
@@ -58,6 +59,7 @@ class ChecksumLayout:
         self.entry_bytes = body.size + _CHECK.size
 
     def pack(self, entry: Sum) -> bytes:
+        """Return an entry of the checksum file, with its own check."""
         body = self._body.pack(*entry)
         return body + _CHECK.pack(crc32(body))
 
@@ -82,6 +84,7 @@ class ChecksumLayout:
         return self.unpack(files.pread(fd, self.entry_bytes, number * self.entry_bytes))
 
     def how_many(self, files: Files, fd: int) -> int:
+        """Return how many whole entries a checksum file holds."""
         return files.size(fd) // self.entry_bytes
 
     def last_before(self, files: Files, fd: int, number: int) -> Sum:

@@ -27,6 +27,7 @@ class Copies:
 
     @property
     def are_there(self) -> bool:
+        """Whether there are any copies."""
         return bool(self._by_spot)
 
     def make(self, window: Window, now: int) -> None:

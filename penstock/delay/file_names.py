@@ -69,6 +69,7 @@ def rung(delay_ms: int) -> ChainName:
 
 
 def file_name(chain: ChainName, now_ms: int, number: int) -> str:
+    """Return the name of a data file: its chain, the hour it was made in, its number."""
     hour = time.strftime("%Y%m%d%H", time.gmtime(now_ms // 1000))
     return f"{chain.folder}@{hour}-{number:012d}{DATA}"
 
@@ -92,10 +93,12 @@ def made(name: str) -> Made:
 
 
 def data_path(folder: str, name: str) -> str:
+    """Return the path of a data file."""
     return os.path.join(folder, made(name).chain.folder, name)
 
 
 def sums_path(folder: str, name: str) -> str:
+    """Return the path of a data file's checksums."""
     return data_path(folder, name).removesuffix(DATA) + SUMS
 
 

@@ -30,6 +30,7 @@ class RecordBlock(NamedTuple):
     is_sound: bool = True
 
     def records(self, make: Make[R]) -> list[R]:
+        """Decode the block's records, each by `make`."""
         return decode(self.data, self.begin, self.expected, self.has_rests, make)
 
 
@@ -174,7 +175,7 @@ class FileReader:
 
 
 def states(folder: str, files: Files) -> list[FileState]:
-    """The states as they are on disk, for whoever may only read."""
+    """The states as they are on disk, for a store that may only be read."""
     loaded = state_files.load(folder, files)
     return [] if loaded is None else list(fold(loaded.states, loaded.changes).values())
 

@@ -2,9 +2,9 @@
 
     u32 length | u32 crc32 of the rest | 16-byte id | a session as msgpack, or nothing: it ended
 
-The process holds a lock on its journal, which the kernel frees when it dies; whoever gets the lock then
-stores what was open, and removes the file. The last entry of a session holds; a torn one at the end was never
-acknowledged.
+The process holds a lock on its journal, which the kernel frees when it dies; the process that gets the lock
+then stores what was open, and removes the file. The last entry of a session holds; a torn one at the end
+was never acknowledged.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Journal:
         self._files.sync_dir(self._folder)
 
     def close(self) -> None:
-        """Let go; what is open is for whoever comes next."""
+        """Release the journal; what is open is for the next process."""
         fd, self._fd = self._fd, -1
         if fd < 0:
             return
@@ -131,6 +131,7 @@ class Journal:
         self._files.close(fd)
 
     def after_fork_in_child(self) -> None:
+        """Close the parent's file: a child opens its own."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             self._files.close(fd)

@@ -35,6 +35,7 @@ class Ladder:
 
     @property
     def smallest(self) -> int:
+        """The shortest delay that has a chain of its own."""
         return self.rungs[0]
 
     def rung(self, wait_ms: int) -> int:

@@ -25,6 +25,7 @@ from penstock.parse import KIB, MIB
 
 
 def encode_uvarint(number: int) -> bytes:
+    """Return a number as seven bits a byte, lowest first."""
     if number < 0x80:
         return bytes((number,))
     out = bytearray()
@@ -81,7 +82,7 @@ class NewRecord(NamedTuple):
 class WaitingRecord(NamedTuple):
     """A waiting message, as it is seen without taking it."""
 
-    #: When it is to be handed out, in milliseconds since 1970.
+    #: When it is to be delivered, in milliseconds since 1970.
     due: int
     id: bytes
     topic: str

@@ -76,6 +76,7 @@ class Scheduler:
         self._copies = Copies(self._chains)
 
     def close(self) -> None:
+        """Store what is known, remove finished files and release the lock."""
         with self._mutex:
             try:
                 if self._lock.is_held and self._lock.is_mine():

@@ -7,7 +7,7 @@ states' lock before it moves a read position.
 
     u64 round | u64 pid of the holder | u64 the time, in ms, up to which it sleeps; 0 while it does not
 
-A round beyond `ROUNDS_MAX` is damage: whoever meets it begins a new round.
+A round beyond `ROUNDS_MAX` is damage: the process that meets it begins a new round.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import os
 import secrets
 import struct
 
+from penstock.byte_lock import ByteLock
 from penstock.delay.state_table import StateTable
 from penstock.errors import TakenElsewhere
 from penstock.files import Files
-from penstock.locks import ByteLock, process
+from penstock.locks import process
 from penstock.wake import Hearer, Watch, watch
 
 logger = logging.getLogger("penstock.delay")
@@ -31,7 +32,7 @@ _ROUND_AT, _PID_AT, _ASLEEP_AT = 0, 8, 16
 _FIRST_LOCK = 1 << 32
 #: Nobody kicks more often.
 ROUNDS_MAX = 1 << 48
-#: A holder that is stopped (SIGSTOP) for so long is kicked by whoever waits for the lock.
+#: A holder that is stopped (SIGSTOP) for so long is kicked by a process that waits for the lock.
 STOPPED_S = 5.0
 #: Sleeping with no end in sight.
 FOREVER_MS = 2**63
@@ -65,6 +66,7 @@ class SchedulerLock:
         return self._lock_round()
 
     def is_mine(self) -> bool:
+        """Whether this process still holds the lock: nobody has taken it over."""
         return self._round is not None and self._read(_ROUND_AT) == self._round
 
     def check(self) -> None:
@@ -76,12 +78,13 @@ class SchedulerLock:
             )
 
     def leave(self) -> None:
+        """Release the lock."""
         held, self._round = self._round, None
         if held is not None:
             self._locks.unlock(_FIRST_LOCK + held)
 
     def kick(self) -> int:
-        """Take the lock from whoever has it; returns its pid. It can finish nothing more."""
+        """Take the lock from its holder and return the holder's pid. It can finish nothing more."""
         self._read_round()  # which may have to begin a new one
         with self._table.lock.held():
             pid = self._read(_PID_AT)
@@ -100,6 +103,7 @@ class SchedulerLock:
         self._write(_ASLEEP_AT, due_ms)
 
     def asleep_until(self) -> int:
+        """Return until when the scheduler sleeps, in milliseconds."""
         return self._read(_ASLEEP_AT)
 
     def watch(self, hear: Hearer) -> Watch:
@@ -107,7 +111,7 @@ class SchedulerLock:
         return watch(self.path, hear, closes=True)
 
     def close(self) -> None:
-        """Also in a forked child, where closing leaves the parent its lock."""
+        """Close the file; in a forked child this leaves the parent its lock."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             self._round = None

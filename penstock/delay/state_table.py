@@ -101,6 +101,7 @@ class StateTable:
             raise
 
     def close(self) -> None:
+        """Close the table's file and its lock."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             self.files.close(fd)

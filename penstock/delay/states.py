@@ -62,6 +62,7 @@ class FileState(NamedTuple):
 
     @property
     def is_written(self) -> bool:
+        """Whether the file is still being written."""
         return bool(self.rw & WRITING)
 
 
@@ -113,6 +114,7 @@ def _changed(state: FileState, change: Change) -> FileState:
 
 
 def encode_snapshot(states: Iterable[FileState]) -> bytes:
+    """Return the states of all files as bytes."""
     parts: list[bytes] = []
     for state in states:
         name = state.name.encode()
@@ -143,6 +145,7 @@ def decode_snapshot(data: bytes) -> dict[str, FileState]:
 
 
 def encode_change(change: Change) -> bytes:
+    """Return one change of a file's state as bytes."""
     name = change.name.encode()
     parts = [bytes((change.kind,)), _ID.pack(*change.id), encode_uvarint(len(name)), name]
     if change.kind is Operation.CREATE:
@@ -238,6 +241,7 @@ class Loaded(NamedTuple):
 
 
 def pack_header(header: Header) -> bytes:
+    """Return the header of a state file as bytes, with its checksum."""
     about = (header.snapshot_bytes, header.snapshot_crc)
     data = bytearray(
         _HEAD.pack(MAGIC, 0, header.version, HEADER_BYTES, header.generation, *header.id, *about)

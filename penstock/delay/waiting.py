@@ -307,6 +307,7 @@ class WaitingMessages:
         return f"<WaitingMessages {self.folder}{': ' + self._closed if self._closed else ''}>"
 
     def after_fork_in_child(self) -> None:
+        """Close in the child: only the parent may take messages by its lock."""
         if not self._closed:
             self._closed = FORKED
             self._lock.close()

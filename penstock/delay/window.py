@@ -123,12 +123,14 @@ class Window:
 
     @property
     def is_full(self) -> bool:
+        """Whether as many messages are taken or read ahead as may be."""
         begin = self.position
         reached = self.records[self.next].byte if self.next < len(self.records) else self._decoded
         return self.next - self.head >= self.RECORDS_MAX or reached - begin >= self.BYTES_MAX
 
     @property
     def has_gap(self) -> bool:
+        """Whether messages are settled behind one that is not."""
         return self.done > self.head
 
     def is_read(self, state: FileState) -> bool:

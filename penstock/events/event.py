@@ -105,6 +105,7 @@ def epoch_text(topic_id: int) -> str:
 
 
 def cursor_text(epoch: str, next_id: int) -> str:
+    """Return the cursor behind which reading continues at `next_id`."""
     return f"{epoch}.{next_id}"
 
 

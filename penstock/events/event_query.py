@@ -32,6 +32,7 @@ class Interest(Generic[T]):
         return bool(self._keys or self._prefixes)
 
     def add(self, one: T, asked: Match) -> None:
+        """Register one that wants these keys and prefixes."""
         for key in asked.keys:
             self._keys[key] = _with(self._keys.get(key, ()), one)
         for prefix in asked.prefixes:
@@ -39,6 +40,7 @@ class Interest(Generic[T]):
             self._lengths = tuple({*self._lengths, len(prefix)})
 
     def remove(self, one: T, asked: Match) -> None:
+        """Remove one that wanted these keys and prefixes."""
         for key in asked.keys:
             left = _without(self._keys.get(key, ()), one)
             if left:
@@ -69,6 +71,7 @@ class Interest(Generic[T]):
         return list({id(each): each for each in self._each()}.values())
 
     def clear(self) -> None:
+        """Remove all."""
         self._keys.clear()
         self._prefixes.clear()
         self._lengths = ()
@@ -147,6 +150,7 @@ class EventQuery:
 
     @property
     def asked(self) -> Match:
+        """The keys and prefixes that are asked for."""
         return self._asked
 
     @property

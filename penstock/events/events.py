@@ -61,7 +61,7 @@ class Events:
     def push_many(self, events: Iterable[tuple[Key, Any]]) -> Pushed:
         """Store several events, all or none, with ids one after the other."""
         pairs = stored_pairs(events)
-        return self._push([key for key, _ in pairs], [data for _, data in pairs])
+        return self.push_stored([key for key, _ in pairs], [data for _, data in pairs])
 
     def subscribe(
         self, keys: str | Sequence[Key] = (), cursor: str | None = None, timeout: Duration = WAIT_S, *,
@@ -93,7 +93,7 @@ class Events:
     def __repr__(self) -> str:
         return f"<Events {self.topic}>"
 
-    def _push(
+    def push_stored(
         self, keys: Sequence[bytes], values: Sequence[bytes],
         headers: Sequence[Mapping[str, bytes] | None] | None = None,
     ) -> Pushed:  # fmt: skip
@@ -101,7 +101,7 @@ class Events:
         first = self._append(values, keys, headers) + 1
         return Pushed(self.epoch, first, first + len(values) - 1)
 
-    def _push_at_once(
+    def push_without_waiting(
         self, keys: Sequence[bytes], values: Sequence[bytes],
         headers: Sequence[Mapping[str, bytes] | None] | None = None,
     ) -> Pushed | None:  # fmt: skip
@@ -113,6 +113,7 @@ class Events:
         self, keys: str | Sequence[Key], cursor: str | None, prefixes: Sequence[Prefix], rewind: int | None,
         since: str | datetime | None, limit: int,
     ) -> EventQuery:  # fmt: skip
+        """Check what a subscriber asks for and make it a query."""
         asked = match(_listed("keys", keys), _listed("prefixes", prefixes))
         if not asked.keys and not asked.prefixes:
             raise InvalidOption("nothing to subscribe to", hint="name a key or a prefix")

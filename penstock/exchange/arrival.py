@@ -14,7 +14,7 @@ from penstock.topic.open_topic import OpenTopic
 
 
 class PartitionArrival:
-    """One partition that is being filled; whoever fills it is the only writer."""
+    """One partition that is being filled, by its only writer."""
 
     def __init__(self, topic: OpenTopic, partition: int) -> None:
         self._topic = topic

@@ -1,6 +1,6 @@
 """A go-diskq folder becomes a topic: same partitions, offsets, keys, times and data.
 
-    look at the folder → make the topic, and keep where it came from → bring in segment after segment
+    look at the folder → make the topic, and keep where it came from → import segment after segment
     → groups become consumers → whole
 
 Messages keep their offsets, so where a partition ends says how far it came: an import that was killed and is
@@ -38,17 +38,17 @@ logger = logging.getLogger("penstock.exchange")
 KIND = "diskq"
 #: The largest value that a topic may keep in its log.
 _VALUE_BYTES_MOST = FRAME_BYTES_MAX - MIB
-#: Called with how many messages have been brought in, and how many there are.
+#: Called with how many messages have been imported, and how many there are.
 Progress = Callable[[int, int], None]
 
 
 class DiskqImported(NamedTuple):
-    """What an import brought in."""
+    """What an import did."""
 
     topic: Topic
-    #: Messages of this run, without those that an earlier run had brought in.
+    #: Messages of this run, without those that an earlier run had imported.
     messages: int
-    #: Messages that an earlier run, cut short, had brought in.
+    #: Messages that an earlier run, cut short, had imported.
     before: int
     partitions: int
     consumers: tuple[str, ...]

@@ -62,7 +62,7 @@ class SegmentReader:
         self._data_bytes = os.fstat(self._data.fileno()).st_size
         #: Messages that are whole: fewer than the index names when the data ends before.
         self.count = segment.count
-        #: Entries of the time index that were passed over because a later one is of the same offset.
+        #: Entries of the time index that were skipped because a later one is of the same offset.
         self._stale = 0
         self._unused = 0
 
@@ -281,7 +281,7 @@ def _fitting(entries: IndexEntries, most_bytes: int) -> IndexEntries:
 
 
 def _first_stale(offsets: array[int], wanted: int, count: int) -> tuple[int, int] | None:
-    """How many entries are good before one that is not, and how many to pass over; None when all are good."""
+    """How many entries are good before one that is not, and how many to skip; None when all are good."""
     if not offsets:
         return None
     if offsets[0] < wanted:

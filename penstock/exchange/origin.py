@@ -1,6 +1,6 @@
 """Where a topic came from: a small file in its folder, so that an import can go on and an export agrees.
 
-`topics/<name>/origin.json` is made before the first message is brought in and marked whole behind the last.
+`topics/<name>/origin.json` is made before the first message is imported and marked whole behind the last.
 A topic whose origin is not whole is an import, or a copy, that was cut short.
 """
 

@@ -60,7 +60,7 @@ class Lines:
 
 
 class JsonLines:
-    """Reads records from lines of JSON; lines without anything on them are passed over."""
+    """Reads records from lines of JSON; lines without anything on them are skipped."""
 
     def __init__(self, name: str, choice: FieldChoice) -> None:
         self._name = name

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from penstock.codecs import REFERENCE
@@ -136,7 +137,13 @@ def _topic(store: Store, name: str, source: Topic, address: str) -> Topic:
 def _spoken(options: TopicOptions) -> dict[str, Any]:
     """Options as `create_topic` takes them."""
     fields = {name: getattr(options, name) for name in TopicOptions.__dataclass_fields__}
-    spoken = {"retention": fields.pop("retention_s"), "segment_age": fields.pop("segment_age_s")}
+    spoken = {
+        name: None if seconds is None else timedelta(seconds=seconds)
+        for name, seconds in (
+            ("retention", fields.pop("retention_s")),
+            ("segment_age", fields.pop("segment_age_s")),
+        )
+    }
     return {**fields, **spoken, "key_retention": dict(options.key_retention)}
 
 

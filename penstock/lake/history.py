@@ -61,7 +61,7 @@ class History:
         return self.known(partition)
 
     def known(self, partition: int) -> Held:
-        """The same as it was at the last look."""
+        """Return what the table had of a partition at the last look."""
         return self._known.get(partition, NOTHING)
 
     def read(self, held: Held, start: int, stop: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -128,7 +128,7 @@ class ArchiveOrigin(NamedTuple):
     topic: str
 
     def key(self, partition: int) -> str:
-        """Names the commits that bring in messages of a partition; their number is its next offset."""
+        """Names the commits that add messages of a partition; their number is its next offset."""
         return f"penstock/{self.store_id}/{self.topic_id}/{partition}"
 
     def last_key(self, partition: int) -> str:

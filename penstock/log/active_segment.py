@@ -88,6 +88,7 @@ class ActiveSegment:
             raise Corrupt(self.folder.segment_path(base), 0, "damaged segment header")
 
     def close(self) -> None:
+        """Close the file; the next use opens it again."""
         self.base = -1  # first, as in `open`
         fd, self.fd = self.fd, -1
         if fd >= 0:
@@ -157,7 +158,7 @@ class ActiveSegment:
         return make_ends((written, shown, durable))
 
     def _take_back(self, a: AppendRecord) -> None:
-        """Nothing of a failed write stays; if A cannot be put back, it stays whole."""
+        """Undo a failed write; if A cannot be put back, the write stays whole."""
         if self.folder.read_append() != a:
             self.folder.publish_append(a)
         self.truncate(a.byte)

@@ -101,7 +101,7 @@ class Appender:
             raise
 
     def take_over(self, pair: Pair) -> TakenOver:
-        """Take over a pair: whoever wrote for it before cannot any more. Not yet durable."""
+        """Take over a pair: earlier writers of it cannot write any more. Not yet durable."""
 
         def take() -> TakenOver:
             ends = self.ready()
@@ -232,6 +232,7 @@ class Appender:
         hold((self.folder.append,), give_back)
 
     def close(self) -> None:
+        """Close the active segment's file."""
         self.active.close()
 
     # What appending consists of. The append lock is held throughout.

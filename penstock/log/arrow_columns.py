@@ -24,7 +24,6 @@ from penstock.log.frame_header import (
     VALUE_NULLS,
     WRITTEN,
 )
-from penstock.log.rows import FrameRows
 
 if TYPE_CHECKING:
     from penstock.message import Message
@@ -35,9 +34,11 @@ _RAMP = 65536
 _TIME = Struct("<q")
 
 
-def from_frame(rows: FrameRows, names: Names = None) -> pa.RecordBatch:
-    """Messages of a frame, in the columns of `penstock.arrow.schema` or in those that are named."""
-    made = _Columns(rows)
+def from_frame(
+    topic: str, partition: int, frame: Frame, first: int, stop: int, names: Names = None
+) -> pa.RecordBatch:
+    """Messages `first` to `stop` of a frame, in the columns of `penstock.arrow.schema` or in those named."""
+    made = _Columns(topic, partition, frame, first, stop)
     chosen = schema(names)
     return pa.RecordBatch.from_arrays([getattr(made, name)() for name in chosen.names], schema=chosen)
 
@@ -45,14 +46,13 @@ def from_frame(rows: FrameRows, names: Names = None) -> pa.RecordBatch:
 class _Columns:
     """A method for each column, called like it; only those that are asked for cost anything."""
 
-    __slots__ = ("_count", "_first", "_flags", "_frame", "_head", "_rows", "_same", "_stop")
+    __slots__ = ("_count", "_first", "_flags", "_frame", "_head", "_same", "_stop", "_where")
 
-    def __init__(self, rows: FrameRows) -> None:
-        frame, first, stop = rows.frame, rows.begin, rows.end
-        self._rows = rows
+    def __init__(self, topic: str, partition: int, frame: Frame, first: int, stop: int) -> None:
+        self._where = topic, partition
         self._frame, self._head, self._flags = frame, frame.head, frame.head.flags
         self._first, self._stop, self._count = first, stop, stop - first
-        self._same = _unvarying(rows.topic, rows.partition, codecs.name_of(frame.head.codec), self._count)
+        self._same = _unvarying(topic, partition, codecs.name_of(frame.head.codec), self._count)
 
     @property
     def _body(self) -> pa.Buffer:
@@ -65,7 +65,7 @@ class _Columns:
         return self._same.partition
 
     def offset(self) -> pa.Array:
-        return _counting(self._head.base + self._first, self._count)
+        return counting(self._head.base + self._first, self._count)
 
     def key(self) -> pa.Array:
         if not self._flags & KEYS:
@@ -80,9 +80,7 @@ class _Columns:
 
     def value(self) -> pa.Array:
         if self._flags & CODECS or self._head.codec != RAW:
-            return decoded_values(
-                self._frame, self._first, self._stop, self._rows.topic, self._rows.partition
-            )
+            return decoded_values(self._frame, self._first, self._stop, *self._where)
         at = self._frame.layout
         return self._cut(
             _binary(
@@ -92,7 +90,7 @@ class _Columns:
         )  # fmt: skip
 
     def headers(self) -> pa.Array:
-        return self._cut(_headers(self._frame, self._body)) if self._flags & HEADERS else self._same.headers
+        return self._cut(headers_of(self._frame, self._body)) if self._flags & HEADERS else self._same.headers
 
     def timestamp(self) -> pa.Array:
         if self._flags & TIMES:
@@ -210,7 +208,7 @@ def _binary(body: pa.Buffer, count: int, offsets_at: int, bytes_at: int, nulls_a
     return pa.Array.from_buffers(pa.binary(), count, [nulls, offsets, body.slice(bytes_at)])
 
 
-def _headers(frame: Frame, body: pa.Buffer) -> pa.Array:
+def headers_of(frame: Frame, body: pa.Buffer) -> pa.Array:
     """The headers column; a message without headers is null, as Kafka's source has it."""
     at, count = frame.layout, frame.head.count
     bounds = pa.Array.from_buffers(
@@ -256,7 +254,8 @@ def _ramp(block: int) -> pa.Array:
     return pc.add(_ramp(0), block * _RAMP)
 
 
-def _counting(first: int, count: int) -> pa.Array:
+def counting(first: int, count: int) -> pa.Array:
+    """Return the numbers from `first` on, `count` of them."""
     block, at = divmod(first, _RAMP)
     if at + count <= _RAMP:
         return _ramp(block).slice(at, count)

@@ -64,7 +64,7 @@ class ArrowStrings(Sequence[bytes | None]):
         return ArrowStrings(self._array.take(_indices(places)))
 
     def packed(self) -> PackedStrings:
-        """As a frame holds it."""
+        """Return the column as a frame holds it."""
         column, nulls = self._array, b""
         if column.null_count:
             nulls = padded(_bits(pc.is_valid(column)))
@@ -102,7 +102,7 @@ class ArrowHeaders(Sequence[Any]):
         return first == stop
 
     def packed(self) -> PackedHeaders:
-        """As a frame holds it."""
+        """Return the column as a frame holds it."""
         column = self._array
         first, stop, bounds = _rebased(column.buffers()[1], column.offset, len(column))
         names, values = column.keys.slice(first, stop - first), column.items.slice(first, stop - first)

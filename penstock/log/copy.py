@@ -41,12 +41,14 @@ class MessageRun(Protocol):
 
     def __len__(self) -> int: ...
 
-    def keys(self) -> Sequence[bytes | None]: ...
+    def keys(self) -> Sequence[bytes | None]:
+        """Return the keys of the messages."""
 
     def tombstones(self) -> Sequence[int]:
         """Places of messages without a value."""
 
-    def written_times(self) -> Sequence[int]: ...
+    def written_times(self) -> Sequence[int]:
+        """Return when each message was written, in nanoseconds."""
 
     def codecs(self) -> set[int]:
         """Numbers of the codecs of its values."""
@@ -73,9 +75,11 @@ class FrameRun:
         return self._stop - self._first
 
     def keys(self) -> Sequence[bytes | None]:
+        """Return the keys of the messages."""
         return self._frame.keys(self._first, self._stop)
 
     def tombstones(self) -> Sequence[int]:
+        """Return the places of messages without a value."""
         found = self._frame
         if not found.head.flags & VALUE_NULLS:
             return ()
@@ -83,12 +87,15 @@ class FrameRun:
         return [place for place, is_there in enumerate(there) if not is_there]
 
     def written_times(self) -> Sequence[int]:
+        """Return when each message was written, in nanoseconds."""
         return self._frame.written_times(self._first, self._stop)
 
     def codecs(self) -> set[int]:
+        """Return the numbers of the codecs that pack the values."""
         return set(self._frame.codec_numbers(self._first, self._stop))
 
     def longest(self, limit: int) -> int:
+        """Return the size of the longest value, or a bound for it that is within `limit`."""
         found = self._frame
         if found.weight <= limit:
             return found.weight
@@ -96,6 +103,7 @@ class FrameRun:
         return max(b - a for a, b in pairwise(offsets[self._first : self._stop + 1]))
 
     def drafts(self) -> list[EncodedFrame]:
+        """Return all messages as frames to append; the stored frame as it is, where possible."""
         found = self._frame
         flags = found.head.flags
         if len(self) < found.head.count or flags & (CODECS | TRANSACTION):
@@ -123,6 +131,7 @@ class FrameRun:
         return whole.take([self._first + place - first for place in places])
 
     def some(self, places: Sequence[int]) -> list[EncodedFrame]:
+        """Return the messages at these places as frames to append, one frame a codec."""
         wanted, head = self.columns(places), self._frame.head
         compress = bool(head.flags & COMPRESSED)
         assert not isinstance(wanted.codecs, int)
@@ -148,24 +157,31 @@ class SingleRun:
         return len(self._values)
 
     def keys(self) -> Sequence[bytes | None]:
+        """Return the keys of the messages."""
         return self._keys
 
     def tombstones(self) -> Sequence[int]:
+        """Return the places of messages without a value."""
         return [place for place, value in enumerate(self._values) if value is None]
 
     def written_times(self) -> Sequence[int]:
+        """Return when each message was written, in nanoseconds."""
         return self._written
 
     def codecs(self) -> set[int]:
+        """Return the numbers of the codecs that pack the values: only the raw one."""
         return {RAW}
 
     def longest(self, limit: int) -> int:
+        """Return the size of the longest value."""
         return max(len(value or b"") for value in self._values)
 
     def drafts(self) -> list[EncodedFrame]:
+        """Return all messages as frames to append."""
         return self.some(range(len(self)))
 
     def some(self, places: Sequence[int]) -> list[EncodedFrame]:
+        """Return the messages at these places as frames to append."""
         has_keys = any(self._keys[place] is not None for place in places)
         whole = MessageColumns(
             self._values, self._keys if has_keys else None, timestamps=self._timestamps, codecs=RAW

@@ -1,7 +1,7 @@
 """A place in a partition that moves forward as it reads.
 
 Sealed segments are read from their mapping, frame by frame, without copying; the active one, and
-small frames that are not repacked yet, in chunks that one loop decodes. Nothing is passed over in
+small frames that are not repacked yet, in chunks that one loop decodes. Nothing is skipped in
 silence: what retention took is `OffsetTrimmed`, what is damaged is `Corrupt`.
 """
 

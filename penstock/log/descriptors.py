@@ -68,6 +68,7 @@ class AwakeLogs:
         return max(1, min(_MAPPED_MOST, _limit() // _MAPPED_SHARE // max(len(self._logs), 1)))
 
     def after_fork_in_child(self) -> None:
+        """Forget the parent's logs: a child opens its own."""
         self._mutex = threading.RLock()
         self._logs = {}
 

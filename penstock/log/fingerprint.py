@@ -1,8 +1,8 @@
 """Fingerprints of positions: whether what lies before an offset is still what lay there.
 
 A position in a log is a number, and a store that was put back from a backup gives the same numbers to other
-messages. Whoever keeps a position outside the store (a Spark checkpoint, an archive, a mirror) keeps with it
-the fingerprint of the last message before it, and compares when it comes back.
+messages. A program that keeps a position outside the store (a Spark checkpoint, an archive, a mirror) keeps
+with it the fingerprint of the last message before it, and compares when it comes back.
 
 It is made of what a message is (offset, both times to the nanosecond, key, stored value) and not of where its
 frame lies, so repacking and compressing a segment leave it as it is.

@@ -137,9 +137,11 @@ class Folder:
     # Names.
 
     def name(self, name: str) -> str:
+        """Return the path of a file in the folder."""
         return os.path.join(self.path, name)
 
     def segment_path(self, base: int, kind: str = DATA) -> str:
+        """Return the path of a segment's file: its data, or another kind by its suffix."""
         return os.path.join(self.path, f"{base:020d}{kind}")
 
     def segments(self) -> list[int]:
@@ -233,7 +235,7 @@ class Folder:
             self._tail = was[:DURABLE_AT] + raw, (tail[0], record)
 
     def _read(self, which: int, at: int, parse: Callable[[bytes], R | None]) -> R | None:
-        """A record of one of the two files; whoever meets a half-written one reads again."""
+        """A record of one of the two files; one that is half written is read again."""
         pair = self._pair or self.wake()
         if pair is None or pair[which].fd < 0:
             return None
@@ -278,6 +280,7 @@ class Folder:
                 self.files.close(fd)  # and the lock with it
 
     def close(self) -> None:
+        """Close the files of the records and locks."""
         self._is_closed = True  # first: nobody opens them again
         with self._waking:
             self._pair = None
@@ -297,7 +300,7 @@ class Folder:
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Do nothing: nobody wants to know."""
 
 
 def file_bytes(folder: Folder, base: int) -> int:

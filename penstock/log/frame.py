@@ -157,6 +157,7 @@ class Frame:
         return ProducerStamp(name, group or None, epoch), seqno
 
     def keys(self, first: int, stop: int) -> Sequence[bytes | None]:
+        """Return the keys of messages `first` to `stop`, counted from the frame's first."""
         head, at = self.head, self.layout
         if not head.flags & KEYS:
             return [None] * (stop - first)
@@ -164,16 +165,19 @@ class Frame:
         return self._with_nulls(keys, KEY_NULLS, at.key_nulls, first, stop)
 
     def values(self, first: int, stop: int) -> Sequence[bytes | None]:
+        """Return the values of messages `first` to `stop`, as they are packed; None where deleted."""
         at = self.layout
         values = columns.unpack_strings(self.body, at.value_offsets, at.values, first, stop)
         return self._with_nulls(values, VALUE_NULLS, at.value_nulls, first, stop)
 
     def timestamps(self, first: int, stop: int) -> Sequence[int]:
+        """Return the timestamps of messages `first` to `stop`, in nanoseconds."""
         if self.head.flags & TIMES:
             return columns.unpack_numbers(self.body, "q", self.layout.times, first, stop)
         return [self.head.created] * (stop - first)
 
     def written_times(self, first: int, stop: int) -> Sequence[int]:
+        """Return when messages `first` to `stop` were written, in nanoseconds."""
         if self.head.flags & WRITTEN:
             return columns.unpack_numbers(self.body, "q", self.layout.written, first, stop)
         return [self.head.written_at] * (stop - first)
@@ -185,6 +189,7 @@ class Frame:
         return self.written_times(count - 1, count)[0] if self.head.flags & WRITTEN else self.head.written_at
 
     def headers(self, first: int, stop: int) -> Sequence[Headers]:
+        """Return the headers of messages `first` to `stop`."""
         if not self.head.flags & HEADERS:
             return [NO_HEADERS] * (stop - first)
         at = self.layout
@@ -211,6 +216,7 @@ class Frame:
         return [named[0] if named else None] * (stop - first)
 
     def seqnos(self, first: int, stop: int) -> Sequence[int | None]:
+        """Return the producers' numbers of messages `first` to `stop`; None where there is none."""
         if self.head.flags & SEQNOS:
             numbers = columns.unpack_numbers(self.body, "q", self.layout.seqnos, first, stop)
             if not self.head.flags & PRODUCERS:
@@ -225,11 +231,13 @@ class Frame:
         )
 
     def codecs(self, first: int, stop: int) -> Sequence[str]:
+        """Return the names of the codecs that pack the values of messages `first` to `stop`."""
         if self.head.flags & CODECS:
             return [codecs.name_of(number) for number in self.codec_numbers(first, stop)]
         return [codecs.name_of(self.head.codec)] * (stop - first)
 
     def codec_numbers(self, first: int, stop: int) -> Sequence[int]:
+        """Return the numbers of the codecs that pack the values of messages `first` to `stop`."""
         if self.head.flags & CODECS:
             return columns.unpack_numbers(self.body, "H", self.layout.codecs, first, stop)
         return [self.head.codec] * (stop - first)
@@ -304,6 +312,7 @@ class Frame:
         )
 
     def check_body(self) -> bool:
+        """Whether the body has the checksum that the header states."""
         return crc32(self.body) == self.head.body_crc
 
     def _with_nulls(

@@ -51,6 +51,7 @@ def padded(data: bytes) -> bytes:
 
 
 def round_up(n: int) -> int:
+    """Return the next multiple of eight."""
     return (n + 7) & ~7
 
 
@@ -90,9 +91,11 @@ class ArrowColumn(Protocol):
     def size(self) -> int:
         """Bytes of all its strings."""
 
-    def packed(self) -> Any: ...
+    def packed(self) -> Any:
+        """Return the column as one Arrow array whose buffers can be copied as they are."""
 
-    def take(self, places: Sequence[int]) -> Any: ...
+    def take(self, places: Sequence[int]) -> Any:
+        """Return the column's values at these places."""
 
 
 def measure(strings: Sequence[bytes]) -> Lengths:
@@ -273,6 +276,7 @@ def pack_numbers(code: str, numbers: Iterable[int]) -> bytes:
 
 
 def unpack_numbers(body: Buffer, code: str, at: int, first: int, stop: int) -> array[int]:
+    """Return numbers `first` to `stop` of a column of fixed width."""
     numbers = array(code)
     width = numbers.itemsize
     numbers.frombytes(body[at + width * first : at + width * stop])

@@ -355,6 +355,7 @@ def control(
 
 
 def pack_producer(producer: ProducerStamp, seqno: int) -> bytes:
+    """Return a producer's entry in a frame: its name, group and epoch, and the last number."""
     name, group = producer.id.encode(), (producer.group or "").encode()
     return padded(PRODUCER_HEAD.pack(seqno, producer.epoch, len(name), len(group)) + name + group)
 

@@ -60,6 +60,7 @@ class Head(NamedTuple):
 
     @property
     def stop(self) -> int:
+        """The offset after the frame's last message."""
         return self.base + self.count
 
 
@@ -109,6 +110,7 @@ class Layout(NamedTuple):
 
     @classmethod
     def of(cls, head: Head, body: Buffer) -> Layout:
+        """Find where each column of a frame's body begins."""
         n, flags = head.count, head.flags
         offsets, bits, numbers = round_up(4 * (n + 1)), round_up((n + 7) // 8), 8 * n
         if not flags & ~KEYS:  # plain messages, which most are

@@ -178,6 +178,7 @@ class KeyFilter:
         self._probes: dict[int, list[list[tuple[int, int]]]] = {}
 
     def passes(self, table: StoredKeys) -> bool:
+        """Whether a segment may hold a wanted key, by its stored filter."""
         if self._match.prefixes:
             return True
         power, filled = table.power, table.filter
@@ -234,10 +235,11 @@ class GatheredKeys:
         return sum(map(len, list(self._places.values())))
 
     def is_sound(self) -> bool:
+        """Whether the index can be used: always, as it is made from the segment itself."""
         return True
 
     def fold(self, stop: int) -> GatheredKeys:
-        """Take in what there is before `stop`; what retention took is passed over."""
+        """Take in what there is before `stop`; what retention took is skipped."""
         if self.stop < stop:
             with self._mutex:
                 while self.stop < stop and self._step(stop):

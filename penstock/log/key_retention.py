@@ -81,6 +81,7 @@ class KeyFloors:
         return 0 if lasting is None else self._floor(lasting)
 
     def is_over(self, message: Message) -> bool:
+        """Whether the message has expired."""
         return message.offset < self.highest and message.offset < self.of(message.key)
 
 

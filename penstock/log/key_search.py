@@ -5,7 +5,7 @@ of the process shares. Both stop where readers may see no further. A segment who
 is folded too, until a vacuum has stored one.
 
 Indexes stay mapped. A look at its filter tells that a segment does not hold a key, so that a thousand of them
-are passed over in a fraction of a millisecond, and in one step the next time; and no more are looked at than
+are skipped in a fraction of a millisecond, and in one step the next time; and no more are looked at than
 the answer needs.
 """
 
@@ -48,11 +48,12 @@ class Based(Protocol):
     """What is known of a segment, which has its first offset."""
 
     @property
-    def base(self) -> int: ...
+    def base(self) -> int:
+        """The offset of the segment's first message."""
 
 
 class SkippedSegments:
-    """What one process has passed over in one partition."""
+    """What one process has skipped in one partition."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[Match, bool], _Runs] = OrderedDict()
@@ -64,7 +65,7 @@ class SkippedSegments:
         """
         runs, passes = self._runs(match, newest), KeyFilter(match).passes
         step, at = (-1, between.stop - 1) if newest else (1, between.start)
-        began = -1  # where the run that is being passed over began
+        began = -1  # where the run that is being skipped began
         while at in between:
             table = sealed[at]
             if isinstance(table, StoredKeys) and not (passes(table) and _holds(table, match)):
@@ -96,7 +97,7 @@ def _holds(table: StoredKeys, match: Match) -> bool:
 
 
 def _note(runs: _Runs, sealed: Sequence[Based], began: int, end: int) -> None:
-    """A run was passed over, if it began and is long enough; `end` may lie outside what there is by now."""
+    """A run was skipped, if it began and is long enough; `end` may lie outside what there is by now."""
     end = min(max(end, 0), len(sealed) - 1)
     if began >= 0 and abs(end - began) >= _RUN_LEAST:
         runs[sealed[began].base] = sealed[end].base
@@ -129,7 +130,7 @@ class _MissingKeys(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """Offsets from `first` up to `stop`, so many of them at most, without those that are over."""
+    """Offsets from `first` up to `stop`, so many of them at most, without those that have expired."""
 
     first: int
     stop: int
@@ -350,7 +351,7 @@ def stored_keys(segments: Segments, base: int) -> StoredKeys | None:
 def store_keys(segments: Segments, base: int, following: int) -> bool:
     """Store the key index of a sealed segment that lacks it; False when there is nothing to do.
 
-    A segment with holes gets none: whoever searches it must learn of them.
+    A segment with holes gets none: a search must learn of them.
     """
     head = read_head(segments.folder, base)
     if head is None or StoredKeys.open(segments.folder, head) is not None:

@@ -80,6 +80,7 @@ class Log:
 
     @property
     def options(self) -> TopicOptions:
+        """The topic's options, as this partition obeys them."""
         return self.appender.active.options
 
     @options.setter
@@ -132,6 +133,7 @@ class Log:
 
     @property
     def producers(self) -> Producers:
+        """What is known of the partition's producers."""
         return self.appender.producers
 
     def lower_reserve(self) -> None:
@@ -162,6 +164,7 @@ class Log:
     # Reading.
 
     def bounds(self) -> Bounds:
+        """Return what of the partition can be read now."""
         return self.segments.bounds()
 
     def cursor(self, offset: int, *, far: bool = False) -> Cursor:
@@ -301,6 +304,7 @@ class Log:
             raise TopicReplaced("the topic was dropped and created anew", hint="open it anew by its name")
 
     def close(self) -> None:
+        """Close every file of the partition."""
         AWAKE.discard(self)
         self.segments.close()
         self.syncer.close()

@@ -45,6 +45,7 @@ class Lost(NamedTuple):
 
 
 def pack(ranges: Sequence[Lost], topic_id: int) -> bytes:
+    """Return the file that lists these lost ranges, as bytes."""
     data = bytearray(_HEADER.pack(_MAGIC, 0, _VERSION, 0, topic_id, len(ranges)))
     for each in ranges:
         data += _RANGE.pack(*each)

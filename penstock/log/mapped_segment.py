@@ -263,7 +263,7 @@ class MappedSealed:
     def check_ahead(self) -> None:
         """Begin to check the whole segment in a thread, while the one before it is being read.
 
-        One checksum over all of it lets go of the interpreter once, so it costs the reader nothing.
+        One checksum over all of it releases the interpreter once, so it costs the reader nothing.
         """
         if self._checking is None and not all(self._checked):
             self._checking = threading.Thread(target=self._check_whole, name="penstock-check", daemon=True)

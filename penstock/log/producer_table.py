@@ -63,6 +63,7 @@ class ProducerTable:
         return len(self._places)
 
     def get(self, pair: Pair) -> LastSeqno:
+        """Return the last number of a producer; `NOTHING` if it has not written."""
         place = self._places.get(pair)
         return NOTHING if place is None else LastSeqno(self._seqnos[place], self._epochs[place])
 
@@ -97,6 +98,7 @@ class ProducerTable:
 
 
 def pack(facts: ProducerTable, offset: int, topic_id: int) -> bytes:
+    """Return a checkpoint of the table at `offset`, as the bytes of its file."""
     parts = [_HEADER.pack(_MAGIC, 0, _VERSION, 0, offset, topic_id, len(facts))]
     for pair, seqno, epoch, seen in facts.items():
         name, group = pair.id.encode(), pair.group.encode()
@@ -149,6 +151,7 @@ class Checkpoint(NamedTuple):
 
 
 def load(folder: Folder, offset: int, kind: str = PRODUCERS_FILE) -> Checkpoint:
+    """Read the checkpoint that was made at `offset`; its table is None if missing or damaged."""
     path = folder.segment_path(offset, kind)
     data = read_whole(folder.files, path)
     is_there = bool(data) or folder.files.exists(path)
@@ -368,7 +371,7 @@ def keep_checkpoint(folder: Folder, base: int) -> None:
 
 
 def keep_later_checkpoint(folder: Folder, base: int) -> None:
-    """The same for everything before `base` or a later segment: then what lies before it may go."""
+    """See that a sound checkpoint lies at `base` or a later segment: then what lies before it may go."""
     for later in reversed([each for each in folder.segments() if each >= base]):
         if load(folder, later).facts is not None:
             return

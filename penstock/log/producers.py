@@ -203,6 +203,7 @@ def gate_facts(folder: Folder, offset: int) -> ProducerTable | None:
 
 
 def signed(pair: Pair, epoch: int) -> ProducerStamp:
+    """Return the stamp that frames of a producer carry."""
     return ProducerStamp(pair.id, pair.group or None, epoch)
 
 

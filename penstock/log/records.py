@@ -34,7 +34,7 @@ _VERSION = 1
 ROLLING = 1
 #: The roll leaves offsets out.
 LEAVING_GAP = 2
-#: `reserved` is not synced yet: whoever set it may have died before.
+#: `reserved` is not synced yet: the process that set it may have died before.
 RESERVING = 4
 # S.flags
 SEALED = 1
@@ -63,11 +63,13 @@ class AppendRecord(NamedTuple):
     pending: int
 
     def pack(self) -> bytes:
+        """Return the record as bytes, with its checksum."""
         fields = _APPEND.pack(_VERSION, *self)
         return crc32(fields).to_bytes(4, "little") + fields
 
     @property
     def rolling(self) -> bool:
+        """Whether a roll to the next segment is under way."""
         return bool(self.flags & ROLLING)
 
 
@@ -85,11 +87,13 @@ class ShownRecord(NamedTuple):
     byte: int
 
     def pack(self) -> bytes:
+        """Return the record as bytes, with its checksum."""
         fields = _SHOWN.pack(_VERSION, *self)
         return crc32(fields).to_bytes(4, "little") + fields
 
     @property
     def dropped(self) -> bool:
+        """Whether the topic was deleted."""
         return bool(self.flags & DROPPED)
 
 
@@ -105,11 +109,13 @@ class DurableRecord(NamedTuple):
     byte: int
 
     def pack(self) -> bytes:
+        """Return the record as bytes, with its checksum."""
         fields = _DURABLE.pack(_VERSION, *self)
         return crc32(fields).to_bytes(4, "little") + fields
 
     @property
     def poisoned(self) -> bool:
+        """Whether a sync failed, so that nothing after it counts as durable."""
         return bool(self.flags & POISONED)
 
 

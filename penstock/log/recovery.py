@@ -7,7 +7,7 @@ The last segment is read from its start with every checksum. At the first bad fr
     nothing says so                                      a torn tail: the rest is copied to `.cut`
                                                          and cut off
 
-Then what committed transactions have not brought in yet is brought in, at the offsets they were given.
+Then what committed transactions have not appended yet is appended, at the offsets they were given.
 The next offset is the highest of: the end found, the offsets reserved, the highest position a consumer
 committed. If that leaves a gap a new segment begins there: a gap is legal, reuse is not. What of the gap
 was acknowledged once is no gap but a loss, and stays known as one (`lost`).
@@ -117,7 +117,7 @@ def _begin_segment(folder: Folder, first: int, end: _End, now: int) -> _End:
 
 
 def _bring_in_all(folder: Folder, end: _End, state: PartitionState, now: int) -> _End:
-    """Bring in what committed transactions lack, and make it durable."""
+    """Append what committed transactions lack, and make it durable."""
     missing = [piece for piece in state.unfinished() if piece.stop > end.next]
     for piece in missing:
         if end.damaged or end.next < piece.base:  # what came before it went with the power
@@ -147,7 +147,7 @@ def _sync_segment(folder: Folder, base: int) -> None:
 def _make_reachable(folder: Folder) -> None:
     """Make the folders above a new partition durable: with one of their entries all of it would be lost.
 
-    Whoever made them may have died before doing so.
+    The process that made them may have died before doing so.
     """
     path = folder.path
     for _ in range(FOLDERS_ABOVE):
@@ -184,7 +184,7 @@ def _mend_last(folder: Folder, base: int, durable: DurableRecord | None, now: in
     finally:
         files.close(fd)
     if found.byte == SEGMENT_HEADER_BYTES:
-        # Whoever made it may have died, or failed to sync it: neither its header nor its name may be durable.
+        # Its maker may have died, or failed to sync it: neither its header nor its name may be durable.
         head = parse_head(data)
         gap = head.behind_gap if head is not None else True
         files.close(segment.create(folder, base, found.last_written_at or now, behind_gap=gap))

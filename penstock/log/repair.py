@@ -55,7 +55,7 @@ class Repair:
         folder, active = self.folder, self.active
         tail = (ends.shown, ends.durable) if ends is not None else folder.read_tail()
         if tail is not None and tail[0].dropped:
-            # We have the lock, so whoever dropped it is done, or died before the rows were gone.
+            # We have the lock, so the process that dropped it is done, or died before the rows were gone.
             self._state.require_topic()
         if ends is None or not ends.published_for(folder.boot) or not self.is_there(ends):
             ends = self._recovered()  # a damaged segment is kept as it is, and a new one begun

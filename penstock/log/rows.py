@@ -33,6 +33,7 @@ class FrameRows:
 
     @property
     def partition(self) -> int:
+        """The partition that the messages are in."""
         return self._partition
 
     def __len__(self) -> int:
@@ -40,17 +41,21 @@ class FrameRows:
 
     @property
     def first(self) -> int:
+        """The offset of the first message."""
         return self.frame.head.base + self.begin
 
     @property
     def stop(self) -> int:
+        """The offset after the last message."""
         return self.frame.head.base + self.end
 
     def messages(self) -> list[Message]:
+        """Return the messages, decoded."""
         return self.frame.messages(self.topic, self._partition, self.begin, self.end)
 
     def record_batch(self, names: Names = None) -> pyarrow.RecordBatch:
-        return _tables().from_frame(self, names)
+        """Return the messages as Arrow columns; the columns of `names`, or all."""
+        return _tables().from_frame(self.topic, self._partition, self.frame, self.begin, self.end, names)
 
 
 class MessageRows:
@@ -66,20 +71,25 @@ class MessageRows:
 
     @property
     def partition(self) -> int:
+        """The partition that the messages are in."""
         return self._messages[0].partition
 
     @property
     def first(self) -> int:
+        """The offset of the first message."""
         return self._messages[0].offset
 
     @property
     def stop(self) -> int:
+        """The offset after the last message."""
         return self._messages[-1].offset + 1
 
     def messages(self) -> list[Message]:
+        """Return the messages."""
         return self._messages
 
     def record_batch(self, names: Names = None) -> pyarrow.RecordBatch:
+        """Return the messages as Arrow columns; the columns of `names`, or all."""
         return _tables().from_messages(self._messages, names)
 
 

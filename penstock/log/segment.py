@@ -54,6 +54,7 @@ class SegmentHead(NamedTuple):
     behind_gap: bool = False
 
     def pack(self) -> bytes:
+        """Return the header as bytes, with its checksum."""
         rest = _REST.pack(
             _VERSION, SEGMENT_HEADER_BYTES, self.salt, self.generation,
             self.base, self.topic_id, self.partition, self.behind_gap, self.created,
@@ -86,6 +87,7 @@ def read_head(folder: Folder, base: int) -> SegmentHead | None:
 
 
 def new_salt() -> int:
+    """Return a random number, never 0, that marks the frames of one segment."""
     return secrets.randbits(32) or 1
 
 

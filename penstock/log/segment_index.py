@@ -79,6 +79,7 @@ class Index:
         return bisect_left(self.times, written_at)
 
     def average_frame_bytes(self) -> float:
+        """Return how large a frame of the segment is on average."""
         return self.data_bytes / max(1, len(self.offsets))
 
 

@@ -108,6 +108,7 @@ class Segments:
         return bases[bisect_left(bases, first) : bisect_right(bases, bounds.segment)]
 
     def bases(self) -> list[int]:
+        """Return the first offset of every segment, from the folder's listing."""
         self._bases = self.folder.segments()
         return self._bases
 
@@ -209,6 +210,7 @@ class Segments:
         self._active = None
 
     def close(self) -> None:
+        """Close every open segment."""
         self.forget()
         self._active = None
 

@@ -51,6 +51,7 @@ class PlacedPiece(NamedTuple):
 
     @property
     def stop(self) -> int:
+        """The offset after the piece's last message."""
         return self.base + self.count
 
     def frames(self) -> Iterator[StagedFrame]:
@@ -86,7 +87,7 @@ class PartitionState(Protocol):
     """What the store knows of a partition and its log cannot know; the store gives it to the log."""
 
     def options(self) -> TopicOptions:
-        """The topic's options as they are now, whoever changed them."""
+        """The topic's options as they are now."""
 
     def require_topic(self) -> None:
         """Raise unless the topic is still there."""
@@ -129,6 +130,7 @@ def becomes_segment(folder: Folder, end: End, piece: PlacedPiece) -> bool:
 
 
 def has_become_segment(folder: Folder, piece: PlacedPiece) -> bool:
+    """Whether the piece's file was renamed to a segment already."""
     return piece.file is not None and not folder.files.exists(folder.name(piece.file))
 
 
@@ -238,6 +240,7 @@ class StagedPiece(NamedTuple):
         return self.piece(0, 0, 0).size
 
     def piece(self, tx: int, number: int, base: int) -> PlacedPiece:
+        """Return the piece with the place that a transaction gives it."""
         return PlacedPiece(tx, number, base, self.count, self.file, self.data)
 
 
@@ -252,6 +255,7 @@ class StagingArea:
         self._growing: _Growing | None = None
 
     def add(self, encoded: EncodedFrame) -> None:
+        """Add a frame to the file that grows, and begin another one when it is full."""
         if self._growing is None:
             self._growing = _Growing(self._folder, f"{self._name}-{len(self._done):x}{STAGED}")
         self._growing.add(encoded)
@@ -281,6 +285,7 @@ class StagingArea:
             yield from _read(self._folder, staged)
 
     def discard(self) -> None:
+        """Delete all that was staged."""
         if self._growing is not None:
             self._growing.close()
         names = [staged.file for staged in self._done]
@@ -326,7 +331,7 @@ class _Growing:
         self._count += encoded.count
 
     def end(self) -> StagedPiece:
-        """It is whole, and durable if it lies in a file."""
+        """Return the finished piece, which is durable if it lies in a file."""
         if self.file is None:
             return StagedPiece(None, b"".join(self._frames), self._count)
         self._folder.files.sync(self._fd)

@@ -1,6 +1,6 @@
 """Syncing: group commit across processes, without the append lock.
 
-Whoever wants its messages durable tries the tail lock. The one who gets it syncs everything
+A process that wants its messages durable tries the tail lock. The one who gets it syncs everything
 appended so far and publishes D; the others see D pass their own end and are done. Appending goes
 on meanwhile.
 
@@ -105,6 +105,7 @@ class Syncer:
             locks.try_hold(folder.tail, lambda: self.sync_locked(target, None))
 
     def close(self) -> None:
+        """Close the file that is synced."""
         self._segment = -1  # first: an interrupt leaves a descriptor that is not used, or none
         fd, self._fd = self._fd, -1
         if fd >= 0:

@@ -73,7 +73,7 @@ def _remove_below(folder: Folder, segments: Segments, start: int) -> tuple[int, 
 
 
 def _sync_start(folder: Folder) -> None:
-    """Whoever published the start may have died before its sync, and what lies below it goes now."""
+    """Sync the start: its publisher may have died before that, and what lies below it goes now."""
     try:
         folder.sync_tail()
     except OSError as error:
@@ -81,7 +81,7 @@ def _sync_start(folder: Folder) -> None:
 
 
 def purge(folder: Folder, *, now: bool = False) -> None:
-    """Unlink removed segments whose minute is over."""
+    """Unlink segments that were removed more than a minute ago."""
     limit = folder.clock.now_ns() - LINGER_NS
     for name in folder.files.listdir(folder.path):
         if name.endswith(DELETED):

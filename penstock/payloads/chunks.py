@@ -29,6 +29,7 @@ class Pieces:
 
     @property
     def sha256(self) -> bytes:
+        """The digest of all that was read."""
         return self._digest.digest()
 
     def __iter__(self) -> Iterator[bytes | memoryview]:

@@ -40,6 +40,7 @@ class FileBodies:
     def put(
         self, name: str, body: Body, *, content_type: str | None = None, most: int | None = None
     ) -> StoredBody:
+        """Store a body as a file, whole and synced when this returns."""
         pieces = Pieces(body, most)
         try:
             self._write(name, pieces)
@@ -50,10 +51,12 @@ class FileBodies:
         return StoredBody(name, pieces.size, pieces.sha256)
 
     def get(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        """Return a body or a part of it; raise `BodyMissing` if there is none."""
         with self.open(name, start, length) as file:
             return file.read()
 
     def open(self, name: str, start: int = 0, length: int | None = None) -> BinaryIO:
+        """Open a body, or a part of it, to be read piece by piece."""
         raw = self._opened(name)
         size = os.fstat(raw.fileno()).st_size
         rest = max(0, size - start)
@@ -61,6 +64,7 @@ class FileBodies:
         return cast(BinaryIO, io.BufferedReader(part, _BUFFER_BYTES))
 
     def delete(self, names: Iterable[str]) -> int:
+        """Delete bodies; return how many were there."""
         count = 0
         folders = set()
         for name in names:
@@ -74,18 +78,22 @@ class FileBodies:
         return count
 
     def list(self, prefix: str = "") -> Iterator[FoundBody]:
+        """Iterate over all bodies whose names begin with `prefix`, in no order."""
         for root in (self._names.folder_of(checked_name(prefix) if prefix else ""), f"{LONG}/"):
             yield from (each for each in self._found(self._walk(root)) if each.name.startswith(prefix))
 
     def shares(self) -> Sequence[str]:
+        """Return the folders to list, so that several processes can list them together."""
         return ["", *sorted(f"{each.name}/" for each in self._top() if each.is_dir(follow_symlinks=False))]
 
     def list_share(self, share: str) -> Iterator[FoundBody]:
+        """Iterate over the bodies of one share."""
         if share:
             return self._found(self._walk(share))
         return self._found(each.name for each in self._top() if not each.is_dir(follow_symlinks=False))
 
     def unfinished(self) -> Iterator[FoundBody]:
+        """Iterate over files that were begun and are not in their place yet."""
         try:
             entries = list(os.scandir(self._path(TEMPORARY)))
         except (FileNotFoundError, NotADirectoryError):
@@ -96,6 +104,7 @@ class FileBodies:
                 yield FoundBody(entry.name, stat.st_size, stat.st_mtime_ns)
 
     def forget(self, unfinished: Iterable[str]) -> int:
+        """Delete what `unfinished` found; return how many were still there."""
         count = 0
         for name in unfinished:
             with suppress(FileNotFoundError):

@@ -121,12 +121,15 @@ class EscapedNames:
     """Names as paths that are safe everywhere."""
 
     def paths(self, name: str) -> tuple[str, ...]:
+        """Return where a body may lie: its escaped name."""
         return (path_of(name),)
 
     def name_of(self, path: str) -> str:
+        """Return the name of the body at a path."""
         return name_of(path)
 
     def folder_of(self, prefix: str) -> str:
+        """Return the folder that holds all names with this prefix."""
         return folder_of(prefix)
 
 
@@ -137,13 +140,16 @@ class ExactNames:
         self._room = room
 
     def paths(self, name: str) -> tuple[str, ...]:
+        """Return where a body may lie: its exact name, its digest, its escaped name."""
         exact = (name,) if self._can_be_held(checked_name(name)) else ()
         return tuple(dict.fromkeys((*exact, _digest_path(name), path_of(name))))
 
     def name_of(self, path: str) -> str:
+        """Return the name of the body at a path: the path itself."""
         return path
 
     def folder_of(self, prefix: str) -> str:
+        """Return the folder that holds all names with this prefix."""
         return prefix[: prefix.rfind("/") + 1]
 
     def _can_be_held(self, name: str) -> bool:

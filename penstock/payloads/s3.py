@@ -67,6 +67,7 @@ class S3Bodies:
     def put(
         self, name: str, body: Body, *, content_type: str | None = None, most: int | None = None
     ) -> StoredBody:
+        """Store a body as an object; large ones in parts."""
         path = self._names.paths(name)[0]
         pieces = Pieces(body, most)
         note = note_of(path)
@@ -88,11 +89,13 @@ class S3Bodies:
         return StoredBody(name, pieces.size, pieces.sha256)
 
     def get(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        """Return a body or a part of it; raise `BodyMissing` if there is none."""
         if length == 0:
             return b""
         return self._at_any(name, lambda path: self._get(path, start, length))
 
     def open(self, name: str, start: int = 0, length: int | None = None) -> BinaryIO:
+        """Open a body, or a part of it, to be read piece by piece."""
         path, size = self._at_any(name, lambda path: (path, self._store.head(path)["size"]))
         rest = max(0, size - start)
 
@@ -134,15 +137,18 @@ class S3Bodies:
         return count
 
     def list(self, prefix: str = "") -> Iterator[FoundBody]:
+        """Iterate over all bodies whose names begin with `prefix`, in no order."""
         for root in (self._names.folder_of(checked_name(prefix) if prefix else ""), f"{LONG}/"):
             yield from (each for each in self._found(self._walk(root)) if each.name.startswith(prefix))
 
     def shares(self) -> Sequence[str]:
+        """Return the prefixes to list, so that several processes can list them together."""
         with self._telling(""):
             found = self._store.list_with_delimiter()
         return ["", *(f"{each.rstrip('/')}/" for each in found["common_prefixes"])]
 
     def list_share(self, share: str) -> Iterator[FoundBody]:
+        """Iterate over the bodies of one share."""
         if share:
             return self._found(self._walk(share))
         with self._telling(""):
@@ -154,6 +160,7 @@ class S3Bodies:
         return iter(())
 
     def forget(self, unfinished: Iterable[str]) -> int:
+        """Delete nothing: S3 does not list unfinished uploads here."""
         return 0
 
     def __repr__(self) -> str:

@@ -44,7 +44,7 @@ _UPGRADE = (
 
 
 class AsgiTransport(asyncio.Transport):
-    """Bytes on their way out: written by a `Connection`, taken by whoever calls `next`.
+    """Bytes on their way out: written by a `Connection`, taken by the caller of `next`.
 
     As with a socket, who writes is told when too much waits, and when there is room again.
     """
@@ -99,10 +99,10 @@ class AsgiTransport(asyncio.Transport):
         self._high = high or 0
 
     def pause_reading(self) -> None:
-        """There is one request on a line: nothing comes behind it."""
+        """Do nothing: there is one request on a transport, and nothing comes behind it."""
 
     def resume_reading(self) -> None:
-        """As above."""
+        """Do nothing: reading is never paused."""
 
 
 def request_head(scope: Mapping[str, Any], *, is_websocket: bool) -> tuple[bytes, bool]:
@@ -217,7 +217,7 @@ class Asgi:
             raise InvalidOption(f"there is no answer to {kind!r}", hint="http, websocket or lifespan")
 
     async def aclose(self) -> None:
-        """Let go of all clients, and end; the store stays open. The next request would start it again."""
+        """Release all clients, and end; the store stays open. The next request would start it again."""
         starting, self._starting = self._starting, None
         if starting is not None:
             await (await starting).end()

@@ -39,7 +39,7 @@ class CatchUpRange(NamedTuple):
 
 
 class CatchingUp(Protocol):
-    """Who may be behind."""
+    """A subscriber that may be behind."""
 
     def wanted(self) -> CatchUpRange | None:
         """What to read for it; None when it is not behind, or has no room."""
@@ -52,7 +52,7 @@ class CatchingUp(Protocol):
 
 
 class CatchUp:
-    """Those of one feed."""
+    """Reads on for the subscribers of one feed that are behind."""
 
     def __init__(self, events: Events, start: StartInThread) -> None:
         self._partitions = events.open_topic
@@ -73,7 +73,7 @@ class CatchUp:
             self._loop.call_soon(self._turn)
 
     def end(self) -> None:
-        """Nobody is read for any more."""
+        """Stop reading for all subscribers."""
         self._is_ended = True
         self._waiting.clear()
         self._far.clear()

@@ -57,7 +57,7 @@ def _data(message: Message[Any]) -> bytes:
 
 
 def _audience(message: Message[Any]) -> frozenset[str] | None:
-    """Who may see an event. What cannot be understood is for nobody: better unseen than seen by the wrong."""
+    """Parse an event's audience. If it cannot be read, nobody sees the event."""
     given = message.headers.get(AUDIENCE)
     if given is None:
         return None
@@ -77,4 +77,5 @@ def answer_json(pieces: list[bytes], next_cursor: str, least: int, gap: EventGap
 
 
 def gap_json(gap: EventGap) -> bytes:
+    """Return a gap as JSON."""
     return msgspec.json.encode(gap)

@@ -44,12 +44,15 @@ class EventStream:
         raise NotImplementedError
 
     def hello_frame(self, offset: int) -> bytes:
+        """Return the first bytes of the stream, which say where it begins."""
         raise NotImplementedError
 
     def ping_frame(self) -> bytes:
+        """Return the bytes that keep an idle connection alive."""
         raise NotImplementedError
 
     def gap_frame(self, gap: EventGap, offset: int) -> bytes:
+        """Return the bytes that report events which are gone."""
         raise NotImplementedError
 
     def say_goodbye(self, error: PenstockError | None, *, expired: bool = False) -> None:
@@ -59,6 +62,7 @@ class EventStream:
     # What the feed calls.
 
     def deliver(self, pieces: list[EncodedEvent], position: int) -> None:
+        """Send new events; everything before `position` was delivered then."""
         connection, piece, reached = self.connection, pieces[0], position
         if len(pieces) == 1 and piece.audience is None:  # most often, so it should cost little
             connection.write(piece.alone.get(type(self)) or self._alone(piece, position))
@@ -68,6 +72,7 @@ class EventStream:
             self.feed.fall_behind(self, reached)
 
     def wanted(self) -> CatchUpRange | None:
+        """Return what to read for the client; None if it is not behind, or has no room."""
         if self.next < 0 or self.connection.is_full or not self.connection.is_open:
             return None  # `drained` comes when there is room
         if self._extras:
@@ -85,18 +90,21 @@ class EventStream:
         self._go_on()
 
     def ended(self, error: PenstockError) -> None:
+        """Say goodbye with the error: there will be no more events."""
         self.say_goodbye(error)
 
     # What the connection calls.
 
     def received(self, data: bytes) -> None:
-        """Nobody says anything on a one-way stream."""
+        """Ignore what a client sends on a one-way stream."""
 
     def drained(self) -> None:
+        """Continue: what was written has gone out."""
         if self.next >= 0:
             self.feed.wake(self)
 
     def on_time(self, now: int) -> int:
+        """Send a ping if due, end if the grant has expired; return when to be called next."""
         if has_expired(self.grant):
             self.say_goodbye(None, expired=True)
             return now + limits.PING_S
@@ -107,9 +115,11 @@ class EventStream:
         return self._next_time(now)
 
     def lost(self) -> None:
+        """Unsubscribe: the connection has ended."""
         self.feed.unregister(self, self.match)
 
     def let_go(self) -> None:
+        """Say goodbye: the server ends."""
         self.say_goodbye(None)
 
     # Inside.

@@ -47,7 +47,7 @@ class Start(NamedTuple):
 
 
 class Subscriber(CatchingUp, Protocol):
-    """Who waits for keys. A feed looks at these fields and sets them."""
+    """One that waits for keys. A feed looks at these fields and sets them."""
 
     match: Match
     #: Where it stands while it is behind; -1 while it is live.
@@ -131,7 +131,7 @@ class Feed:
         return self._interest.of(key)
 
     def fall_behind(self, subscriber: Subscriber, offset: int) -> None:
-        """It has no room; `wake` it when it has."""
+        """Note where a subscriber without room stands; `wake` it when it has some."""
         subscriber.next = offset
 
     def wake(self, subscriber: Subscriber) -> None:

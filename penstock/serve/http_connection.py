@@ -5,7 +5,7 @@
                                 └──become(stream)──▶ streaming    SSE and WebSocket, until the end
 
 There is no task and no queue for a connection. What is sent goes to the kernel at once; what it does not take
-stands in the transport's buffer, `is_full` is set, and whoever streams stops writing.
+stands in the transport's buffer, `is_full` is set, and its owner stops writing.
 """
 
 from __future__ import annotations

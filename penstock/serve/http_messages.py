@@ -94,7 +94,7 @@ class Request:
         return values[0]
 
     def refuse_unknown(self, *known: str) -> None:
-        """A parameter that is spelled wrong would be passed over in silence."""
+        """A parameter that is spelled wrong would be ignored in silence."""
         if not self.query:
             return
         unknown = self.query.keys() - set(known)
@@ -130,6 +130,7 @@ def error_body(error: PenstockError, *, ref: int | None = None) -> bytes:
 
 
 def error_facts(error: PenstockError) -> dict[str, Any]:
+    """Return what a client is told of an error; nothing of errors that are ours."""
     status = status_of(error)
     if status == 500:
         return {"status": 500, "message": "something went wrong here", "hint": "see the server's log"}
@@ -137,6 +138,7 @@ def error_facts(error: PenstockError) -> dict[str, Any]:
 
 
 def error_headers(error: PenstockError) -> bytes:
+    """Return the headers that go with an error: how to log in, when to come back."""
     status = status_of(error)
     found = b""
     if status == 401:
@@ -207,7 +209,7 @@ def lowered(name: bytes) -> str:
 
 
 class ConnectionOwner(Protocol):
-    """Whom a connection belongs to while it streams, or while its answer is awaited."""
+    """The owner of a connection while it streams, or while its answer is awaited."""
 
     def received(self, data: bytes) -> None:
         """The client sent something."""
@@ -255,4 +257,5 @@ class PendingReply:
         self.answer = status, body, self.extra_headers + headers
 
     def refuse(self, error: PenstockError) -> None:
+        """Answer with an error."""
         self.reply(status_of(error), error_body(error), error_headers(error))

@@ -47,18 +47,22 @@ class LongPoll:
     # What the feed calls.
 
     def deliver(self, pieces: list[EncodedEvent], position: int) -> None:
+        """Answer with the events the client may see, if there are any, and end."""
         seen = self._seen(pieces)
         if seen:
             self._end()
             self._answer(seen, position)
 
     def wanted(self) -> CatchUpRange | None:
+        """Return what to read for the client; None if it is not behind."""
         return None if self.next < 0 else CatchUpRange(self.match, self.next, self._feed.position)
 
     def read_on(self, wanted: CatchUpRange, found: EventQueryStep | None) -> None:
+        """Take what was read: answer, or wait for live events."""
         self._take(found, wanted.stop)
 
     def ended(self, error: PenstockError) -> None:
+        """Answer with the error: there will be no more events."""
         self._end()
         self._connection.refuse(error)
 
@@ -71,12 +75,15 @@ class LongPoll:
         """What was answered has gone out."""
 
     def on_time(self, now: int) -> int:
+        """Return when to be called next: the wait has a timer of its own."""
         return now + limits.PING_S
 
     def lost(self) -> None:
+        """Unsubscribe: the connection has ended."""
         self._end()
 
     def let_go(self) -> None:
+        """Answer without events: the server ends."""
         self._give_up()
 
     # Inside.
@@ -109,7 +116,7 @@ class LongPoll:
         self._answer([], reached)
 
     def _end(self) -> None:
-        """It waits no longer."""
+        """Unsubscribe and stop the timer."""
         self._feed.unregister(self, self.match)
         self.next = -1
         if self._timer is not None:

@@ -139,7 +139,7 @@ def store_at_once(events: Events, pushes: Sequence[Push]) -> list[Outcome] | Non
 
     Raises `UsageError` when one of them cannot be stored, and then none is.
     """
-    pushed = events._push_at_once(*_joined(pushes))
+    pushed = events.push_without_waiting(*_joined(pushes))
     return None if pushed is None else _shares(pushed, pushes)
 
 
@@ -153,7 +153,7 @@ def store_together(find: Callable[..., Events], topic: str, pushes: Sequence[Pus
 
 def _stored(events: Events, pushes: Sequence[Push]) -> list[Outcome]:
     try:
-        return _shares(events._push(*_joined(pushes)), pushes)
+        return _shares(events.push_stored(*_joined(pushes)), pushes)
     except UsageError as error:  # nothing was stored, because of one of them
         return [error] if len(pushes) == 1 else [_stored_alone(events, push) for push in pushes]
 
@@ -171,7 +171,7 @@ def _shares(pushed: Pushed, pushes: Sequence[Push]) -> list[Outcome]:
 
 def _stored_alone(events: Events, push: Push) -> Outcome:
     try:
-        return events._push(*push)
+        return events.push_stored(*push)
     except UsageError as error:
         return error
 

@@ -84,7 +84,7 @@ _WAIT_S = 25.0
 _ASKED = ("key", "prefix", "cursor", "timeout", "rewind", "since", "limit", "topic", "token")
 
 
-class Topics(PushStore, Protocol):
+class RoutedTopics(PushStore, Protocol):
     """What routes need to know of the store."""
 
     hub: Feeds
@@ -100,8 +100,8 @@ class Routes:
     """Answers requests."""
 
     def __init__(
-        self, topics: Topics, access: Access, origins: Origins, *, own: str = "", folder: str | None = None,
-        pages: str | None = None,
+        self, topics: RoutedTopics, access: Access, origins: Origins, *, own: str = "",
+        folder: str | None = None, pages: str | None = None,
     ) -> None:  # fmt: skip
         self._topics = topics
         self._access = access
@@ -114,6 +114,7 @@ class Routes:
 
     @property
     def is_busy(self) -> bool:
+        """Whether requests are being answered or pushes being stored."""
         return bool(self._tasks) or self._groups.is_busy
 
     def answer(self, connection: Connection, request: Request, *, is_inside: bool = False) -> None:

@@ -320,7 +320,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 def _connections_most() -> int:
-    """As many as the process may have files open, which is raised as far as it goes."""
+    """Raise the limit of open files as far as possible and return how many connections fit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         with suppress(ValueError, OSError):

@@ -1,4 +1,4 @@
-"""Sessions: work that can be changed while it is done, and comes again later when it was not finished.
+"""Sessions: work that can be changed while it is done, and is delivered again later when it was not finished.
 
     open ──append, replace──> finish        nothing of it ever touches a file
       └──────────────────────> store        it waits in the files of its topic
@@ -128,11 +128,12 @@ class Session:
 
     @property
     def topic(self) -> str:
+        """The topic that the session belongs to."""
         return self._topic.topic
 
     @property
     def attempt(self) -> int:
-        """1 when it was opened; each time it comes again it is one more."""
+        """1 when it was opened; each time it is delivered again it is one more."""
         return self._attempt
 
     @property
@@ -161,7 +162,7 @@ class Session:
             self._change([_checked(data)])
 
     def finish(self) -> None:
-        """It is done, and never comes again. Raises `TakenElsewhere` when another process has it now."""
+        """Finish it: it is never delivered again. Raises `TakenElsewhere` if another process has it now."""
         with self._mutex:
             self._require_open()
             if self._taken is not None:
@@ -253,11 +254,13 @@ class SessionTopic:
         self.policy = read_policy(folder, files)
 
     def declare(self, policy: Retry) -> None:
+        """Set the policy by which sessions are delivered again."""
         self._opened()
         write_policy(self._folder, self._files, policy)
         self.policy = policy
 
     def journal(self) -> Journal:
+        """Return the topic's journal, opened when first asked for."""
         with self._mutex:
             if self._journal is None:
                 self._opened()
@@ -272,9 +275,11 @@ class SessionTopic:
         return max(asked_s, self.policy.least_s)
 
     def store(self, entries: list[NewRecord], *, fixed: bool = True) -> None:
+        """Store sessions until they are due."""
         self._opened().store_many(entries, fixed=fixed)
 
     def take(self, limit: int, timeout: float) -> list[Session]:
+        """Return sessions that are due, at most `limit`; wait up to `timeout` for the first."""
         waiting = self._opened()
         with self._taking:
             self._recover()
@@ -284,13 +289,16 @@ class SessionTopic:
         return [session for each in taken if (session := self._session(each)) is not None]
 
     def count(self) -> int:
+        """Return how many sessions wait."""
         return self._opened().count()
 
     def bury(self, identity: bytes, data: SessionData, attempts: int) -> None:
+        """Make a session a dead letter of its topic."""
         errors = data.first_error, data.last_error
         self._bury(self.topic, session_letter(identity, data.chunks, errors, attempts))
 
     def close(self) -> None:
+        """Close the topic's files."""
         if self._journal is not None:
             self._journal.close()
         if self._waiting is not None:
@@ -342,7 +350,7 @@ class Sessions:
         self._closed = False
 
     def declare(self, topic: str, retry: Retry) -> None:
-        """Choose when sessions of a topic come again, and how often; it is kept in the store.
+        """Choose when sessions of a topic are delivered again, and how often; it is kept in the store.
 
         `retry.first` is the least that any of them waits.
         """
@@ -353,7 +361,7 @@ class Sessions:
         return self._topic(topic).policy
 
     def open(self, topic: str, *, data: bytes | None = None, durable: bool = False) -> Session:
-        """Begin a session. If this process dies it is lost, unless it is `durable`: then it comes again."""
+        """Begin a session. If this process dies it is lost; if it is `durable` it is delivered again."""
         owner = self._topic(topic)
         journal = owner.journal() if durable else None
         identity, empty = uuid7(self._clock.now_ns() // 1_000_000), SessionData([])
@@ -367,12 +375,12 @@ class Sessions:
     def due(self, topic: str, *, limit: int = 100, timeout: Duration = 0) -> list[Session]:
         """Sessions whose time has come, the earliest first; waits up to `timeout` when there are none.
 
-        Each must be finished or stored again; those that were not when this process ends come again.
+        Each must be finished or stored again; those that were not when this process ends are delivered again.
         """
         return self._topic(topic).take(whole("limit", limit, 1, 100_000), seconds("timeout", timeout))
 
     def revive(self, topic: str, letter: DeadLetter) -> None:
-        """Have a session that is a dead letter come again at once, as attempt 2: `DeadLetters.replay`."""
+        """Deliver a session that is a dead letter again, as attempt 2: for `DeadLetters.replay`."""
         assert letter.session is not None
         data, at, chunks = letter.message.value or b"", 0, []
         for length in letter.chunks or (len(data),):
@@ -391,7 +399,7 @@ class Sessions:
         return sorted(self._files.listdir(self._folder)) if self._files.exists(self._folder) else []
 
     def close(self) -> None:
-        """Let go of the files; with the store."""
+        """Release the files; with the store."""
         with self._mutex:
             self._closed = True
             topics, self._topics = self._topics, {}

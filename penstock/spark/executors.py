@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import pickle
+import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -27,6 +29,7 @@ class Failed(NamedTuple):
     state: dict[str, Any]
 
     def error(self) -> PenstockError:
+        """Return the error as it was raised on the executor."""
         made = self.kind.__new__(self.kind, *self.arguments)
         made.args = self.arguments
         made.__dict__.update(self.state)
@@ -64,6 +67,28 @@ def _attempted(function: Callable[[_Work], _Result], piece: _Work) -> _Result | 
         return function(piece)
     except PenstockError as error:
         return Failed(type(error), error.args, dict(error.__dict__))
+
+
+def without_broken_pipes(print_error: Callable[..., None]) -> Callable[..., None]:
+    """`traceback.print_exc`, but silent about a pipe that the other side closed."""
+
+    def quiet(*arguments: Any, **named: Any) -> None:
+        if not isinstance(sys.exc_info()[1], BrokenPipeError):
+            print_error(*arguments, **named)
+
+    return quiet
+
+
+@cache
+def hush_broken_pipes() -> None:
+    """In a worker of PySpark's daemon: print no traceback for a pipe that Spark closed by itself.
+
+    Spark does so with every worker that it needs no longer, and PySpark prints that as an error of its own,
+    on the terminal of a run that went well. All other errors are printed as before.
+    """
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if spec is not None and spec.name == "pyspark.daemon":
+        traceback.print_exc = without_broken_pipes(traceback.print_exc)
 
 
 @cache

@@ -75,7 +75,6 @@ _ALWAYS = {
 _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.python.daemon.module": "penstock.spark.worker_process",
     "spark.ui.enabled": "false",
 }
 

@@ -24,7 +24,7 @@ class ConsumerOptions:
     important: bool = False
     #: What it has not committed is kept this many seconds even when retention is shorter; None adds nothing.
     availability_period_s: float | None = None
-    #: Messages written before this moment are passed over, in nanoseconds (B001-04); None passes over none.
+    #: Messages written before this moment are skipped, in nanoseconds (B001-04); None skips none.
     read_from_ns: int | None = None
 
     @property
@@ -67,6 +67,7 @@ class Consumers:
         self.deaths = Deaths(database)
 
     def of_topic(self, topic_id: int) -> list[ConsumerRecord]:
+        """Return the consumers of a topic, by name."""
         rows = self._database.rows(
             "SELECT name, topic_id, options, created FROM consumers WHERE topic_id = ? ORDER BY name",
             (topic_id,),
@@ -74,9 +75,11 @@ class Consumers:
         return [ConsumerRecord(n, t, ConsumerOptions(**json.loads(o)), c) for n, t, o, c in rows]
 
     def names(self) -> list[str]:
+        """Return the names of all consumers of the store, each once."""
         return [row[0] for row in self._database.rows("SELECT DISTINCT name FROM consumers ORDER BY name")]
 
     def exists(self, name: str, topic_id: int) -> bool:
+        """Whether the topic has a consumer of that name."""
         row = self._database.row("SELECT 1 FROM consumers WHERE name = ? AND topic_id = ?", (name, topic_id))
         return row is not None
 
@@ -116,6 +119,7 @@ class Consumers:
                 raise UnknownConsumer(f"no consumer {name!r} of this topic")
 
     def drop(self, name: str, topic_id: int) -> None:
+        """Delete a consumer and its positions; raise `UnknownConsumer` if there is none."""
         with self._database.transaction() as connection:
             gone = connection.execute(
                 "DELETE FROM consumers WHERE name = ? AND topic_id = ?", (name, topic_id)
@@ -159,7 +163,7 @@ class Consumers:
     def take(
         self, name: str, topic_id: int, partitions: Iterable[int], left: Collection[int] = ()
     ) -> dict[int, Position]:
-        """Take partitions over, whose leases the caller holds: whoever had them before can commit no more.
+        """Take partitions over, whose leases the caller holds: earlier holders can commit no more.
 
         `left` are those whose last reader died. Returns where each stands, with its new epoch, as it was in
         the same moment.
@@ -180,7 +184,7 @@ class Consumers:
         return found
 
     def kick(self, name: str, topic_id: int, partitions: Iterable[int]) -> None:
-        """Make whoever holds partitions lose them; where they stand does not change."""
+        """Take partitions from their holders; where they stand does not change."""
         with self._database.transaction(durable=False) as connection:
             _count_up(connection, name, topic_id, partitions)
 
@@ -200,7 +204,7 @@ class Consumers:
         self, name: str, topic_id: int, positions: Mapping[int, int], now_ns: int,
         epochs: Mapping[int, int] | None = None,
     ) -> dict[int, int]:  # fmt: skip
-        """Put positions anywhere and return their new epochs; whoever reads there now loses the partition.
+        """Put positions anywhere and return their new epochs; a reader there now loses the partition.
 
         With `epochs`, only if nobody took any of them over since.
         """

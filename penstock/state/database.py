@@ -19,7 +19,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.errors import Closed, DataError, NotAStore, PenstockError, ReadOnly, Unavailable, UnknownFormat
+from penstock.errors import (
+    Closed,
+    DataError,
+    NotAStore,
+    OutcomeUnknown,
+    PenstockError,
+    ReadOnly,
+    Unavailable,
+    UnknownFormat,
+)
 from penstock.files import Files
 from penstock.locks import STATE_RANK, FileLock, pause_at_fork
 from penstock.state.read_only import ReadOnlyConnection, refusal
@@ -105,7 +114,7 @@ CREATE INDEX stream_positions_by_subject ON stream_positions (topic_id, subject)
 CREATE TABLE streams (
     topic_id INTEGER PRIMARY KEY,
     ttl TEXT NOT NULL,                   -- JSON: how long messages live
-    swept INTEGER                        -- up to which moment it was told what is over
+    swept INTEGER                        -- up to which moment expired messages were reported
 );
 CREATE TABLE delayed (                   -- what a committed transaction has still to put into `delay/publish`
     tx INTEGER NOT NULL, number INTEGER NOT NULL,
@@ -177,6 +186,7 @@ class Database:
 
     @property
     def store_id(self) -> str:
+        """The store's identity, given when it was created."""
         return str(self.row("SELECT value FROM meta WHERE name = 'store_id'")[0])
 
     def set_store_id(self, store_id: str) -> None:
@@ -276,7 +286,12 @@ class Database:
         try:
             connection.execute("BEGIN IMMEDIATE")
             yield connection
-            connection.execute("COMMIT")
+            try:
+                connection.execute("COMMIT")
+            except sqlite3.OperationalError as error:
+                if durable:
+                    self._make_certain(error)
+                raise
             if after is not None:
                 after()
         finally:
@@ -284,6 +299,25 @@ class Database:
                 connection.execute("ROLLBACK")
             if durable:
                 connection.execute("PRAGMA synchronous = NORMAL")
+
+    def _make_certain(self, error: sqlite3.OperationalError) -> None:
+        """Write over what a commit that failed may have left in SQLite's log, or say that nobody knows.
+
+        Its frames may be on the disk, and a restart would take them for a commit. The next commit is written
+        in their place: once that one is durable, they are gone for good.
+        """
+        connection = self._connection
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("INSERT OR REPLACE INTO meta VALUES ('synced', hex(randomblob(4)))")
+            connection.execute("COMMIT")
+        except sqlite3.DatabaseError:
+            raise OutcomeUnknown(
+                f"{self.path}: the disk failed during a commit ({error}): it may turn out to have happened",
+                hint="look at the disk, open the store again, and look whether it is there",
+            ) from error
 
     def copy_to(self, path: str) -> None:
         """Write the database as it is now to a new file, also while others change it."""
@@ -304,6 +338,7 @@ class Database:
         return [str(found[0]) for found in self.rows("PRAGMA integrity_check") if found[0] != "ok"]
 
     def close(self) -> None:
+        """Close the connection and the lock file; a second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -325,6 +360,7 @@ class Database:
             (self._reader or self._connection).close()
 
     def after_fork_in_parent(self) -> None:
+        """Connect anew: SQLite's connections are closed around a fork."""
         try:
             if self._reader is not None and not self._closed:
                 self._reader = ReadOnlyConnection(self.path)

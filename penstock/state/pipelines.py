@@ -56,6 +56,7 @@ class Pipelines:
         self._database = database
 
     def all(self) -> list[PipelineRecord]:
+        """Return all pipelines, by name."""
         if not self._database.has_table("pipelines"):
             return []  # a store of an older format, opened only to be read
         return [
@@ -63,9 +64,11 @@ class Pipelines:
         ]
 
     def get(self, name: str) -> PipelineRecord | None:
+        """Return the pipeline of that name, or None."""
         return next((each for each in self.all() if each.name == name), None)
 
     def find(self, name: str) -> PipelineRecord:
+        """Return the pipeline of that name; raise `UnknownPipeline` if there is none."""
         found = self.get(name)
         if found is None:
             raise UnknownPipeline(name, tuple(each.name for each in self.all()))
@@ -93,13 +96,16 @@ class Pipelines:
         return self.is_asked_to_stop(name)
 
     def is_asked_to_stop(self, name: str) -> bool:
+        """Whether the pipeline should stop: it was asked to, or was deleted."""
         row = self._database.row("SELECT stop FROM pipelines WHERE name = ?", (name,))
         return row is None or bool(row[0])
 
     def ask_to_stop(self, name: str) -> None:
+        """Leave a note for the process that runs the pipeline: it should stop."""
         self._database.quick("UPDATE pipelines SET stop = 1 WHERE name = ?", (name,))
 
     def drop(self, name: str) -> None:
+        """Delete the pipeline's record."""
         with self._database.transaction() as connection:
             connection.execute("DELETE FROM pipelines WHERE name = ?", (name,))
 

@@ -1,12 +1,12 @@
 """Queues: consumers whose readers take single messages of the same partition, each for a time.
 
 For each partition there is the next offset that nobody was given, and the messages before it that are out:
-who has them, until when, and how often they were handed out. What is neither is done. A lease that ran out is
+who has them, until when, and how often they were delivered. What is neither is done. A lease that ran out is
 anybody's. The consumer's position is the first offset that is not done, as for any other consumer: it is
 computed when somebody asks, and stored now and then.
 
 Nothing here waits for the disk, but for messages that come from the files of waiting ones: should the power
-take the last changes back, messages come again.
+take the last changes back, messages are delivered again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Lease(NamedTuple):
 
     first: int
     stop: int
-    #: How often they were handed out, this time included.
+    #: How often they were delivered, this time included.
     attempts: int
     #: The whole message, where it waited for another attempt; else it is in the log.
     data: bytes | None
@@ -187,10 +187,10 @@ class Queues:
     def add_due(self, place: QueuePlace, waited: Iterable[tuple[int, int, bytes]], *, durable: bool) -> None:
         """Messages whose next attempt is due, for anybody: (offset, attempts so far, the message).
 
-        Whoever retries a message stores it first and then says that it is done. If it falls due before that,
-        it takes the place of the one that is out, or that word would be for both. One that was handed out
-        more often meanwhile stays: a crash left the message twice. One that nobody was given yet, since the
-        consumer was moved back, is delivered by the log.
+        A reader that retries a message stores it first and then says that it is done. If it falls due before
+        that, it takes the place of the one that is out, or that word would be for both. One that was
+        delivered more often meanwhile stays: a crash left the message twice. One that nobody was
+        given yet, since the consumer was moved back, is delivered by the log.
         """
         with self._database.transaction(durable=durable) as connection:
             row = connection.execute(f"SELECT next FROM queues WHERE {_OF}", place).fetchone()
@@ -259,7 +259,7 @@ def forget(connection: sqlite3.Connection, consumer: str, topic_id: int) -> None
 
 
 def move(connection: sqlite3.Connection, place: QueuePlace, offset: int) -> None:
-    """The consumer goes on from another offset: whoever has something has it no more."""
+    """The consumer goes on from another offset: what readers have is theirs no more."""
     connection.execute(f"UPDATE queues SET next = ? WHERE {_OF}", (offset, *place))
     connection.execute(f"DELETE FROM leases WHERE {_OF} AND (data IS NULL OR first >= ?)", (*place, offset))
     connection.execute(f"UPDATE leases SET until = 0, member = {FREE} WHERE {_OF}", place)

@@ -54,6 +54,7 @@ class ReadOnlyConnection:
         raise Unavailable(f"{self._path} changes faster than it can be read", hint="try again")
 
     def close(self) -> None:
+        """Close the connection."""
         self._connection.close()
 
     def _connect(self) -> sqlite3.Connection:

@@ -29,9 +29,9 @@ _OF_SUBJECT = (
 class StreamSettings(NamedTuple):
     """What a stream keeps besides its messages and positions."""
 
-    #: How long messages live, as the face spells it; empty when nobody chose.
+    #: How long messages live, as the stream spells it; empty when nobody chose.
     ttl: dict[str, Any]
-    #: Up to which moment those who clean up were told what is over, in nanoseconds.
+    #: Up to which moment expired messages were reported to a clean-up, in nanoseconds.
     swept_ns: int | None
 
 
@@ -75,6 +75,7 @@ class Streams:
         )
 
     def settings(self, topic_id: int) -> StreamSettings:
+        """Return a stream's settings: its lifetimes, and up to when expired messages were reported."""
         row = None
         if self._exists:
             row = self._database.row("SELECT ttl, swept FROM streams WHERE topic_id = ?", (topic_id,))

@@ -129,9 +129,11 @@ class Topics:
         return self._database.store_id
 
     def names(self) -> list[str]:
+        """Return the names of all topics, sorted."""
         return [row[0] for row in self._database.rows("SELECT name FROM topics ORDER BY name")]
 
     def find(self, name: str) -> TopicRecord:
+        """Return the topic of that name; raise `UnknownTopic`, which names those that exist."""
         row = self._database.row(f"SELECT {_COLUMNS} FROM topics WHERE name = ?", (name,))
         if row is None:
             raise UnknownTopic(name, tuple(self.names()))

@@ -1,7 +1,7 @@
-"""Committed transactions, and what of them has still to be appended to partitions.
+"""Committed transactions, what of them has still to be appended, and all else that a partition asks for.
 
-The commit is one write to `state.db`: from then on everything in the transaction is true, and whoever
-comes next finishes what its process did not live to do. A record stays until its last partition has
+The commit is one write to `state.db`: from then on everything in the transaction is true, and the next
+process finishes what its own did not live to do. A record stays until its last partition has
 everything, durably; one with a name stays for ever, so that the same name is never committed twice.
 """
 
@@ -13,7 +13,10 @@ from typing import NamedTuple
 
 from penstock.errors import AlreadyCommitted, PartitionLost
 from penstock.log.staging import PlacedPiece
+from penstock.options import TopicOptions
+from penstock.state.consumers import Consumers
 from penstock.state.database import Database
+from penstock.state.topics import Topics
 
 
 class PositionUpdate(NamedTuple):
@@ -95,6 +98,7 @@ class Transactions:
         return self._database.row("SELECT 1 FROM transactions WHERE id = ?", (tx,)) is not None
 
     def is_committed(self, name: str) -> bool:
+        """Whether a transaction of that name was committed."""
         return self._database.row("SELECT 1 FROM transactions WHERE name = ?", (name,)) is not None
 
     def names(self, prefix: str) -> list[str]:
@@ -114,7 +118,7 @@ class Transactions:
             )
 
     def unfinished(self) -> list[tuple[int, int]]:
-        """(topic id, partition) where something is still to be brought in."""
+        """(topic id, partition) where a committed transaction is still to be applied."""
         return self._database.rows("SELECT DISTINCT topic_id, partition FROM staged")
 
     def finish(self, tx: int, places: Iterable[tuple[int, int]]) -> None:
@@ -211,3 +215,39 @@ def _move(connection: sqlite3.Connection, move: PositionUpdate, now_ns: int) -> 
             f"consumer {move.consumer!r} was moved in partition {move.partition} by someone else",
             hint="nothing was committed; the reader goes on at the stored position",
         )
+
+
+class StoredPartition:
+    """What `state.db` says of one partition (`penstock.log.staging.PartitionState`)."""
+
+    def __init__(
+        self, topics: Topics, consumers: Consumers, transactions: Transactions, topic_id: int, partition: int
+    ) -> None:
+        self._topics = topics
+        self._consumers = consumers
+        self._transactions = transactions
+        self._place = (topic_id, partition)
+
+    def options(self) -> TopicOptions:
+        """Return the topic's options as they are now, whichever process changed them."""
+        return self._topics.by_id(self._place[0]).options
+
+    def require_topic(self) -> None:
+        """Raise `TopicReplaced` unless the topic is still there."""
+        self._topics.by_id(self._place[0])
+
+    def highest_position(self) -> int:
+        """The highest offset that a consumer has committed."""
+        return self._consumers.highest(*self._place)
+
+    def unfinished(self) -> list[PlacedPiece]:
+        """Pieces of committed transactions that are not yet whole and durable here, by offset."""
+        return self._transactions.unfinished_pieces(*self._place)
+
+    def move(self, pieces: Iterable[PlacedPiece]) -> None:
+        """Store other offsets for pieces, durably."""
+        self._transactions.move(*self._place, pieces)
+
+    def finish(self, tx: int) -> None:
+        """The transaction is whole and durable in this partition."""
+        self._transactions.finish(tx, [self._place])

@@ -1,4 +1,10 @@
-"""The store and its topics: what users open and hold."""
+"""The store and its topics: what users open and hold.
+
+Each file imports only files before it.
+
+Order: backup_target catalogue commit consumers expiry ownership stats verify < backup repair topic <
+pipelines transaction < pipeline_position store < health open replay.
+"""
 
 from __future__ import annotations
 

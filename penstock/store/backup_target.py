@@ -46,6 +46,7 @@ class FolderTarget:
         self._files = files
 
     def names(self) -> list[str]:
+        """Return the names of all files that are there."""
         return [
             os.path.relpath(os.path.join(folder, name), self._root)
             for folder, _, names in os.walk(self._root)
@@ -53,12 +54,14 @@ class FolderTarget:
         ]
 
     def put(self, name: str, source: str, length: int | None = None, *, lasting: bool = False) -> None:
+        """Copy a file, or its first bytes, into the folder; link it if it never changes."""
         path = self._path(name)
         if not (lasting and length is None and _linked(source, path)):
             _copy(source, path, length)
         self._files.sync_dir(os.path.dirname(path))
 
     def put_bytes(self, name: str, data: bytes) -> None:
+        """Store a small file; it is there whole or not at all."""
         path = self._path(name)
         with open(path + ".tmp", "wb") as file:
             file.write(data)
@@ -68,13 +71,16 @@ class FolderTarget:
         self._files.sync_dir(os.path.dirname(path))
 
     def read(self, name: str) -> bytes:
+        """Return the content of a small file."""
         return Path(self._root, name).read_bytes()
 
     def get(self, name: str, to: str) -> None:
+        """Copy a file out of the folder, as a new file."""
         os.makedirs(os.path.dirname(to), exist_ok=True)
         _copy(os.path.join(self._root, name), to, None)
 
     def delete(self, names: Iterable[str]) -> None:
+        """Delete files."""
         for name in names:
             os.unlink(os.path.join(self._root, name))
 
@@ -91,9 +97,11 @@ class BucketTarget:
         self._objects = S3Bodies(*split_s3(address))
 
     def names(self) -> list[str]:
+        """Return the names of all files that are there."""
         return [found.name for found in self._objects.list()]
 
     def put(self, name: str, source: str, length: int | None = None, *, lasting: bool = False) -> None:
+        """Store a file, or its first bytes, as an object."""
         if length is None:
             self._objects.put(name, Path(source))
         else:
@@ -101,12 +109,15 @@ class BucketTarget:
                 self._objects.put(name, file.read(length))
 
     def put_bytes(self, name: str, data: bytes) -> None:
+        """Store a small file; it is there whole or not at all."""
         self._objects.put(name, data)
 
     def read(self, name: str) -> bytes:
+        """Return the content of a small file."""
         return self._objects.get(name)
 
     def get(self, name: str, to: str) -> None:
+        """Load an object into a new file."""
         os.makedirs(os.path.dirname(to), exist_ok=True)
         with self._objects.open(name) as body, open(to, "wb") as file:
             shutil.copyfileobj(body, file, _AT_ONCE_BYTES)
@@ -114,6 +125,7 @@ class BucketTarget:
             os.fsync(file.fileno())
 
     def delete(self, names: Iterable[str]) -> None:
+        """Delete files."""
         self._objects.delete(names)
 
 

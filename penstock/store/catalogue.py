@@ -17,9 +17,8 @@ from typing import Any
 import msgspec
 
 from penstock.clock import Clock
-from penstock.errors import ForgottenTopic, InvalidOption, PenstockError, TopicReplaced
+from penstock.errors import DataError, ForgottenTopic, InvalidOption, PenstockError, TopicReplaced
 from penstock.files import Files, read_whole, refusal, replace
-from penstock.locks import FORKED
 from penstock.options import FILES, TopicOptions
 from penstock.options import BodyLocation as Place
 from penstock.payloads.open import open_topic_bodies
@@ -45,6 +44,7 @@ class TopicFolders:
         self._files = files
 
     def path(self, name: str) -> str:
+        """Return the path of a topic's folder."""
         return os.path.join(self._root, name)
 
     def put_away(self, folder: str) -> None:
@@ -88,6 +88,7 @@ class TopicFolders:
         self.put_away(folder)
 
     def remove_put_away(self) -> None:
+        """Delete the folders of dropped topics, which were moved aside before."""
         for name in self._listing():
             if name.startswith(_GONE):
                 shutil.rmtree(self.path(name), ignore_errors=True)
@@ -196,12 +197,14 @@ class Catalogue:
         ]
 
     def finish_transactions(self) -> None:
-        """Bring in what processes that died had committed; whoever is at it now is left alone."""
+        """Apply what dead processes had committed; a process that is doing so itself is left alone."""
         for topic_id, number in self._transactions.unfinished():
             try:
                 self.by_id(topic_id).log(number).finish_transactions()
             except TopicReplaced:
                 continue  # dropped at this moment
+            except DataError as error:  # one lost file keeps no store from opening; `verify` names it
+                logger.error("a committed transaction cannot be finished: %s", error)
 
     def close_writers(self) -> None:
         """Close all writers, also when one of them fails."""
@@ -217,15 +220,14 @@ class Catalogue:
                 _settle(partitions)
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Release all files."""
         for partitions in self._opened.values():
             partitions.close()
 
     def abandon(self) -> None:
         """In a forked child: all of it is the parent's."""
         for partitions in self._opened.values():
-            partitions._closed = FORKED
-            partitions._logs = {}
+            partitions.abandon()
         self._opened = {}
 
 
@@ -244,7 +246,7 @@ def refuse_other_options(name: str, there: TopicOptions, wanted: Mapping[str, An
 
 def _settle(partitions: OpenTopic) -> None:
     """Everything goes to disk, and offsets set aside are given back."""
-    for log in list(partitions._logs.values()):
+    for log in partitions.opened_logs():
         try:
             log.bounds()  # says so when it was dropped: a sync would only find that its file is gone
             log.sync_all()

@@ -5,11 +5,12 @@ It takes what is staged and durable, makes it true by one write to `state.db`, a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from penstock.errors import Closed, NotDurable, PenstockError
+from penstock.errors import Closed, NotDurable, NotYetDurable, PenstockError
 from penstock.locks import hold
 from penstock.log.append import Appended
 from penstock.log.log import Log
@@ -18,6 +19,8 @@ from penstock.message import StoredRun
 from penstock.state.transactions import DelayedRow, Part, PositionUpdate, Transactions
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.staging import TopicStaging
+
+logger = logging.getLogger("penstock.store")
 
 
 class Target(NamedTuple):
@@ -29,10 +32,12 @@ class Target(NamedTuple):
 
     @property
     def partitions(self) -> OpenTopic:
+        """The open topic that the partition is of."""
         return self.staging.partitions
 
     @property
     def log(self) -> Log:
+        """The partition's log."""
         return self.partitions.log(self.number)
 
     def part(self, tx: int) -> Part:
@@ -48,7 +53,7 @@ class Target(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """The same, in its partition."""
+    """One partition's share of a commit, after its frames were appended."""
 
     target: Target
     pieces: Sequence[PlacedPiece]
@@ -99,7 +104,7 @@ class Commit:
                 ]
             except (PenstockError, OSError) as error:
                 if committed:
-                    raise _committed_but(error) from error
+                    raise committed_but(error) from error
                 for log in logs:
                     log.appender.ready()  # which forgets the announcement
                 raise
@@ -107,7 +112,7 @@ class Commit:
         return hold([log.folder.append for log in logs], commit)
 
     def move_only(self, moves: Sequence[PositionUpdate]) -> None:
-        """The same for a transaction that wrote nothing."""
+        """Commit a transaction that wrote nothing: only its readers' positions move."""
         self._transactions.commit(self._tx, None, (), moves, self._now_ns(), check=nothing)
 
     def make_durable(self, applied: Sequence[Applied], stored: dict[str, list[StoredRun]]) -> None:
@@ -122,11 +127,14 @@ class Commit:
             stored.setdefault(each.target.partitions.name, []).extend(runs)
         if applied:
             places = [(each.target.partitions.record.id, each.target.number) for each in applied]
-            self._transactions.finish(self._tx, places)
+            try:
+                self._transactions.finish(self._tx, places)
+            except PenstockError as error:  # all of it is there: the next process to open the store finishes
+                logger.warning("a transaction is committed, and its record could not be removed: %s", error)
 
 
 def _try_again(applied: Applied) -> list[StoredRun]:
-    """A sync failed: what was cut off is brought in again, behind it; return where.
+    """Append again, behind it, what a failed sync cut off; return where.
 
     Nothing, when another process was quicker and the new offsets are not known here.
     """
@@ -135,12 +143,12 @@ def _try_again(applied: Applied) -> list[StoredRun]:
         runs = hold((log.folder.append,), lambda: _brought_in_again(applied))
         log.sync_all()
     except (PenstockError, OSError) as error:
-        raise _committed_but(error) from error
+        raise committed_but(error) from error
     return runs
 
 
 def _brought_in_again(applied: Applied) -> list[StoredRun]:
-    """Bring in again what a failed sync cut off, unless another process has; the append lock is held."""
+    """Append what a failed sync cut off, unless another process has; the append lock is held."""
     log = applied.target.log
     durable = log.folder.read_durable()
     log.appender.ready()
@@ -171,8 +179,11 @@ def nothing() -> None:
     """Asks nothing: the guard of a transaction that has none."""
 
 
-def _committed_but(error: Exception) -> NotDurable:
-    return NotDurable(
+def committed_but(error: Exception) -> NotYetDurable:
+    """The error for a commit that stands, and is not yet in all its partitions; never retryable."""
+    if isinstance(error, NotYetDurable):
+        return error
+    return NotYetDurable(
         f"the transaction is committed, but not yet whole everywhere: {error}",
         hint="do not repeat it: the next writer finishes it",
     )

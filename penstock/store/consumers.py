@@ -60,6 +60,7 @@ def add(
     topic: OpenTopic, name: str, *, important: bool, availability_period: Duration | None, start: Place,
     read_from: Moment | None,
 ) -> None:  # fmt: skip
+    """Create a consumer of a topic; its positions begin at `start`."""
     now = topic.clock.now_ns()
     wanted = {"important": important, "availability_period": availability_period, "read_from": read_from}
     options = options_from(ConsumerOptions(), now, wanted)
@@ -69,6 +70,7 @@ def add(
 
 
 def alter(topic: OpenTopic, name: str, changes: dict[str, Any]) -> None:
+    """Change options of a consumer."""
     before = topic.consumers.options(consumer_name(name), topic.record.id)
     after = options_from(before, topic.clock.now_ns(), changes)
     _refuse_both(topic, name, after)
@@ -98,6 +100,7 @@ def _both(topic: OpenTopic, name: str, options: ConsumerOptions) -> InvalidOptio
 
 
 def seek(topic: OpenTopic, name: str, place: Place) -> dict[int, int]:
+    """Move a consumer, or create it there; return where it stands in each partition."""
     now = topic.clock.now_ns()
     consumer_name(name)
     if not topic.consumers.exists(name, topic.record.id):
@@ -112,6 +115,7 @@ def seek(topic: OpenTopic, name: str, place: Place) -> dict[int, int]:
 
 
 def kick(topic: OpenTopic, name: str, pid: int | None) -> list[int]:
+    """Make readers of a consumer leave, or only those of process `pid`; return the processes."""
     if not topic.consumers.exists(consumer_name(name), topic.record.id):
         raise UnknownConsumer(f"no consumer {name!r} of {topic.name!r}")
     if pid is not None:
@@ -120,6 +124,7 @@ def kick(topic: OpenTopic, name: str, pid: int | None) -> list[int]:
 
 
 def drop(topic: OpenTopic, name: str) -> None:
+    """Delete a consumer, its membership and what waits for it."""
     topic.consumers.drop(consumer_name(name), topic.record.id)
     members.remove(topic, name)
     forget_consumer(topic, name)

@@ -32,10 +32,12 @@ class DiskSpace(NamedTuple):
 
     @property
     def free_share(self) -> float:
+        """Which share of the disk is free, from 0 to 1."""
         return self.free_bytes / self.total_bytes if self.total_bytes else 1.0
 
 
 def disk(store: Store) -> DiskSpace:
+    """Return how much room there is where the store lies."""
     room = os.statvfs(store.path)
     return DiskSpace(room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize)
 

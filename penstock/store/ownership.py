@@ -13,9 +13,9 @@ import secrets
 import socket
 from typing import Any
 
+from penstock.byte_lock import ByteLock
 from penstock.errors import OwnedElsewhere
 from penstock.files import Files
-from penstock.locks import ByteLock
 
 #: The byte of state.lock that tells who is there; far from the bytes anyone reads.
 _PRESENCE_BYTE = 2**41
@@ -36,6 +36,7 @@ class Ownership:
             self._write_owner()
 
     def close(self) -> None:
+        """Give the store up for other processes."""
         if self._fd < 0:
             return
         if self._exclusive:

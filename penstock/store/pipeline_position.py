@@ -29,7 +29,7 @@ _BEGUN = "begun"
 
 
 class PipelinePosition:
-    """A run's positions in the topic that it reads. Whoever else reads as its consumer loses its place."""
+    """A run's positions in the topic that it reads. Another reader of its consumer loses its place."""
 
     def __init__(self, topic: Topic[Any], run: PipelineRun, start: Place = "earliest") -> None:
         self._partitions = topic.open_topic
@@ -48,6 +48,7 @@ class PipelinePosition:
 
     @property
     def transactions(self) -> Transactions:
+        """The transactions of the store."""
         return self._partitions.transactions
 
     def move(self, tx: Transaction, to: Mapping[int, int]) -> None:
@@ -56,6 +57,7 @@ class PipelinePosition:
         tx.enlist(self)
 
     def moves(self, tx: Transaction) -> list[PositionUpdate]:
+        """Return how the positions change with the commit."""
         topic_id = self._partitions.record.id
         return [
             PositionUpdate(self._consumer, topic_id, number, self._stored[number].epoch, self.at[number], to)
@@ -63,9 +65,11 @@ class PipelinePosition:
         ]
 
     def committed(self, tx: Transaction) -> None:
+        """Take note that the commit has happened: the positions have moved."""
         self.at.update(self._moving)
 
     def rolled_back(self, tx: Transaction) -> None:
+        """Forget the moves: the positions stay."""
         self._moving = {}
 
     def _begin(self, folder: str, start: Place) -> dict[int, int]:

@@ -20,29 +20,45 @@ from collections.abc import Callable, Mapping, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from penstock import locks as claims
+from penstock.clock import Clock
 from penstock.errors import PipelineChanged, PipelineRunning
 from penstock.parse import pipeline_name
 from penstock.state.database import refuse_read_only
-from penstock.state.pipelines import PipelineRecord, RunFacts
-
-if TYPE_CHECKING:
-    from penstock.store.store import Store
-
+from penstock.state.pipelines import PipelineRecord, Pipelines, RunFacts
+from penstock.store.topic import Topic
 
 FOLDER = "pipelines"
 _LOCK = "running"
 _CHECKPOINT = "checkpoint"
 #: A run looks this often whether it was asked to end, and tells how it goes.
 _LOOK_S = 0.5
-#: Whoever looks whether a pipeline runs has its lock for an instant, and must not pass for a run.
+#: A process that looks whether a pipeline runs has its lock for an instant, and must not pass for a run.
 _PROBE_S = 0.1
 #: Rates are taken over about this time.
 _RATE_S = 10.0
 
 State = Literal["running", "ended", "failed", "killed"]
+
+
+class PipelineStore(Protocol):
+    """What is needed here of a store, which stands above."""
+
+    path: str
+    read_only: bool
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that the store's times are of."""
+
+    @property
+    def pipeline_records(self) -> Pipelines:
+        """What `state.db` knows of pipelines."""
+
+    def topics(self) -> list[Topic]:
+        """Return all topics."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +88,7 @@ class Pipeline:
 class PipelineRun:
     """A pipeline while this process runs it. Leaving `with` ends the run; an error is remembered."""
 
-    def __init__(self, store: Store, record: PipelineRecord, folder: str, lock: int) -> None:
+    def __init__(self, store: PipelineStore, record: PipelineRecord, folder: str, lock: int) -> None:
         self.name = record.name
         #: When the pipeline was made; one that was dropped and made anew is another.
         self.created = record.created
@@ -82,7 +98,7 @@ class PipelineRun:
         self.checkpoint = os.path.join(folder, _CHECKPOINT)
         #: How it goes, since it began.
         self.facts = record.run
-        #: Called with each report; for whoever shows progress.
+        #: Called with each report, to show progress.
         self.on_report: Callable[[RunFacts], None] = _nobody
         self._store = store
         self._lock = lock
@@ -96,12 +112,12 @@ class PipelineRun:
         now = time.monotonic()
         if not self._stopping and now - self._looked >= _LOOK_S:
             self._looked = now
-            self._stopping = self._store._pipelines.is_asked_to_stop(self.name)
+            self._stopping = self._store.pipeline_records.is_asked_to_stop(self.name)
         return self._stopping
 
     @property
     def was_asked_to_stop(self) -> bool:
-        """The same as far as it is known, without looking."""
+        """Whether the run is known to have been asked to stop, without looking again."""
         return self._stopping
 
     def stop(self) -> None:
@@ -109,11 +125,11 @@ class PipelineRun:
         self._stopping = True
 
     def report(self, *, rows: int = 0, batches: int = 1, last_batch: int | None = None) -> None:
-        """So much was done since the last report."""
+        """Note how much was done since the last report."""
         now = time.monotonic()
         self.facts = replace(
             self.facts,
-            updated=self._store._clock.now_ns(),
+            updated=self._store.clock.now_ns(),
             rows=self.facts.rows + rows,
             batches=self.facts.batches + batches,
             rows_per_second=self._pace.after(rows, now),
@@ -121,7 +137,7 @@ class PipelineRun:
         )
         if batches or now - self._looked >= _LOOK_S:
             self._looked = now
-            self._stopping |= self._store._pipelines.report(self.name, self.facts)
+            self._stopping |= self._store.pipeline_records.report(self.name, self.facts)
         self.on_report(self.facts)
 
     def __enter__(self) -> PipelineRun:
@@ -130,20 +146,20 @@ class PipelineRun:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        now = self._store._clock.now_ns()
+        now = self._store.clock.now_ns()
         self.facts = replace(self.facts, updated=now, ended=now, error=_told(error))
         try:
-            self._store._pipelines.report(self.name, self.facts)
+            self._store.pipeline_records.report(self.name, self.facts)
         finally:
             os.close(self._lock)
 
 
-#: Whoever follows a run: gets it when it has begun, and is left when it ends.
+#: Follows a run: entered when it has begun, left when it ends.
 Watch = Callable[[PipelineRun], AbstractContextManager[object]]
 
 
 def unwatched(run: PipelineRun) -> AbstractContextManager[object]:
-    """Nobody follows the run."""
+    """Follow nothing: for runs without progress to show."""
     return nullcontext()
 
 
@@ -163,7 +179,7 @@ class _Pace:
 
 
 def claim(
-    store: Store, name: str, *, kind: str, identity: Mapping[str, Any], consumer: str | None = None,
+    store: PipelineStore, name: str, *, kind: str, identity: Mapping[str, Any], consumer: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> PipelineRun:  # fmt: skip
     """Have a pipeline for this process alone, and begin a run of it; it is made at its first.
@@ -176,41 +192,43 @@ def claim(
     folder = _folder(store, name)
     lock = _locked(name, folder)
     try:
-        _refuse_other(store._pipelines.get(name), name, kind, identity)
-        now = store._clock.now_ns()
+        _refuse_other(store.pipeline_records.get(name), name, kind, identity)
+        now = store.clock.now_ns()
         run = RunFacts(pid=os.getpid(), host=socket.gethostname(), started=now, updated=now)
-        store._pipelines.begin(
+        store.pipeline_records.begin(
             name, kind, consumer=consumer, identity=identity, options=options or {}, run=run
         )
-        return PipelineRun(store, store._pipelines.find(name), folder, lock)
+        return PipelineRun(store, store.pipeline_records.find(name), folder, lock)
     except BaseException:
         os.close(lock)
         raise
 
 
-def refuse_running(store: Store, name: str) -> None:
+def refuse_running(store: PipelineStore, name: str) -> None:
     """Raise `PipelineRunning` when some process has the pipeline now; for those who claim it later."""
     if is_running(store, name):
-        record = store._pipelines.get(name)
+        record = store.pipeline_records.get(name)
         raise PipelineRunning(name, None if record is None else record.run.pid)
 
 
-def listed(store: Store) -> list[Pipeline]:
-    records = store._pipelines.all()
+def listed(store: PipelineStore) -> list[Pipeline]:
+    """Return all pipelines of a store, with how far behind each is."""
+    records = store.pipeline_records.all()
     lags = _lags(store, {each.consumer for each in records})
     return [_pipeline(store, each, lags) for each in records]
 
 
-def shown(store: Store, name: str) -> Pipeline:
-    record = store._pipelines.find(pipeline_name(name))
+def shown(store: PipelineStore, name: str) -> Pipeline:
+    """Return one pipeline, with how far behind it is."""
+    record = store.pipeline_records.find(pipeline_name(name))
     return _pipeline(store, record, _lags(store, {record.consumer}))
 
 
-def stop(store: Store, name: str, timeout: float) -> bool:
+def stop(store: PipelineStore, name: str, timeout: float) -> bool:
     """Ask a run to end and wait for it; False when it is still running after `timeout` seconds."""
     refuse_read_only(store.read_only)
-    store._pipelines.find(pipeline_name(name))
-    store._pipelines.ask_to_stop(name)
+    store.pipeline_records.find(pipeline_name(name))
+    store.pipeline_records.ask_to_stop(name)
     deadline = time.monotonic() + timeout
     while is_running(store, name):
         if time.monotonic() > deadline:
@@ -219,20 +237,20 @@ def stop(store: Store, name: str, timeout: float) -> bool:
     return True
 
 
-def drop(store: Store, name: str) -> None:
+def drop(store: PipelineStore, name: str) -> None:
     """Forget a pipeline with its checkpoint; raises `PipelineRunning` while it runs. Its consumer stays."""
     refuse_read_only(store.read_only)
-    store._pipelines.find(pipeline_name(name))
+    store.pipeline_records.find(pipeline_name(name))
     folder = _folder(store, name)
     lock = _locked(name, folder)
     try:
-        store._pipelines.drop(name)
+        store.pipeline_records.drop(name)
         shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(lock)
 
 
-def is_running(store: Store, name: str) -> bool:
+def is_running(store: PipelineStore, name: str) -> bool:
     """Whether some process has the pipeline now."""
     try:
         fd = os.open(os.path.join(_folder(store, name), _LOCK), os.O_RDONLY | os.O_CLOEXEC)
@@ -247,7 +265,7 @@ def is_running(store: Store, name: str) -> bool:
     return False
 
 
-def _folder(store: Store, name: str) -> str:
+def _folder(store: PipelineStore, name: str) -> str:
     return os.path.join(store.path, FOLDER, name)
 
 
@@ -282,7 +300,7 @@ def _refuse_other(before: PipelineRecord | None, name: str, kind: str, identity:
             raise PipelineChanged(f"pipeline {name!r} was made with {field} {was!r}, not {now!r}", name)
 
 
-def _pipeline(store: Store, record: PipelineRecord, lags: Mapping[str | None, int]) -> Pipeline:
+def _pipeline(store: PipelineStore, record: PipelineRecord, lags: Mapping[str | None, int]) -> Pipeline:
     checkpoint = os.path.join(_folder(store, record.name), _CHECKPOINT)
     return Pipeline(
         record.name, record.kind, _state(store, record), record.consumer, lags.get(record.consumer),
@@ -291,13 +309,13 @@ def _pipeline(store: Store, record: PipelineRecord, lags: Mapping[str | None, in
     )  # fmt: skip
 
 
-def _state(store: Store, record: PipelineRecord) -> State:
+def _state(store: PipelineStore, record: PipelineRecord) -> State:
     if record.run.ended is None:
         return "running" if is_running(store, record.name) else "killed"
     return "ended" if record.run.error is None else "failed"
 
 
-def _lags(store: Store, consumers: Set[str | None]) -> dict[str | None, int]:
+def _lags(store: PipelineStore, consumers: Set[str | None]) -> dict[str | None, int]:
     """How far behind each of these is, over all topics it reads."""
     lags: dict[str | None, int] = {}
     if consumers - {None}:

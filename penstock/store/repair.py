@@ -212,4 +212,4 @@ def _keep_store_id(root: str, database: Database, files: Files) -> None:
 
 
 def _nothing(topics: Topics) -> None:
-    """Nothing is written for a step that only tells of a loss."""
+    """Write nothing: the step only reports a loss."""

@@ -46,7 +46,7 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/s)?")
 _SPEED = re.compile(r"(\d+(?:\.\d+)?)x?")
 
 
-class Pace(Protocol):
+class ReplayPace(Protocol):
     """How far each partition may be copied."""
 
     def targets(self, at: Offsets, ends: Offsets, elapsed_s: float) -> dict[int, int]:
@@ -57,6 +57,7 @@ class Unhurried:
     """All of it, at once."""
 
     def targets(self, at: Offsets, ends: Offsets, elapsed_s: float) -> dict[int, int]:
+        """Return up to where to copy by now: everything."""
         return dict(ends)
 
 
@@ -68,6 +69,7 @@ class Rate:
         self._begin = dict(begin)
 
     def targets(self, at: Offsets, ends: Offsets, elapsed_s: float) -> dict[int, int]:
+        """Return up to where to copy by now, at so many messages a second."""
         done = sum(at[number] - self._begin[number] for number in at)
         return shared(at, ends, int(self._per_second * elapsed_s) - done)
 
@@ -82,6 +84,7 @@ class Speed:
         self._offset_at = offset_at
 
     def targets(self, at: Offsets, ends: Offsets, elapsed_s: float) -> dict[int, int]:
+        """Return up to where to copy by now, at the speed the messages were written or a multiple."""
         moment = self._first + round(elapsed_s * self._factor * NANOSECONDS) + 1
         return {
             number: min(max(self._offset_at(number, moment), at[number]), end) for number, end in ends.items()
@@ -154,6 +157,7 @@ class ReplayPlan:
 
     @classmethod
     def of(cls, source: str, sink: str, ranges: Sequence[PartitionRange]) -> ReplayPlan:
+        """Make the plan of these ranges, with their totals."""
         messages, size = sum(each.messages for each in ranges), sum(each.bytes for each in ranges)
         return cls(source, sink, messages, size, tuple(ranges))
 
@@ -253,7 +257,7 @@ class _Replay:
     def _left(self) -> int:
         return sum(end - self._standing.at[number] for number, end in self._ends.items())
 
-    def _pace(self, rate: float | None, speed: float | None) -> Pace:
+    def _pace(self, rate: float | None, speed: float | None) -> ReplayPace:
         at = self._standing.at
         if rate is not None:
             return Rate(rate, at)

@@ -6,7 +6,7 @@ import os
 import shutil
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -17,7 +17,7 @@ from penstock.consume.dead_letter_topic import dead_name
 from penstock.consume.dead_letters import DeadLetter, DeadLetters
 from penstock.consume.options import Kind, Moment, Retry, reader_options
 from penstock.consume.reader import Reader, open_reader
-from penstock.errors import AlreadyExists, Closed, InvalidOption, PenstockError, UnknownTopic, WrongType
+from penstock.errors import AlreadyExists, Closed, PenstockError, UnknownTopic
 from penstock.files import Files
 from penstock.locks import FORKED, forget_in_child
 from penstock.options import TopicOptions, topic_changes
@@ -34,7 +34,7 @@ from penstock.store.catalogue import Catalogue, DroppedBodies, TopicFolders, ref
 from penstock.store.expiry import Expiry
 from penstock.store.ownership import Ownership
 from penstock.store.pipelines import Pipeline
-from penstock.store.topic import Topic
+from penstock.store.topic import Topic, several_topics
 from penstock.store.transaction import Transaction
 from penstock.topic.delayed import DELAY, PUBLISH, SESSIONS, forget_topic
 from penstock.topic.delayed_publisher import DelayedPublisher
@@ -47,26 +47,6 @@ if TYPE_CHECKING:  # products stand above the store; their factories here load t
     from penstock.sessions.sessions import Sessions
     from penstock.streams.open import StreamEngineOpener
     from penstock.streams.stream import Stream
-
-
-def several_topics(
-    topics: str | Topic | Sequence[str | Topic], find: Callable[[str], Topic], records: Topics
-) -> list[Topic]:
-    """Topics by name or as they are; each once, and of the store that has these records."""
-    if isinstance(topics, (str, Topic)):
-        topics = [topics]
-    if not isinstance(topics, Sequence):
-        raise WrongType(f"topics is a name, a Topic or a list of them, not {type(topics).__name__}")
-    found = [each if isinstance(each, Topic) else find(each) for each in topics]
-    if not found:
-        raise InvalidOption("topics is empty", hint="name one at least")
-    names = [topic.name for topic in found]
-    if len(set(names)) < len(names):
-        raise InvalidOption(f"a topic is named twice: {', '.join(names)}")
-    for topic in found:
-        if topic.open_topic.topics is not records:
-            raise InvalidOption(f"topic {topic.name!r} is of another store", hint="name it instead")
-    return found
 
 
 T = TypeVar("T")
@@ -133,6 +113,16 @@ class Store:
     def transactions(self) -> Transactions:
         """The committed transactions; for parts of Penstock."""
         return self._transactions
+
+    @property
+    def files(self) -> Files:
+        """The file calls of the store; for parts of Penstock."""
+        return self._files
+
+    @property
+    def pipeline_records(self) -> Pipelines:
+        """What `state.db` knows of pipelines; for parts of Penstock."""
+        return self._pipelines
 
     @property
     def stream_records(self) -> Streams:
@@ -273,7 +263,7 @@ class Store:
 
     @property
     def sessions(self) -> Sessions:
-        """Changeable work that comes again later when it was not finished (docs/retries.md)."""
+        """Changeable work that is delivered again later when it was not finished (docs/retries.md)."""
         from penstock.sessions.sessions import Sessions
 
         self._require_open()
@@ -320,7 +310,7 @@ class Store:
             opened, consumer=consumer, start=start, partitions=partitions, follow=follow, on_gap=on_gap,
             create=create, read_from=read_from, max_lag=max_lag, handover=handover, retry=retry,
             kind=kind, lease=lease,
-            decoders={topic.name: topic._decode for topic in several if topic._decode is not None},
+            decoders={topic.name: topic.coder.decode for topic in several if topic.coder is not None},
         )  # fmt: skip
         return open_reader(opened, options)
 
@@ -369,7 +359,7 @@ class Store:
         return [*self._database.check(), *self._catalogue.forgotten()]
 
     def close(self) -> None:
-        """Make everything durable and let go of the folder; open writers are closed first.
+        """Make everything durable and release the folder; open writers are closed first.
 
         Raises if anything could not be stored. Calling it twice is fine.
         """
@@ -403,6 +393,7 @@ class Store:
         return f"<Store {self.path}{' (closed)' if self._closed else ''}>"
 
     def after_fork_in_child(self) -> None:
+        """Close in the child: it opens the store anew by its path."""
         self._closed = FORKED
         self._temporary = False
         self._database.abandon()
@@ -416,7 +407,7 @@ class Store:
         self._expiry.end(_CLOSE_WAIT_S)
         self._catalogue.housekeeper.end(_CLOSE_WAIT_S)
         for transaction in list(self._open_transactions):
-            transaction._forget()
+            transaction.roll_back_if_open()
         try:
             self._catalogue.settle()
         finally:

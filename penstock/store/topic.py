@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal
 
 from penstock.consume.options import Kind, Moment, Retry, reader_options
 from penstock.consume.reader import Reader, open_reader
-from penstock.errors import InvalidOption
+from penstock.errors import InvalidOption, WrongType
 from penstock.keys import Key, Prefix, match
 from penstock.log.frame import RAW
 from penstock.message import Batch, Message, Receipt, Receipts, V, typed
@@ -18,6 +18,7 @@ from penstock.options import Sync, TopicOptions
 from penstock.parse import Duration, Size, nanoseconds, one_of, seconds, size, whole
 from penstock.place import Place
 from penstock.state.database import refuse_read_only
+from penstock.state.topics import Topics
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
 from penstock.store.stats import TopicStats, topic_stats
@@ -54,6 +55,7 @@ class Topic(Generic[V]):
 
     @property
     def name(self) -> str:
+        """The topic's name."""
         return self.open_topic.name
 
     @property
@@ -235,11 +237,11 @@ class Topic(Generic[V]):
         Its readers share the partitions, wherever they run; `partitions` takes those for good instead,
         and raises `PartitionLost` when another reader has one. Without a consumer nothing is saved.
 
-        `on_gap="skip"` passes over what retention or damage took, and notes it in `reader.gaps`;
+        `on_gap="skip"` skips what retention or damage took, and notes it in `reader.gaps`;
         otherwise that raises. Messages written before `read_from` (a moment, or an age) or longer ago
-        than `max_lag` are passed over and noted in `reader.skipped`. `handover` is how long a partition
+        than `max_lag` are skipped and noted in `reader.skipped`. `handover` is how long a partition
         that goes to another reader waits for what was delivered to be committed; `retry` when messages
-        that failed come again (docs/retries.md).
+        that failed are delivered again (docs/retries.md).
 
         With `kind="queue"` readers share messages instead of partitions: each has those it received for
         `lease`, then they are anybody's (docs/queues.md).
@@ -264,7 +266,7 @@ class Topic(Generic[V]):
         """Declare a consumer before its first reader; raises `AlreadyExists`.
 
         Nothing is removed before an important consumer has committed it, however full the disk gets;
-        `availability_period` does so for a time. Messages written before `read_from` are passed over.
+        `availability_period` does so for a time. Messages written before `read_from` are skipped.
         """
         consumers.add(
             self.open_topic, name, important=important, availability_period=availability_period,
@@ -337,7 +339,7 @@ class Topic(Generic[V]):
         return Batch(self.name, deleting.delete_before(self.open_topic, place), self._decode)
 
     def expired(self, *, since: int | datetime | None = None) -> Batch[V]:
-        """Messages whose lifetime (`key_retention`) is over, as far as they still lie in the log.
+        """Messages that have expired (`key_retention`), as far as they still lie in the log.
 
         No other read gives them. With `since`, only those whose lifetime ended after that moment: so who
         cleans up after them gets each once.
@@ -379,4 +381,25 @@ class Topic(Generic[V]):
             refuse_codec(RAW, self.options)
 
     def require_writable(self) -> None:
+        """Raise `ReadOnly` if the store was opened only to be read."""
         refuse_read_only(self.open_topic.read_only)
+
+
+def several_topics(
+    topics: str | Topic | Sequence[str | Topic], find: Callable[[str], Topic], records: Topics
+) -> list[Topic]:
+    """Topics by name or as they are; each once, and of the store that has these records."""
+    if isinstance(topics, (str, Topic)):
+        topics = [topics]
+    if not isinstance(topics, Sequence):
+        raise WrongType(f"topics is a name, a Topic or a list of them, not {type(topics).__name__}")
+    found = [each if isinstance(each, Topic) else find(each) for each in topics]
+    if not found:
+        raise InvalidOption("topics is empty", hint="name one at least")
+    names = [topic.name for topic in found]
+    if len(set(names)) < len(names):
+        raise InvalidOption(f"a topic is named twice: {', '.join(names)}")
+    for topic in found:
+        if topic.open_topic.topics is not records:
+            raise InvalidOption(f"topic {topic.name!r} is of another store", hint="name it instead")
+    return found

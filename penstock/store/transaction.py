@@ -8,7 +8,7 @@ Until it commits, nothing of it can be seen, also not by itself. The commit:
     4  bring the messages in, side by side, and unlock
     5  make them durable, forget what was staged; what is delayed goes where it waits
 
-A process that is killed after 3 leaves 4 and 5 to whoever comes next: a writer that finds the
+A process that is killed after 3 leaves 4 and 5 to the next process: a writer that finds the
 announcement, a reader that waits, or the next one to open the store.
 """
 
@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol
 
-from penstock.errors import Closed, PenstockError, UsageError
+from penstock.errors import Closed, OutcomeUnknown, PenstockError, UsageError
 from penstock.keys import Key
 from penstock.locks import FORKED, forget_in_child
 from penstock.log.append import Rerouted
@@ -34,7 +34,7 @@ from penstock.log.staging import StagedPiece
 from penstock.message import StoredRun, V
 from penstock.parse import Duration
 from penstock.state.transactions import DelayedRow, PositionUpdate, Transactions
-from penstock.store.commit import Applied, Commit, Target, nothing
+from penstock.store.commit import Applied, Commit, Target, committed_but, nothing
 from penstock.store.topic import Topic
 from penstock.topic import delayed
 from penstock.topic import input as outgoing
@@ -52,14 +52,17 @@ class Enlisted(Protocol):
     """A reader some of whose messages are to be committed with a transaction."""
 
     @property
-    def transactions(self) -> Transactions: ...
+    def transactions(self) -> Transactions:
+        """The transactions of its store."""
 
     def moves(self, tx: Transaction) -> list[PositionUpdate]:
         """How its positions change with the commit."""
 
-    def committed(self, tx: Transaction) -> None: ...
+    def committed(self, tx: Transaction) -> None:
+        """Take note that the transaction was committed."""
 
-    def rolled_back(self, tx: Transaction) -> None: ...
+    def rolled_back(self, tx: Transaction) -> None:
+        """Take note that the transaction was rolled back."""
 
 
 class Transaction:
@@ -162,6 +165,9 @@ class Transaction:
             commit = Commit(self._transactions, self._id, self.name, self._now_ns)
             moves = [move for reader in self._readers for move in reader.moves(self)]
             applied = self._commit(commit, moves)
+        except OutcomeUnknown:
+            self._end("nobody knows whether it was committed")  # what it staged stays, in case it was
+            raise
         except BaseException:
             if not self._transactions.exists(self._id):
                 self.rollback()
@@ -169,10 +175,13 @@ class Transaction:
                 self._become_true()
             raise
         self._become_true()
-        commit.make_durable(applied, self._stored)
-        for staging in self._staging.values():
-            staging.discard()
-        self._hand_on_delayed()
+        try:
+            commit.make_durable(applied, self._stored)
+            for staging in self._staging.values():
+                staging.discard()
+            self._hand_on_delayed()
+        except (PenstockError, OSError) as error:
+            raise committed_but(error) from error
 
     def rollback(self) -> None:
         """Forget all of it; readers deliver again what was received in it. Calling it twice is fine."""
@@ -222,16 +231,17 @@ class Transaction:
         staging = self.staging_of(topic, raw=raw)
         staging.adopt(pieces, tree=tree, partitions=partitions, bodies=bodies)
 
-    def _forget(self) -> None:
+    def roll_back_if_open(self) -> None:
         """Roll back what nobody ended: its store is closed, or nobody holds it any more."""
         if not getattr(self, "_ended", "not begun"):
             logger.warning("a transaction was left open and is rolled back: %r", self)
             self.rollback()
 
     def __del__(self) -> None:
-        self._forget()
+        self.roll_back_if_open()
 
     def after_fork_in_child(self) -> None:
+        """End in the child: the parent commits or rolls back."""
         self._ended = FORKED
         self._staging, self._readers, self._later = {}, [], []
 
@@ -247,7 +257,7 @@ class Transaction:
         return staging
 
     def known_staging(self, topic: str | Topic[Any]) -> TopicStaging | None:
-        """The same, if the transaction has written to the topic before."""
+        """Return where messages for a topic gather; None if the transaction has not written to it."""
         if self._ended:
             self._require_open()
         if topic is self._last[0]:

@@ -134,7 +134,7 @@ class _Known(NamedTuple):
     partitions: int = 0
     sync: str = "disk"
     positions: tuple[Position, ...] = ()
-    #: What committed transactions have still to bring in, by partition.
+    #: What committed transactions have still to append, by partition.
     pieces: Mapping[int, Sequence[PlacedPiece]] = MappingProxyType({})
 
 
@@ -267,7 +267,7 @@ class StoreVerifier:
                 )
 
     def _piece_findings(self, path: str, piece: PlacedPiece, end: int) -> Iterator[Finding]:
-        """What a committed transaction has still to bring in: it must be there."""
+        """What a committed transaction has still to append: it must be there."""
         if piece.stop <= end:
             return
         staged = None if piece.file is None else os.path.join(path, piece.file)

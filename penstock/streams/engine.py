@@ -4,7 +4,7 @@ The embedded engine keeps messages in a topic of the store, the Tarantool engine
 Arguments were checked by `Stream`; an engine raises only for what it alone can know.
 
 Sequences begin with 1, grow, are given at the commit, and never again: not after everything expired, not
-after a restart. Whoever sees a sequence sees all smaller ones that will ever be there.
+after a restart. A reader that sees a sequence sees all smaller ones that will ever be there.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class StreamMessage(msgspec.Struct, frozen=True):
         return self.data.decode()
 
     def open(self) -> BinaryIO:
-        """The body as an open file, to be closed by whoever asked; memory does not grow with its size."""
+        """The body as an open file, to be closed by the caller; memory does not grow with its size."""
         return io.BytesIO(self._body) if isinstance(self._body, bytes) else self._body()
 
     def __repr__(self) -> str:
@@ -185,4 +185,4 @@ class StreamEngine(Protocol):
         """Have `ring` called, from any thread, soon after something was published, and at the close."""
 
     def help(self) -> None:
-        """Called by those who wait, again and again: now and then, mend what a process that died left."""
+        """Finish what a dead process left; callers that wait call this about once a second."""

@@ -58,7 +58,7 @@ class MiniToolStream:
     ) -> int:
         """Publish a message whose body lies elsewhere under `object_name`; its sequence, 1 for the first.
 
-        Have the body stored before: whoever sees the message may ask for it.
+        Have the body stored before: a reader of the message may ask for it.
         """
         return self.engine.publish(
             Publication(

@@ -25,9 +25,11 @@ class Writes(Protocol):
     """What is asked of the topic."""
 
     @property
-    def open_topic(self) -> OpenTopic: ...
+    def open_topic(self) -> OpenTopic:
+        """The topic's engine."""
 
-    def write(self, value: Any, *, key: Any = None, headers: Any = None) -> Receipt: ...
+    def write(self, value: Any, *, key: Any = None, headers: Any = None) -> Receipt:
+        """Write one message."""
 
 
 class _Ready(NamedTuple):

@@ -131,7 +131,7 @@ class Stream(MiniToolStream, TtlCleanup):
         """Store a message and return its sequence, once it would survive what the stream's `sync` promises.
 
         `data` is bytes, text, a `Path` or an open file; None is a message of headers only. Where the body
-        is large and the stream has a place for bodies it is stored there first, so that whoever sees the
+        is large and the stream has a place for bodies it is stored there first, so that a reader of the
         message finds its body.
         """
         return self.engine.publish(publication(subject, data, headers, object_name))
@@ -267,4 +267,5 @@ def _published(result: int | PenstockError) -> Published:
 
 
 def optional_seconds(timeout: Duration | None) -> float | None:
+    """Return a timeout in seconds; None is no timeout."""
     return None if timeout is None else seconds("timeout", timeout)

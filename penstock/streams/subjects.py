@@ -19,7 +19,7 @@ from penstock.parse import KEY_BYTES_MAX, identifier, whole
 SEQUENCE_MAX = 2**63 - 1
 #: What may be asked for: the original's sequences are unsigned.
 ASKED_MAX = 2**64 - 1
-#: More are not asked for at once; whoever needs them asks again behind the last one.
+#: More are not asked for in one call; the caller asks again behind the last one.
 LIMIT_MAX = 1_000_000
 
 #: Headers that carry what is no header for the users of a stream. A body that lies in the message itself,
@@ -37,6 +37,7 @@ class SubjectQuery(NamedTuple):
     is_prefix: bool = False
 
     def takes(self, subject: str) -> bool:
+        """Whether the subject is asked for."""
         return subject.startswith(self.text) if self.is_prefix else subject == self.text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from itertools import islice
 from typing import Any, BinaryIO, Protocol, TypeVar
 
@@ -71,14 +72,17 @@ class TopicStreamEngine:
 
     @property
     def name(self) -> str:
+        """The stream's name."""
         return self.open_topic.name
 
     # Messages.
 
     def publish(self, message: Publication) -> int:
+        """Store the body, then the message, and return its sequence."""
         return self._publisher.publish(self._named.placed(message))
 
     def publish_many(self, messages: Sequence[Publication]) -> list[int | PenstockError]:
+        """Store several messages; return of each its sequence, or why it was not stored."""
         results: list[int | PenstockError | None] = [None] * len(messages)
         ready: list[tuple[int, Publication]] = []
         for place, message in enumerate(messages):
@@ -92,9 +96,11 @@ class TopicStreamEngine:
         return [result for result in results if result is not None]
 
     def open_object(self, name: str) -> BinaryIO:
+        """Open a body by its name; raise `BodyMissing` if there is none."""
         return self._named.open(name)
 
     def get(self, sequence: int) -> Row | None:
+        """Return the message of that sequence; None if it is gone or was never there."""
         log, offset = self.open_topic.log(0), sequence - 1
         try:
             found = log.keys.facts((offset,))
@@ -109,6 +115,7 @@ class TopicStreamEngine:
         return rows[0] if rows else None
 
     def rows(self, asked: SubjectQuery, start: int, limit: int) -> list[Row]:
+        """Return messages of the subjects asked for, from `start` on, at most `limit`."""
         if asked == EVERYTHING:
             return list(map(row_of, self._read(asked, start, limit)))
 
@@ -121,9 +128,12 @@ class TopicStreamEngine:
         return self._looked(found)
 
     def messages(self, asked: SubjectQuery, start: int, limit: int) -> list[StreamMessage]:
+        """Return the messages that `rows` finds, with bodies that load when looked at."""
         return [message_of(each, self._elsewhere) for each in self._read(asked, start, limit)]
 
     def latest(self, asked: SubjectQuery) -> int:
+        """Return the newest sequence of the subjects asked for; 0 if there is none."""
+
         def newest(log: Log, bounds: Bounds) -> int:
             if asked == EVERYTHING and bounds.end > bounds.start:
                 last = log.key_retention.message(bounds.end - 1)
@@ -135,14 +145,17 @@ class TopicStreamEngine:
         return self._looked(newest)
 
     def last(self) -> int:
+        """Return the last sequence ever given; 0 before the first."""
         return self._looked(lambda log, bounds: bounds.end)
 
     def count(self, asked: SubjectQuery, after: int = 0) -> int:
+        """Count the messages of the subjects asked for with a sequence over `after`."""
         return self._looked(
             lambda log, bounds: log.keys.count(_match(asked), max(after, bounds.start), bounds.end)
         )
 
     def subjects(self, asked: SubjectQuery) -> list[SubjectFacts]:
+        """Return the subjects asked for that have messages, by name."""
         found = self._looked(lambda log, bounds: log.keys.spans(_match(asked), bounds.start, bounds.end))
         return [
             SubjectFacts(key.decode(errors="surrogateescape"), span.messages, span.first + 1, span.last + 1)
@@ -152,23 +165,29 @@ class TopicStreamEngine:
     # Positions.
 
     def position(self, durable: str, subject: str) -> int:
+        """Return the last sequence that a durable consumer has read; 0 if none."""
         return self._streams.position(self._id, durable, subject)
 
     def set_position(self, durable: str, subject: str, sequence: int) -> None:
+        """Move a durable consumer anywhere."""
         self._streams.put(self._id, durable, subject, sequence)
 
     def advance(self, durable: str, subject: str, sequence: int) -> bool:
+        """Move a durable consumer forward; return False if it is there or further."""
         return self._streams.advance(self._id, durable, subject, sequence)
 
     def positions(self, subject: str | None = None) -> list[tuple[str, str, int]]:
+        """Return (durable, subject, last sequence) of one subject's consumers, or of all."""
         return self._streams.positions(self._id, subject)
 
     def forget(self, durable: str, subject: str | None = None) -> int:
+        """Delete a durable consumer's position, or all it has; return how many."""
         return self._streams.forget(self._id, durable, subject)
 
     # What is too old.
 
     def delete(self, age_s: float) -> list[Deleted]:
+        """Delete messages at least so old and return them, ascending."""
         now = self.open_topic.clock.now_ns()
         # What is exactly as old goes too: it was written at this moment or before.
         place = self.open_topic.log(0).offset_at(now - round(age_s * NANOSECONDS) + 1)
@@ -176,6 +195,7 @@ class TopicStreamEngine:
         return self._taken()
 
     def sweep(self) -> list[Deleted]:
+        """Delete messages that have expired and return them."""
         log = self.open_topic.log(0)
         bounds = log.bounds()  # what is published from here on is not looked at, so it stays
         try:
@@ -198,24 +218,28 @@ class TopicStreamEngine:
         return [deleted_of(each) for each in self._alone(take) if each.key is not None]
 
     def ttl(self) -> Ttl:
+        """Return how long messages live."""
         self.open_topic.require_open()
         return Ttl(**self._streams.settings(self._id).ttl)
 
     def set_ttl(self, ttl: Ttl) -> None:
+        """Change how long messages live."""
         lasting = lifetimes(ttl)
         changes: dict[str, Any] = {"key_retention": lasting}
         retention = self.open_topic.options.retention_s
         if lasting and retention is not None and retention < max(lasting.values()):
-            changes["retention"] = max(lasting.values())
+            changes["retention"] = timedelta(seconds=max(lasting.values()))
         self._topic.alter(**changes)
         self._streams.keep_settings(self._id, StreamSettings(ttl._asdict(), None))
 
     # Waiting.
 
     def watching(self, ring: Callable[[], None]) -> TopicWatch:
+        """Have `ring` called, from any thread, soon after something was published."""
         return TopicWatch(self.open_topic, ring)
 
     def help(self) -> None:
+        """Finish what a dead process left, about once a second."""
         if self._help.is_due():
             self._help()
 

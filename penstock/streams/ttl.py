@@ -37,7 +37,7 @@ class TtlStatus(TypedDict):
 
 
 class TtlCleanup:
-    """The part of a stream that lets messages go when their time is over."""
+    """The part of a stream that deletes messages when they have expired."""
 
     def __init__(self, engine: StreamEngine) -> None:
         self.engine = engine

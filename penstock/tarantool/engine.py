@@ -295,7 +295,7 @@ class TarantoolEngine:
         return self._news.watching(ring)
 
     def help(self) -> None:
-        """Nothing is left to others here."""
+        """Do nothing: a dead process leaves nothing to finish here."""
 
     # Calls. Those that may be made twice are, when the connection broke.
 

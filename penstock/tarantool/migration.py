@@ -42,6 +42,7 @@ class SequencePlan:
             yield part
 
     def get(self, sequence: int) -> OldMessage | None:
+        """Return the old message of that sequence, or None."""
         return self._source.get(sequence)
 
 

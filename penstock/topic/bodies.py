@@ -98,7 +98,7 @@ class TopicBodies:
         return {self._id(place): self._store(place) for place in places}
 
     def make_known(self) -> None:
-        """Have the bodies of this topic found by whoever holds a message of it."""
+        """Have the bodies of this topic found from any message of it."""
         chosen = self._options().payloads
         if chosen is None or chosen.places == self._known:
             return

@@ -1,4 +1,4 @@
-"""Bodies go after their messages, and whoever dies in between leaves a list of those that are still to go.
+"""Bodies are deleted after their messages; a process that dies in between leaves a list of what is to go.
 
     1  the objects that go with a trim are listed in `bodies.going`, durably, with the start they belong to
     2  the partition's start is moved
@@ -52,7 +52,7 @@ def references_between(
 ) -> Iterator[Referring]:
     """Messages from `first` to `stop` with a body outside, in order; nothing is fetched.
 
-    What is gone is passed over, and what is damaged too, unless that shall raise `Corrupt`: whoever deletes
+    What is gone is skipped, and what is damaged too, unless that shall raise `Corrupt`: whoever deletes
     what nobody refers to must have seen every message. So what the lifetimes of keys have ended counts for
     as long as it lies there: its bodies go with it.
     """

@@ -41,6 +41,7 @@ class OffsetSet:
         return int.from_bytes(self._bits, "little").bit_count()
 
     def add(self, offsets: Iterable[int]) -> None:
+        """Mark these offsets."""
         base, bits = self._base, self._bits
         for offset in offsets:
             place = offset - base
@@ -55,7 +56,7 @@ class OffsetSet:
         self._bits[at : at + len(taken)] = whole.to_bytes(len(taken), "little")
 
     def between(self, first: int, stop: int) -> OffsetSet:
-        """The same marks for a part of the range."""
+        """Return the marks of a part of the range, as a set of its own."""
         part = OffsetSet(first, stop)
         at = (part._base - self._base) // 8
         part._bits[:] = self._bits[at : at + len(part._bits)]
@@ -128,6 +129,7 @@ class TopicCopy:
         return {number: shelf.finish() for number, shelf in sorted(self._shelves.items())}
 
     def discard(self) -> None:
+        """Delete all that was staged: frames and bodies."""
         for shelf in self._shelves.values():
             shelf.discard()
         if self._carrier is not None:

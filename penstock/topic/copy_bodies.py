@@ -28,7 +28,7 @@ class BodyCopy:
     def __init__(self, sink: OpenTopic) -> None:
         self._sink = sink
         self._where = f"a copy into {sink.name!r}"
-        #: Objects that were made: for whoever gives the copy up.
+        #: Objects that were made, to be deleted when the copy is given up.
         self.made: list[str] = []
         #: Bytes of all bodies so far.
         self.bytes = 0
@@ -51,7 +51,7 @@ class BodyCopy:
                 stop = place + 1
                 part = found._replace(values=values, codecs=numbers).part(begin, stop)
                 yield from self._encoded(part, run.created)
-                values[begin:stop] = [None] * (stop - begin)  # they are on disk: let go of them
+                values[begin:stop] = [None] * (stop - begin)  # they are on disk: release them
                 begin, weight = stop, 0
 
     def discard(self) -> None:

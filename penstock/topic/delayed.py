@@ -82,48 +82,67 @@ class Postponed(msgspec.Struct, frozen=True, gc=False):
 class DelaysMessages(Protocol):
     """What holds messages until they are due: `penstock.topic.delayed_publisher.DelayedPublisher`."""
 
-    def add(self, topic: str, messages: Sequence[Postponed], *, durable: bool | None = None) -> None: ...
+    def add(self, topic: str, messages: Sequence[Postponed], *, durable: bool | None = None) -> None:
+        """Store messages until they are due."""
 
-    def prepare(self) -> None: ...
+    def prepare(self) -> None:
+        """Prepare for a transaction that is about to delay messages."""
 
-    def bring_in(self) -> None: ...
+    def bring_in(self) -> None:
+        """Store what committed transactions delay among the waiting messages."""
 
-    def look(self) -> None: ...
+    def look(self) -> None:
+        """Begin to publish what is due, if anything was ever delayed in this store."""
 
 
 class NoDelays:
     """For a topic outside a store, or in one that may only be read."""
 
     def add(self, topic: str, messages: Sequence[Postponed], *, durable: bool | None = None) -> None:
+        """Refuse: nothing can be delayed here."""
         raise AssertionError("a topic outside a store delays nothing")
 
     def prepare(self) -> None:
+        """Refuse: nothing can be delayed here."""
         raise AssertionError("a topic outside a store delays nothing")
 
     def bring_in(self) -> None:
-        pass
+        """Do nothing: no transaction delays messages here."""
 
     def look(self) -> None:
-        pass
+        """Do nothing: no messages wait here."""
 
 
 class StoredTopic(Protocol):
     """What is needed here of an open topic, which is a layer above."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The topic's name."""
+
     @property
-    def folder(self) -> str: ...
+    def folder(self) -> str:
+        """The path of the topic's folder."""
+
     @property
-    def record(self) -> TopicRecord: ...
+    def record(self) -> TopicRecord:
+        """The topic's record in `state.db`."""
+
     @property
-    def options(self) -> TopicOptions: ...
+    def options(self) -> TopicOptions:
+        """The topic's options."""
+
     @property
-    def files(self) -> Files: ...
+    def files(self) -> Files:
+        """The file calls."""
+
     @property
-    def clock(self) -> Clock: ...
+    def clock(self) -> Clock:
+        """The clock."""
+
     @property
-    def delayed(self) -> DelaysMessages: ...
+    def delayed(self) -> DelaysMessages:
+        """What holds the store's delayed messages."""
 
 
 _encode = msgspec.msgpack.Encoder().encode

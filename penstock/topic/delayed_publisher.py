@@ -138,6 +138,7 @@ class DelayedPublisher:
             waiting.close()
 
     def after_fork_in_child(self) -> None:
+        """Stop in the child: its parent publishes."""
         self._ended = True
         self._thread = self._waiting = None
         self._mutex, self._publishing = threading.Lock(), threading.Lock()
@@ -186,7 +187,7 @@ class DelayedPublisher:
     # Appending. `_publishing` is held.
 
     def _failing_again(self) -> dict[int, list[Pair]]:
-        """What failing topics have left, of those whose pause is over."""
+        """What failing topics have left, of those whose pause has ended."""
         now = self._clock.monotonic()
         return {
             topic_id: list(failing.pairs)

@@ -34,6 +34,7 @@ class Share:
 
     @property
     def count(self) -> int:
+        """How many messages the share holds."""
         return len(self.route.columns.values)
 
     def some_places(self, chosen: Sequence[int]) -> Sequence[int]:

@@ -161,6 +161,7 @@ class Flusher:
             self._end("the writer is closed")
 
     def after_fork_in_child(self) -> None:
+        """Close in the child and drop what is buffered: the parent stores it."""
         self.lock = threading.Lock()
         self._changed = threading.Condition(self.lock)
         self._unsynced, self.later, self._leaving = [], [], None

@@ -180,7 +180,7 @@ def seqnos_of(column: Any, count: int) -> Sequence[int]:
 
 
 def consecutive(numbers: Sequence[int]) -> Sequence[int]:
-    """As a range, if that is what they are."""
+    """Return the numbers as a range, if they are consecutive."""
     first, last = numbers[0], numbers[-1]
     if isinstance(numbers, range) or last - first != len(numbers) - 1:
         return numbers

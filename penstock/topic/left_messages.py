@@ -257,7 +257,7 @@ def _left(message: Message, *, by_key: bool = False) -> LeftMessage:
 
 
 def _messages(log: Log, first: int, stop: int) -> Iterator[Message]:
-    """All that can be read between, also what key retention ended; damage is passed over."""
+    """All that can be read between, also what key retention ended; damage is skipped."""
     cursor = Cursor(log.segments, first, far=True)
     while cursor.offset < stop:
         try:

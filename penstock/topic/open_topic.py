@@ -14,15 +14,17 @@ from penstock.errors import (
     Closed,
     DataError,
     InvalidOption,
+    LockTimeout,
+    NotYetDurable,
     OffsetAhead,
     OffsetTrimmed,
     PenstockError,
     TopicReplaced,
 )
 from penstock.files import Files
-from penstock.locks import hold
+from penstock.locks import FORKED, hold
 from penstock.log.append import Appended, Rerouted
-from penstock.log.frame_encode import MessageColumns, encode, frames
+from penstock.log.frame_encode import encode, frames
 from penstock.log.log import Log
 from penstock.message import Receipt, StoredRun
 from penstock.options import TopicOptions
@@ -30,9 +32,8 @@ from penstock.parse import PARTITIONS_MAX, whole
 from penstock.place import Place, Spot, spot
 from penstock.references import Referenced, unpack
 from penstock.state.consumers import Consumers
-from penstock.state.partition import StoredPartition
 from penstock.state.topics import TopicRecord, Topics
-from penstock.state.transactions import Transactions
+from penstock.state.transactions import StoredPartition, Transactions
 from penstock.topic.append import EncodedRoute, TopicAppender
 from penstock.topic.bodies import TopicBodies
 from penstock.topic.delayed import DelaysMessages, NoDelays
@@ -79,13 +80,15 @@ PAYLOADS = "payloads"
 class Closable(Protocol):
     """What can be closed."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close it."""
 
 
 class LetsGo(Protocol):
     """What holds something that others wait for."""
 
-    def let_go(self) -> None: ...
+    def let_go(self) -> None:
+        """Release what is held, since the topic closes."""
 
 
 class OpenTopic:
@@ -120,7 +123,7 @@ class OpenTopic:
         self._dropped = False
         #: Open writers: they are closed before the store is, or what they hold would be lost.
         self.writers: weakref.WeakSet[Closable] = weakref.WeakSet()
-        #: Open readers: they let go of their leases when the store is closed, and hear of it.
+        #: Open readers: they release their leases when the store is closed, and hear of it.
         self.readers: weakref.WeakSet[LetsGo] = weakref.WeakSet()
         #: Called after a segment was sealed here, with the partition's number.
         self.on_roll: Callable[[int], None] = lambda partition: None
@@ -133,10 +136,12 @@ class OpenTopic:
 
     @property
     def options(self) -> TopicOptions:
+        """The topic's options."""
         return self.record.options
 
     @property
     def name(self) -> str:
+        """The topic's name."""
         return self.record.name
 
     def __len__(self) -> int:
@@ -176,11 +181,16 @@ class OpenTopic:
         return offset
 
     def begin_all(self, place: Place, now_ns: int) -> dict[int, int]:
-        """The same for every partition."""
+        """Return the offset at which reading from `place` begins, for every partition."""
         return {number: self.begin(number, place, now_ns) for number in range(len(self))}
 
     def logs(self) -> list[Log]:
+        """Return the logs of all partitions, opened."""
         return [self.log(partition) for partition in range(len(self))]
+
+    def opened_logs(self) -> list[Log]:
+        """Return the logs of the partitions that are open already."""
+        return list(self._logs.values())
 
     def refresh(self) -> None:
         """Take up partitions and options that another process changed; `TopicReplaced` if it is gone."""
@@ -189,7 +199,7 @@ class OpenTopic:
         if record != self.record:
             self.record = record
             self.bodies.make_known()
-            for log in list(self._logs.values()):
+            for log in self.opened_logs():
                 log.options = record.options
             self.on_options()
 
@@ -204,19 +214,21 @@ class OpenTopic:
         fails passes its own list.
         """
         runs = [] if stored is None else stored
-        if producer is NOBODY and batch.partitions is None and batch.groups is None:
-            run = self._append_whole(batch.columns)
-            if run is not None:
-                runs.append(run)
-                return runs
-        self.appender.deliver(Delivery(batch, producer, runs))
+        run = self._append_whole(batch, producer)
+        if run is None:
+            self.appender.deliver(Delivery(batch, producer, runs))
+        else:
+            runs.append(run)
         return runs
 
-    def _append_whole(self, columns: MessageColumns) -> StoredRun | None:
+    def _append_whole(self, batch: WriteBatch, producer: Producer) -> StoredRun | None:
         """Append what goes to the only partition, as it is, without a stop; None where more is to be done."""
+        columns, partitions, groups = batch
         record = self.record
         options, log = record.options, self._logs.get(0)
         if options.partitions != 1 or options.payloads is not None or log is None:
+            return None
+        if producer is not NOBODY or partitions is not None or groups is not None:
             return None
         compress, created = options.compress is not None, self.clock.now_ns()
         if len(columns.values) == 1:
@@ -236,9 +248,13 @@ class OpenTopic:
 
     def write(self, batch: WriteBatch, producer: Producer = NOBODY) -> list[StoredRun]:
         """Append a batch; return when it is as safe as the topic promises."""
-        runs = self.append(batch, producer)
+        run = self._append_whole(batch, producer)
+        runs = [run] if run is not None else self.append(batch, producer)
         if self.record.options.sync == "disk":
-            self.sync(runs)
+            try:
+                self.sync(runs)
+            except LockTimeout as error:
+                raise _not_yet_durable(error) from error
         return runs
 
     def write_body(
@@ -269,8 +285,9 @@ class OpenTopic:
                 if sync == "disk":
                     self.sync((run,))
             except (PenstockError, OSError) as error:
+                told = _not_yet_durable(error) if isinstance(error, LockTimeout) else error
                 for place in places:
-                    outcomes[place] = error
+                    outcomes[place] = told
             else:
                 for index, place in enumerate(places):
                     outcomes[place] = run.receipt(index, sync)
@@ -376,12 +393,18 @@ class OpenTopic:
         self._dropped = True
 
     def close(self, reason: str = "the store is closed") -> None:
+        """Release the readers and close every log; later calls say `reason`."""
         self._closed = reason
         for reader in list(self.readers):
             reader.let_go()
         for log in self._logs.values():
             log.close()
         self._logs.clear()
+
+    def abandon(self) -> None:
+        """Close in a forked child: the logs are the parent's."""
+        self._closed = FORKED
+        self._logs = {}
 
     def _open(self, partition: int) -> Log:
         record = self.topics.by_id(self.record.id)  # or the folder may be a newer topic's by now
@@ -421,3 +444,8 @@ class OpenTopic:
 
 def _no_neighbour(name: str, options: dict[str, Any]) -> OpenTopic:
     raise AssertionError(f"a topic outside a store knows no {name}")
+
+
+def _not_yet_durable(error: LockTimeout) -> NotYetDurable:
+    """The error for a write whose sync could not be waited for: it is in the log."""
+    return NotYetDurable(f"written, and not yet durable: {error.args[0]}", hint="do not write it again")

@@ -32,7 +32,7 @@ class Producer:
         self.id = producer_id
         self.group = group
         self.choose = choose
-        #: It numbers its messages itself, and has fenced whoever did so before.
+        #: It numbers its messages itself, and has fenced earlier writers that did so.
         self.automatic = False
         #: (partition, group) → the epoch it writes with there.
         self.epochs: dict[tuple[int, str], int] = {}

@@ -1,4 +1,4 @@
-"""What is over or deleted, for those who must clean up after it, such as bodies that are kept elsewhere."""
+"""Expired and deleted messages, listed for programs that clean up after them, such as bodies elsewhere."""
 
 from __future__ import annotations
 
@@ -61,18 +61,22 @@ class VacuumReport(NamedTuple):
 
     @property
     def messages(self) -> int:
+        """How many messages were removed."""
         return sum(each.messages for each in self.partitions)
 
     @property
     def bytes(self) -> int:
+        """How many bytes were freed."""
         return sum(each.bytes for each in self.partitions)
 
     @property
     def segments(self) -> int:
+        """How many segments were removed."""
         return sum(each.segments for each in self.partitions)
 
     @property
     def bodies(self) -> int:
+        """How many bodies outside the log were removed."""
         return sum(each.bodies for each in self.partitions)
 
     @property
@@ -106,7 +110,7 @@ def _vacuum(partitions: OpenTopic, log: Log) -> Vacuumed:
 
 
 def trim_to(partitions: OpenTopic, log: Log, wanted: int, now: int) -> Vacuumed:
-    """Remove what lies before an offset, as far as consumers let it go; by whoever does the housekeeping."""
+    """Remove what lies before an offset, as far as consumers allow; called by the housekeeper."""
     bounds = log.bounds()
     wanted = max(bounds.start, wanted)
     start, held_by = held_back(wanted, _holds(partitions, log.partition), log, now)
@@ -238,7 +242,7 @@ def _ended(message: Message, now: KeyFloors, before: KeyFloors | None) -> bool:
 
 
 def delete_before(partitions: OpenTopic, place: Place) -> list[Rows]:
-    """Remove everything before a place, whatever retention says; what was removed, also what was over.
+    """Remove everything before a place, whatever retention says; return it, also what had expired.
 
     Raises `Unavailable` when another process is tidying a partition: those before it are done.
     """
@@ -265,7 +269,7 @@ def _up_to(rows: Rows, stop: int) -> Rows:
 
 
 def _everything(log: Log, first: int, stop: int) -> Iterator[Rows]:
-    """All that can be read between, also what is over."""
+    """All that can be read between, also what has expired."""
     cursor = Cursor(log.segments, first, far=True)
     while cursor.offset < stop:
         try:

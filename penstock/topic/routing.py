@@ -23,7 +23,7 @@ from penstock.topic.write_batch import WriteBatch
 Partitioner = Callable[[bytes, int], int]
 
 
-class Lane(Sequence[int]):
+class RoutePlaces(Sequence[int]):
     """The places of a batch's messages that go one way, ascending; found when they are asked for."""
 
     __slots__ = ("_count", "_lanes", "_number")
@@ -84,7 +84,7 @@ def route(
             numbers = by_range_all(keys, partitions)  # type: ignore[arg-type]  # none is None
             parts = split(columns, numbers, partitions)
             return [
-                Route(number, "", part, Lane(numbers, number, len(part.values)), True)
+                Route(number, "", part, RoutePlaces(numbers, number, len(part.values)), True)
                 for number, part in enumerate(parts)
                 if part is not None
             ]
@@ -112,7 +112,7 @@ def _one_by_one(
     for (number, named), lane in ways.items():
         part = parts[lane]
         assert part is not None
-        places = None if len(ways) == 1 else Lane(lanes, lane, len(part.values))
+        places = None if len(ways) == 1 else RoutePlaces(lanes, lane, len(part.values))
         chosen = asked if asked is None or places is None else [asked[place] for place in places]
         routes.append(Route(number, named, part, places, keys is not None and not named, chosen))
     return sorted(routes, key=lambda each: each[:2])

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Generic
 
 from penstock import arrow
-from penstock.errors import InvalidOption, OffsetTrimmed
+from penstock.errors import Corrupt, InvalidOption, OffsetTrimmed
 from penstock.keys import Key, Match, Prefix, match
 from penstock.lake.cut import first_offset, shared
 from penstock.log.log import Log
@@ -19,6 +19,9 @@ from penstock.place import LATEST, Place, Spot, spot
 from penstock.topic.open_topic import OpenTopic
 
 if TYPE_CHECKING:
+    import duckdb
+    import pandas
+    import polars
     import pyarrow
 
     from penstock.lake.history import History
@@ -206,6 +209,7 @@ class Scan(Generic[V]):
             yield Batch(self._partitions.name, rows, self._decode)
 
     def messages(self) -> Iterator[Message[V]]:
+        """Iterate over the messages one by one."""
         for batch in self:
             yield from batch
 
@@ -222,6 +226,20 @@ class Scan(Generic[V]):
         """Everything as one Arrow table."""
         pa = arrow.require_pyarrow()
         return pa.Table.from_batches(self.record_batches(), schema=arrow.schema(self._names))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Everything as a pandas DataFrame (needs pandas and the `arrow` extra)."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        """Everything as a Polars DataFrame (needs polars and the `arrow` extra)."""
+        frame: polars.DataFrame = arrow.require("polars").DataFrame(self.to_arrow())
+        return frame
+
+    def to_duckdb(self) -> duckdb.DuckDBPyRelation:
+        """Everything as a DuckDB relation, for SQL (needs duckdb and the `arrow` extra)."""
+        relation: duckdb.DuckDBPyRelation = arrow.require("duckdb").from_arrow(self.to_arrow())
+        return relation
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
         return arrow.stream(self.record_batches(), requested_schema, self._names)
@@ -264,8 +282,16 @@ def read_some(
         if limit:
             following[number] = max(following[number], min(last, log.bounds().end))
         else:
-            more = more or any(True for _ in _some(log, asked, following[number], last, 1))
+            more = more or _is_more(log, asked, following[number], last)
     return found, more, following
+
+
+def _is_more(log: Log, asked: Match | None, first: int, last: int) -> bool:
+    """Whether there is anything more to read; what is damaged counts, and is said when it is read."""
+    try:
+        return any(True for _ in _some(log, asked, first, last, 1))
+    except Corrupt:
+        return True
 
 
 def _some(log: Log, asked: Match | None, first: int, last: int, limit: int) -> Iterator[Rows]:

@@ -66,6 +66,7 @@ class TopicStaging:
         return len(self.buffer.rows) + WIDTH >= self.buffer.at
 
     def add_many(self, batch: WriteBatch) -> None:
+        """Stage many messages, behind those that were added one by one."""
         self._stage_rows()
         self._staged += len(batch.columns.values)
         self._stage(batch)
@@ -115,7 +116,7 @@ class TopicStaging:
             shelf.discard()
 
     def discard(self) -> None:
-        """Nothing of it is wanted any more."""
+        """Drop the rows and delete the staged frames; `discard_bodies` deletes the bodies."""
         rows, self.buffer.rows = self.buffer.rows, []
         self._bodies += [
             references.unpack(v).name for v in rows[::WIDTH] if isinstance(v, references.Referenced)
@@ -124,7 +125,7 @@ class TopicStaging:
             shelf.discard()
 
     def discard_bodies(self) -> None:
-        """No message will refer to them: it was rolled back."""
+        """Delete the bodies of a transaction that was rolled back: no message will refer to them."""
         names, self._bodies = self._bodies, []
         self.partitions.bodies.discard(names)
 

@@ -23,6 +23,7 @@ class TopicWatch:
         return self._watch.pause_s
 
     def let_go(self) -> None:
+        """Wake the one who waits: the topic closes."""
         self._ring()
 
     def pause(self) -> None:

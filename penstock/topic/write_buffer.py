@@ -227,6 +227,7 @@ class WriteBuffer:
 
     @property
     def own_headers(self) -> Headers | None:
+        """The headers that every message of the writer gets; None if there are none."""
         return self._own
 
     def stored(self, file: Path | BinaryIO) -> bytes | None:

@@ -46,6 +46,7 @@ class TopicPlan(NamedTuple):
         return self.max_message_bytes if self.outside is None else self.outside.options.value_bytes
 
     def path(self, partition: int) -> str:
+        """Return the path of a partition's folder."""
         return os.path.join(self.folder, f"{partition:06d}")
 
 

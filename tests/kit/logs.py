@@ -9,6 +9,7 @@ from penstock.errors import TopicReplaced
 from penstock.files import Files
 from penstock.log import append as append_module
 from penstock.log import key_index as key_index_module
+from penstock.log import log as log_module
 from penstock.log import lost as lost_module
 from penstock.log import producer_table as producer_table_module
 from penstock.log import producers as producers_module

@@ -3,6 +3,7 @@
 from penstock.spark import executors as executors_module
 from penstock.spark import java as java_module
 from penstock.spark.aggregation_tasks import _floored as floored_to_windows
+from penstock.spark.executors import without_broken_pipes
 from penstock.spark.pipelines import archive as archive_module
 from penstock.spark.pipelines import archive_tasks as archive_tasks_module
 from penstock.spark.pipelines import compact as compact_module
@@ -25,4 +26,3 @@ from penstock.spark.user.load import load
 from penstock.spark.user.query import build, check_table, read_table
 from penstock.spark.user.run import identity
 from penstock.spark.user_session import refuse_wrong_python
-from penstock.spark.worker_process import without_broken_pipes

@@ -9,9 +9,11 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("penstock", "pyspark_penstock")
 
-#: Private by name, public by documentation: of named tuples, of the interpreter, of Spark's sessions.
+#: Private by name, but of others and without a public way: of named tuples, of the interpreter and its
+#: locks and event loops, of Spark's sessions, DataFrames and files.
 NOT_PRIVATE = {
-    "_asdict", "_replace", "_make", "_fields", "_exit", "_getframe", "_jvm", "_jsc", "_jsparkSession", "_sc",
+    "_asdict", "_replace", "_make", "_fields", "_exit", "_getframe", "_is_owned", "_get_running_loop",
+    "_jvm", "_jsc", "_jsparkSession", "_sc", "_jdf", "_is_running_on_worker", "_root_directory",
 }  # fmt: skip
 
 #: Bases without methods that a subclass would override.

@@ -97,8 +97,6 @@ def test_pipes_that_spark_closes_are_not_told_and_other_errors_are(capsys):
         except Exception:
             told()
     assert capsys.readouterr().out == "told\n"
-    assert _settings("local[2]", {})["spark.python.daemon.module"] == "penstock.spark.worker_process"
-    assert "spark.python.daemon.module" not in _settings("spark://host:7077", {})
 
 
 def test_wrapper_goes_to_a_temporary_folder_when_the_cache_cannot_be_written(tmp_path):

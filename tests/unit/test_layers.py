@@ -13,8 +13,8 @@ from tests.kit.source import ROOT, imported_names
 # Bottom to top. The files of the lowest layer are small and may import each other.
 LAYERS = (
     {
-        "arrow", "checksum", "clock", "codecs", "errors", "files", "findings", "headers", "keys", "locks",
-        "message", "options", "parse", "place", "references", "wake", "websocket_frames",
+        "arrow", "byte_lock", "checksum", "clock", "codecs", "errors", "files", "findings", "headers", "keys",
+        "locks", "message", "options", "parse", "place", "references", "wake", "websocket_frames",
     },
     {"log", "delay", "lake", "payloads"},
     {"state"},

@@ -18,17 +18,16 @@ from tests.unit.test_layers import LATE
 
 # What is left to do; lower a line when you made it better. Numbers count places, sets name them.
 STILL: dict[str, int | set[str]] = {
-    "private names of other modules": 38,
-    "class names used twice": {"Pace", "Topics"},
-    "groups of modules that import each other": 3,
-    "public things without a docstring": 395,
-    "docstrings that begin with “The same”": 15,
-    "files over 450 lines": {"penstock.store.store"},
-    "small files with one importer": {"penstock.state.partition"},
-    "parts that do not say their order": {"consume", "delay", "log", "store", "topic"},
+    "private names of other modules": 0,
+    "class names used twice": set(),
+    "groups of modules that import each other": 0,
+    "public things without a docstring": 0,
+    "docstrings that begin with “The same”": 0,
+    "files over 450 lines": set(),
+    "small files with one importer": set(),
+    "parts that do not say their order": set(),
     # What users' classes ask an open topic for: all that another engine below them would have to offer.
     "names of OpenTopic that cross the seam": {
-        "_logs",
         "alter",
         "begin",
         "begin_all",
@@ -42,6 +41,7 @@ STILL: dict[str, int | set[str]] = {
         "logs",
         "name",
         "named_if_closed",
+        "opened_logs",
         "options",
         "publish_dropped",
         "read_only",

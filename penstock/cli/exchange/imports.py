@@ -85,7 +85,7 @@ class ImportedFolder:
     topic: str
     source: str
     messages: int
-    #: Messages that a run before had brought in.
+    #: Messages that a run before had imported.
     before: int
     partitions: int
     seconds: float
@@ -95,7 +95,7 @@ class ImportedFolder:
 
 @app.callback()
 def group(store: StoreOption = "") -> None:
-    """Bring in go-diskq folders and files; run again, nothing is stored twice."""
+    """Import go-diskq folders and files; run again, nothing is stored twice."""
 
 
 @app.command()
@@ -117,7 +117,7 @@ def diskq(
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Bring in a go-diskq folder: partitions, offsets, keys, times, data, and groups as consumers.
+    """Import a go-diskq folder: partitions, offsets, keys, times, data, and groups as consumers.
 
     An import that was killed goes on where it was when it is started again.
     """
@@ -159,7 +159,7 @@ def jsonl(
     keep_partitions: KeepOption = False, producer: ProducerOption = None, follow: FollowOption = False,
     pattern: PatternOption = "*", store: StoreOption = "", as_json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """Bring in a file of lines, each a JSON document, which is the value unless a field of it is.
+    """Import a file of lines, each a JSON document, which is the value unless a field of it is.
 
     Each line is stored once, however often the file is sent; with --follow also files that grow.
     """
@@ -178,7 +178,7 @@ def csv(
     producer: ProducerOption = None, follow: FollowOption = False, pattern: PatternOption = "*",
     store: StoreOption = "", as_json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """Bring in a CSV file with a line of names; a row is a JSON object unless a column is the value."""
+    """Import a CSV file with a line of names; a row is a JSON object unless a column is the value."""
     choice = _choice(value, key, time, time_unit, messages, keep_partitions)
     CsvRows(path, choice, delimiter)
 
@@ -194,7 +194,7 @@ def parquet(
     time: TimeOption = None, time_unit: UnitOption = "ns", messages: MessagesOption = False,
     producer: ProducerOption = None, store: StoreOption = "", as_json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """Bring in a Parquet file; with --value by columns, else each row is a JSON object."""
+    """Import a Parquet file; with --value by columns, else each row is a JSON object."""
     _import_table(
         store,
         path,
@@ -212,7 +212,7 @@ def arrow(
     time: TimeOption = None, time_unit: UnitOption = "ns", messages: MessagesOption = False,
     producer: ProducerOption = None, store: StoreOption = "", as_json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """Bring in an Arrow file or stream; with --value by columns, else each row is a JSON object."""
+    """Import an Arrow file or stream; with --value by columns, else each row is a JSON object."""
     _import_table(
         store, path, topic, "arrow", _choice(value, key, time, time_unit, messages, False), producer, as_json
     )

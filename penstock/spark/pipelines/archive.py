@@ -89,7 +89,7 @@ def archive(
     `table` is a folder or `s3://bucket/prefix` with `storage_options`; it is made at first. With `schema`
     ("id long, paid boolean", or a file with that) values are JSON, divided into columns. `follow` goes on
     as messages come, with a commit `every` so often. `important` makes retention wait for the archive;
-    without it what retention took first raises `OffsetTrimmed`. `on_gap="skip"` passes over that and over
+    without it what retention took first raises `OffsetTrimmed`. `on_gap="skip"` skips that and
     damage (`Corrupt`).
 
     Raises `PipelineRunning` or `ConflictError` when another process does the same, `HistoryChanged` when the

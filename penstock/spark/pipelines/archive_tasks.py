@@ -65,7 +65,7 @@ def check_seen(place: Storage) -> None:
 
 
 def _readable(planned: Slice) -> Iterator[pa.RecordBatch]:
-    """The messages of a range; damage is passed over if that was asked for, and raises `Corrupt` if not."""
+    """The messages of a range; damage is skipped if that was asked for, and raises `Corrupt` if not."""
     behind = planned.start
     try:
         for batch in batches.read(planned, _COLUMNS):

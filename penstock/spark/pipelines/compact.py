@@ -83,6 +83,7 @@ def read(partitions: OpenTopic, number: int, within: CompactRange) -> Iterator[t
 
 
 def keyless_refused(topic: str, partition: int, offset: int) -> InvalidOption:
+    """Return the error for a topic that holds messages without a key."""
     return InvalidOption(
         f"{topic!r} holds messages without a key, such as offset {offset} of partition {partition}",
         hint='there is no latest one of them: keyless="keep" keeps all, keyless="drop" none',

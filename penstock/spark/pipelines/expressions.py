@@ -111,6 +111,7 @@ class Late:
         self.kept = 0
 
     def on_batch(self, report: Any) -> None:
+        """Count the rows that came too late for their window, and log them."""
         for operator in report["stateOperators"]:
             self.kept += operator["numRowsUpdated"]
             late = operator["numRowsDroppedByWatermark"]

@@ -49,7 +49,7 @@ def redrive(
 
     `where` is SQL over `number, consumer, reason, attempts, first_error, last_error, partition, offset,
     timestamp, key, value`, and needs Spark; `consumer` and `reason` are as for `DeadLetters.replay`. Each
-    letter comes again to the consumer it is of, at most `rate` a second.
+    letter is delivered again to the consumer it is of, at most `rate` a second.
     """
     one_of("engine", engine, ENGINES)
     if where is not None and engine == "python":
@@ -60,7 +60,7 @@ def redrive(
     called = name or f"redrive-{topic}"
     identity = {"topic_id": store.topic(topic).id}
     with claim(store, called, kind="redrive", identity=identity) as run, watch(run):
-        there = letters._find()
+        there = letters.find_topic()
         count = 0 if there is None else sum(log.bounds().end - log.bounds().start for log in there.logs())
         asked: Engine = "spark" if where is not None else engine
         choice = chosen(asked, count, is_running=spark is not None)
@@ -68,10 +68,10 @@ def redrive(
         if there is None:
             return Redriven(topic, choice.engine, 0)
         if choice.engine == "python":
-            numbers: Iterator[int] = (letter.number for letter in letters._chosen(None, consumer, reason))
+            numbers: Iterator[int] = (letter.number for letter in letters.choose(None, consumer, reason))
         else:
             frame = _letters(started(spark, master), store.path, dead.dead_name(topic))
-            numbers = _numbers(_fitting(frame, where, consumer, reason), letters._gone(there))
+            numbers = _numbers(_fitting(frame, where, consumer, reason), letters.settled_numbers(there))
         return Redriven(topic, choice.engine, _replay(letters, numbers, rate, run))
 
 

@@ -2,8 +2,8 @@
 
     replay_table(store, "lake/orders", "orders.again", start="2026-01-31")
 
-A step brings in a range of offsets of one partition: tasks read files of the table and stage frames, one
-transaction commits them. It is named by that range, so what was brought in before is known by its name:
+A step appends a range of offsets of one partition: tasks read files of the table and stage frames, one
+transaction commits them. It is named by that range, so what was appended before is known by its name:
 
     replay/<run's own id>/<partition>/<start>-<stop>
 
@@ -240,6 +240,6 @@ def _begun(store: Store, folder: str) -> Begun:
     path = os.path.join(folder, _BEGUN)
     if not os.path.exists(path):
         made = Begun(secrets.token_hex(8), store.clock.now_ns())
-        keep_durably(store._files, path, json.dumps(made._asdict()).encode())
+        keep_durably(store.files, path, json.dumps(made._asdict()).encode())
     with open(path, encoding="ascii") as file:
         return Begun(**json.load(file))

@@ -101,8 +101,8 @@ def rollup(
     """Measure `source` by window and group, into a topic, a Delta table or a picture of the `top` groups.
 
     Expressions see a message's columns, and its value as `text`. A table or a picture is made `once`, of all
-    that is there; mode "append" adds the windows behind those of the table that are over. A topic gets each
-    window once, `late` after its end, for as long as this runs, or with `once` those that are over by now.
+    that is there; mode "append" adds the windows behind those of the table that have ended. A topic gets each
+    window once, `late` after its end, for as long as this runs, or with `once` those that have ended by now.
     """
     measures = Measures(window, by, where, value, time)
     delay = interval("late", late) if seconds("late", late) else "0 microseconds"
@@ -138,7 +138,7 @@ class _Rollup:
         self._measures, self._spark = measures, spark
 
     def into_topic(self, sink: str, delay: str, *, once: bool, trigger: str | None) -> int:
-        """Stream windows that are over into a topic; return how many rows came too late."""
+        """Stream windows that have ended into a topic; return how many rows came too late."""
         from penstock.spark.stream_run import run_stream
 
         measures = self._measures

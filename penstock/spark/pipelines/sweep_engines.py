@@ -119,7 +119,7 @@ class SweepFrames:
         return view.load(self._store).select("place", "name", "size", "modified")
 
     def _messages(self) -> DataFrame:
-        """What messages refer to, one row each; what retention removes meanwhile is passed over."""
+        """What messages refer to, one row each; what retention removes meanwhile is skipped."""
         from pyspark.sql.functions import col
 
         source = self._spark.read.format("penstock").options(

@@ -66,7 +66,7 @@ def upsert(
 
     A row has `key`, the `value` (or with `schema`, such as "name string, age int", the fields of its JSON),
     `timestamp`, `partition` and `offset` of the message. A tombstone deletes its key's row. Messages without
-    a key are passed over and not counted as written. `follow` goes on as messages come, with a MERGE `every`
+    a key are skipped and not counted as written. `follow` goes on as messages come, with a MERGE `every`
     so often. Each message counts once, also through kill -9: offsets are committed with the rows.
 
     Raises `NotATable` or `ForeignArchive` for a table that is something else, `HistoryChanged` when the store

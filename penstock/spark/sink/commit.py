@@ -40,6 +40,7 @@ class WriterCommit(NamedTuple):
 
     @property
     def name(self) -> str:
+        """The name of the transaction: one name, one commit."""
         own = "" if self.app is None else f"{self.query or _NO_QUERY}/"
         return f"{self.series}{own}{self.number}/{self.rows}"
 

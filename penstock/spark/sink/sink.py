@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 _NAMES = ("topic", "keyColumn", "txnAppId", "txnVersion", "txnEveryVersion")
-#: What Spark, or whoever calls it, passes on to every sink.
+#: What Spark, or its caller, passes on to every sink.
 _SPARKS = ("path", "checkpointLocation", "queryName")
 _VERSION_MAX = 2**63 - 1
 

@@ -93,6 +93,7 @@ class TaskResult(NamedTuple):
 
     @property
     def rows(self) -> int:
+        """How many rows the task staged."""
         return sum(each.count for parts in self.topics.values() for p in parts.values() for each in p)
 
 
@@ -102,7 +103,7 @@ def stage(batches: Iterable[pa.RecordBatch], shape: Shape, target: WriteTarget, 
 
 
 def stage_rows(messages: Iterable[WriteRows], target: WriteTarget, *, turn: int) -> StagedTopics:
-    """The same for rows that are messages already."""
+    """Stage rows that are messages already, durably; nothing of them stays when this raises."""
     staging = _TaskStaging(target, turn)
     try:
         for each in messages:

@@ -90,7 +90,7 @@ def joined(extents: Mapping[Part, Extent], archived: Holdings) -> dict[Part, Ext
 
 
 def limited_rows(readings: Sequence[Reading], limit: int | None, turn: int) -> list[Reading]:
-    """The same, at most `limit` messages in all, each partition its share."""
+    """Cut readings to at most `limit` messages in all, each partition its share."""
     if limit is None:
         return list(readings)
     given = shares(limit, {each.part: each.stop - each.start for each in readings}, turn)
@@ -104,7 +104,7 @@ def limited_bytes(
     weigh: Callable[[Reading], int],
     reach: Callable[[Reading, int], int],
 ) -> list[Reading]:
-    """The same, at most about `limit` bytes in all; one message at least, or nothing would ever move.
+    """Cut readings to about `limit` bytes in all; one message at least, or nothing would ever move.
 
     `weigh` says how many bytes a range is, `reach` how far one comes in it with so many.
     """

@@ -95,7 +95,7 @@ class SparkTable:
         return list(dict.fromkeys(("offset", *(name for name in self._schema.names if name != "topic"))))
 
     def archived(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same from messages of an archive, whose columns have the names and types of ours."""
+        """Make a batch of messages of an archive, whose columns have the names and types of ours."""
         arrays = [
             _repeated(self._topic, pa.string(), batch.num_rows) if name == "topic" else batch.column(name)
             for name in self._schema.names
@@ -119,7 +119,7 @@ class _Columns:
         return _repeated(self._partition, pa.int32(), self._count)
 
     def offset(self) -> pa.Array:
-        return tables._counting(self._offset, self._count)
+        return tables.counting(self._offset, self._count)
 
     def _nulls(self, name: str) -> pa.Array:
         return _repeated(None, _KINDS[name], self._count)
@@ -168,12 +168,12 @@ class _OfFrame(_Columns):
     def headers(self) -> pa.Array:
         if not self._flags & HEADERS:
             return self._nulls("headers")
-        return tables._headers(self._frame, self._body)[self._first : self._stop]
+        return tables.headers_of(self._frame, self._body)[self._first : self._stop]
 
     def headers_text(self) -> pa.Array:
         if not self._flags & HEADERS:
             return self._nulls("headers_text")
-        headers = tables._headers(self._frame, self._body)
+        headers = tables.headers_of(self._frame, self._body)
         nulls, bounds = headers.buffers()[:2]
         bits = self._body.slice(self._frame.layout.header_is_text)
         is_text = pa.Array.from_buffers(pa.bool_(), len(headers.keys), [None, bits])
@@ -353,7 +353,7 @@ def _archived(planned: Slice, part: Stretch, table: SparkTable) -> Iterator[pa.R
 
 
 def _lenient(table: SparkTable, part: FramePart | Singles) -> pa.RecordBatch:
-    """The same with nulls for values that cannot be decoded; only frames that hold one are slower."""
+    """Make a batch with nulls for values that cannot be decoded; only frames that hold one are slower."""
     try:
         return table.batch(part)
     except DataError:

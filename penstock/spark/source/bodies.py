@@ -7,11 +7,10 @@ they come from the environment of the executor, a profile, or its machine's role
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -20,18 +19,11 @@ from penstock.errors import MessageTooLarge
 from penstock.log import arrow_columns as tables
 from penstock.log.frame import RAW
 from penstock.log.frame_header import CODECS, Head
-from penstock.options import FILES
-from penstock.options import BodyLocation as Place
 from penstock.parse import MIB
 from penstock.payloads.names import path_of
-from penstock.payloads.open import open_topic_bodies
-from penstock.payloads.store import BodyStore
 from penstock.references import Reference
+from penstock.spark.source.body_places import BodyPlaces
 from penstock.spark.source.segments import FramePart
-
-if TYPE_CHECKING:
-    from penstock.topic.open_topic import OpenTopic
-
 
 #: Objects that a task fetches at the same time.
 _AT_ONCE = 8
@@ -52,38 +44,6 @@ STRUCT = pa.struct(
         ("packed", pa.bool_()),
     ]
 )
-
-
-class BodyPlaces(NamedTuple):
-    """Where the bodies of one topic lie: all that a task is told of them."""
-
-    #: The folder of the store for bodies in files.
-    root: str
-    store_id: str
-    topic_id: int
-    places: tuple[Place, ...]
-
-    def by_number(self) -> dict[int, Place]:
-        """The places by the number that references have for them."""
-        return {references.place_id(self.store_id, self.topic_id, each.address): each for each in self.places}
-
-    def open(self, place: Place) -> BodyStore:
-        """What the topic has at a place."""
-        return open_topic_bodies(place, self.root, self.store_id, self.topic_id)
-
-    def address(self, place: Place) -> str:
-        """What all paths of the topic's bodies at a place begin with."""
-        if place.address == FILES:
-            return os.path.join(self.root, str(self.topic_id))
-        return f"{place.address.rstrip('/')}/{self.store_id}/{self.topic_id}"
-
-
-def places_of(partitions: OpenTopic) -> BodyPlaces | None:
-    """The places of a topic, present and earlier; None when it never had one."""
-    chosen = partitions.options.payloads
-    if chosen is None:
-        return None
-    return BodyPlaces(partitions.bodies.root, partitions.topics.store_id, partitions.record.id, chosen.places)
 
 
 class Outside:

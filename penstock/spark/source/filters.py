@@ -28,14 +28,17 @@ class NumberSpan:
     stop: int = _MOST
 
     def both(self, other: NumberSpan) -> NumberSpan:
+        """Return what lies in both spans."""
         return NumberSpan(max(self.first, other.first), min(self.stop, other.stop))
 
     @property
     def is_bounded_below(self) -> bool:
+        """Whether the span has a least number."""
         return self.first > _LEAST
 
     @property
     def is_bounded_above(self) -> bool:
+        """Whether the span has a greatest number."""
         return self.stop < _MOST
 
 
@@ -57,6 +60,7 @@ class FilterBounds:
 
     @property
     def is_everything(self) -> bool:
+        """Whether nothing is filtered out."""
         return self == FilterBounds()
 
     def has(self, topic: str, partition: int) -> bool:

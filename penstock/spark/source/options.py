@@ -37,6 +37,7 @@ class Places:
     each: Mapping[tuple[str, int], Spot] = field(default_factory=dict)
 
     def of(self, topic: str, partition: int) -> Spot:
+        """Return where to begin, or to end, in a partition."""
         return self.each.get((topic, partition), self.everywhere)
 
 
@@ -111,7 +112,7 @@ _NAMES = (
 )  # fmt: skip
 #: What Spark adds by itself, and what `penstock.spark.read` says to the source.
 _SPARKS = ("path", "bounds")
-#: Options that begin so are told to whoever opens the table: `history.AWS_REGION`.
+#: Options that begin so are passed on to what opens the table: `history.AWS_REGION`.
 _FOR_HISTORY = "history."
 _CHOICES = ("topic", "subscribe", "subscribePattern")
 _ONLY_STREAMS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "consumer", "important")
@@ -149,7 +150,7 @@ class ReadOptions:
     columns_given: bool
     #: At least so many tasks, if there are as many messages; 0 leaves it to the amount of data.
     min_partitions: int
-    #: Offsets that retention took before they were read are an error; else they are passed over.
+    #: Offsets that retention took before they were read are an error; else they are skipped.
     fail_on_data_loss: bool
     #: Most messages and bytes of a micro-batch; None is no limit.
     max_rows: int | None

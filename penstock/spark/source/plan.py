@@ -24,7 +24,7 @@ from penstock.parse import KIB, MIB
 
 if TYPE_CHECKING:
     from penstock.lake.storage import Storage
-    from penstock.spark.source.bodies import BodyPlaces
+    from penstock.spark.source.body_places import BodyPlaces
 
 
 #: A task costs tens of milliseconds whatever it reads, so it should have this much to do …
@@ -61,7 +61,7 @@ class Slice(NamedTuple):
     start: int
     stop: int
     pieces: tuple[SegmentRange | Stretch, ...]
-    #: What retention removed for good meanwhile is passed over; else it is an error.
+    #: What retention removed for good meanwhile is skipped; else it is an error.
     may_skip: bool = False
     #: Where the files of an archive lie.
     table: Storage | None = None
@@ -100,7 +100,7 @@ def bundled(slices: Sequence[Slice], least: int = 0) -> list[tuple[Slice, ...]]:
     """Small slices put together, in order, so that there are not many more tasks than keep a cluster busy.
 
     A task costs Spark tens of milliseconds: a topic of a thousand partitions with little in each would
-    take longer to hand out than to read.
+    take longer to start than to read.
     """
     most = max(least, _TASKS_MOST)
     if len(slices) <= most:

@@ -214,6 +214,7 @@ class StreamQuery:
                 self._keep(self._decode(end))
 
     def close(self) -> None:
+        """Release the consumer and close the store."""
         if self._progress is not None:
             self._progress.close()
         if self._store is not None:

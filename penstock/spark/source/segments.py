@@ -43,6 +43,7 @@ class FramePart(NamedTuple):
 
     @property
     def bytes(self) -> int:
+        """The size of the frame's data."""
         return self.frame.weight
 
 

@@ -28,6 +28,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.errors import InvalidOption, PenstockError
+from penstock.spark.executors import hush_broken_pipes
 from penstock.spark.session import advise
 from penstock.spark.source.options import (
     ReadOptions,
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     import pyarrow
 
     from penstock.spark.source.query import StreamQuery
+
+
+hush_broken_pipes()
 
 
 class DefaultSource(DataSource):

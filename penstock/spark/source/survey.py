@@ -18,7 +18,7 @@ from penstock.log.segment import read_head
 from penstock.log.segments import Bounds
 from penstock.place import Spot
 from penstock.spark.source.admission import Loss, Part, Positions
-from penstock.spark.source.bodies import places_of
+from penstock.spark.source.body_places import places_of
 from penstock.spark.source.filters import FilterBounds, NumberSpan
 from penstock.spark.source.options import Places, ReadOptions
 from penstock.spark.source.plan import SegmentRange, Slice
@@ -50,7 +50,7 @@ class TopicPast:
         return NOTHING if self._history is None else self._history.held(partition, log_start)
 
     def known(self, partition: int) -> Held:
-        """The same as it was at the last look."""
+        """Return what the table had of a partition at the last look."""
         return NOTHING if self._history is None else self._history.known(partition)
 
     def written_since(self, held: Held, moment: int, stop: int) -> int | None:
@@ -201,7 +201,7 @@ def place(log: Log, bounds: Bounds, spot: Spot, topic: str, options: ReadOptions
 
 
 def refuse_losses(losses: Sequence[Loss], options: ReadOptions) -> None:
-    """Raise `OffsetTrimmed` for what retention took before it was read, or say that it is passed over."""
+    """Raise `OffsetTrimmed` for what retention took before it was read, or say that it is skipped."""
     archive = "" if options.history is None else f", and the table {options.history.uri} does not have it"
     for loss in losses:
         if not options.fail_on_data_loss:

@@ -17,7 +17,7 @@ from penstock.log.segment import read_head
 from penstock.options import BodyLocation as Place
 from penstock.parse import utc
 from penstock.payloads.names import path_of
-from penstock.spark.source.bodies import BodyPlaces, places_of
+from penstock.spark.source.body_places import BodyPlaces, places_of
 from penstock.spark.source.options import ReadOptions
 from penstock.spark.source.survey import chosen_topics, opened, segments
 from penstock.store import Store

@@ -167,7 +167,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 class Parameter(NamedTuple):
-    """A keyword argument that whoever runs the pipeline may choose."""
+    """A keyword argument that the caller of the pipeline may choose."""
 
     name: str
     #: What its value must be, by its annotation or else its default.
@@ -176,6 +176,7 @@ class Parameter(NamedTuple):
 
     @property
     def is_required(self) -> bool:
+        """Whether the parameter has no default."""
         return self.default is _MISSING
 
 

@@ -44,6 +44,7 @@ class OwnPipeline:
 
     @property
     def name(self) -> str:
+        """The pipeline's name."""
         return self.definition.name
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:

@@ -31,11 +31,13 @@ TWINS = [
 ]
 #: Public only for the parts of Penstock itself.
 INSIDE = {
-    "adopt", "after_fork_in_child", "bell", "buffer", "check", "check_choice", "check_seqno", "clock",
-    "coder", "desk", "encoded", "ended", "engine", "enlist", "fetches", "flusher", "following", "guard",
-    "help_out", "is_stopped", "known_staging", "let_go", "numbering", "open_topic", "packing", "poll",
-    "producer", "question", "require_raw", "require_writable", "revive", "staging_of", "stream_records",
-    "tail", "take", "transactions",
+    "adopt", "after_fork_in_child", "bell", "buffer", "check", "check_choice", "check_seqno", "choose",
+    "clock", "coder", "desk", "encoded", "ended", "engine", "enlist", "fetches", "files", "find_topic",
+    "flusher", "following", "guard", "help_out", "is_stopped", "known_staging", "let_go", "numbering",
+    "open_topic", "packing", "pipeline_records", "poll", "producer", "push_stored", "push_without_waiting",
+    "question",
+    "require_raw", "require_writable", "revive", "roll_back_if_open", "settled_numbers", "staging_of",
+    "stream_records", "tail", "take", "transactions",
 }  # fmt: skip
 #: What the async face has besides: the way back to what may block.
 BESIDES = {"blocking"}

@@ -4,11 +4,11 @@ import os
 
 import pytest
 
+from penstock.byte_lock import ByteLock
 from penstock.consume.leases import MEMBERS_MOST, LeaseFile
 from penstock.consume.membership import _seen
 from penstock.errors import Closed, Unavailable
 from penstock.files import Files
-from penstock.locks import ByteLock
 
 
 @pytest.fixture

@@ -4,7 +4,11 @@ import sqlite3
 from pathlib import Path
 
 #: The tables that each format of state.db brought.
-_BROUGHT = {3: ("pipelines",), 4: ("stream_positions", "streams", "delayed", "queues", "leases")}
+_BROUGHT = {
+    3: ("pipelines",),
+    4: ("stream_positions", "streams", "delayed", "queues", "leases"),
+    5: ("deaths",),
+}
 
 
 def make_older(store: Path, version: int) -> None:

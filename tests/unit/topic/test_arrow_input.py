@@ -5,8 +5,9 @@ import random
 import pytest
 
 import penstock
+from tests.require import module
 
-pa = pytest.importorskip("pyarrow")
+pa = module("pyarrow")
 
 VALUES = [b"", b"one", b"two" * 40, None, b"\xff\x00", b"last", b"x" * 500] * 40
 KEYS = [None, "k1", "", "ключ", "k1", "k2", "k" * 300] * 40

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.log.frame_encode import MessageColumns
-from penstock.topic.routing import Lane, by_range, by_range_all, route, split
+from penstock.topic.routing import RoutePlaces, by_range, by_range_all, route, split
 from penstock.topic.write_batch import WriteBatch
 
 
@@ -56,7 +56,7 @@ def test_chosen_partitions_and_groups_come_before_keys():
 
 
 def test_a_lane_is_a_sequence():
-    lane = Lane(bytes([0, 1, 1, 0, 1]), 1, 3)
+    lane = RoutePlaces(bytes([0, 1, 1, 0, 1]), 1, 3)
     assert (list(lane), len(lane), lane[0], lane[1:]) == ([1, 2, 4], 3, 1, [2, 4])
 
 
