@@ -7,12 +7,13 @@ EXTRAS := arrow,cli,codecs,s3,server,spark,tarantool,dev
 BIN    := .venv/bin
 READY  := .venv/.ready
 PEERS  := .venv/.peers
+RESULTS ?= benchmarks/results/latest.json
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo parts test test-all check bench docs clean
+.PHONY: help setup demo parts test test-all check bench bench-report bench-gate docs clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY)  ## install the project and its tools into .venv
 
@@ -48,8 +49,17 @@ check: setup  ## format, lint, types, layers, tidiness
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/unit/test_layers.py tests/unit/test_tidy.py
 
-bench: setup $(PEERS)  ## measure against peers; prints a table and JSON
-	$(BIN)/python -m benchmarks
+# make bench BENCH="--quick --only write read"
+bench: setup $(PEERS)  ## measure against peers; a table, and JSON in benchmarks/results/latest.json
+	$(BIN)/python -m benchmarks --json $(RESULTS) $(BENCH)
+
+bench-report: setup  ## that JSON (or RESULTS=file) into benchmarks/README.md, with a plot
+	$(BIN)/python -m benchmarks.report $(RESULTS)
+
+# make bench-gate REF=main ROWS="write read durable" TURNS=9
+bench-gate: setup  ## compare with the commit REF by turns; fails when more than 10 % slower
+	@test -n "$(REF)" || { echo "Which commit? make bench-gate REF=main" >&2; exit 2; }
+	$(BIN)/python -m benchmarks.gate $(REF) $(if $(ROWS),--rows $(ROWS)) $(if $(TURNS),--turns $(TURNS))
 
 docs: setup  ## check the documentation: links, and the examples in it
 	$(BIN)/python -m pytest -q tests/docs

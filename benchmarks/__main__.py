@@ -19,6 +19,7 @@ from benchmarks import (
     commits,
     compression,
     durable,
+    embedded,
     exchange,
     growth,
     handling,
@@ -32,6 +33,7 @@ from benchmarks import (
     payloads,
     pipelines,
     producers,
+    queueing,
     reading,
     servers,
     spark_lake,
@@ -41,25 +43,28 @@ from benchmarks import (
     streams,
     transactions,
     waiting,
+    waiting_calls,
     writing,
 )
 from benchmarks.harness import BATCH, FULL, QUICK, Bench, Sizes
 from benchmarks.rows import Row
 from benchmarks.stock import Stock
-from benchmarks.table import render, summary
+from benchmarks.table import line, render, summary
 
 Subject = Callable[[Bench, Stock], Iterator[Row]]
 
 SUBJECTS: dict[str, tuple[str, Subject]] = {
-    "write": ("write_many and the buffered writer", lambda bench, _: writing.run(bench)),
+    "write": ("message by message, and by a thousand", lambda bench, _: writing.run(bench)),
     "producers": ("exactly once: with a producer id and seqnos", lambda bench, _: producers.run(bench)),
     "durable": ("one synced write at a time, alone and together", lambda bench, _: durable.run(bench)),
     "read": ("everything, to Python and to Arrow", reading.run),
     "compress": ("whole batches compressed, and not", lambda bench, _: compression.run(bench)),
     "lookup": ("one message by its offset", lookup.run),
     "keyed": ("messages by their key, in few segments and in many", lambda bench, _: keyed.run(bench)),
-    "commit": ("positions, one at a time", commits.run),
-    "handling": ("process, queues and retries, message by message", lambda bench, _: handling.run(bench)),
+    "commit": ("a commit for each batch, and none", commits.run),
+    "handle": ("process, with one worker and with four", lambda bench, _: handling.run(bench)),
+    "queue": ("a queue, one at a time and by process", lambda bench, _: queueing.run(bench)),
+    "wait": ("delayed writes and retries, call by call", lambda bench, _: waiting_calls.run(bench)),
     "transaction": ("all or nothing, large and small", lambda bench, _: transactions.run(bench)),
     "latency": ("to a reader in another process", lambda bench, _: latency.run(bench)),
     "live": ("events delivered to browsers, and what a connection costs", lambda bench, _: live.run(bench)),
@@ -69,12 +74,16 @@ SUBJECTS: dict[str, tuple[str, Subject]] = {
     "payloads": ("small bodies to S3, packed and each alone", lambda bench, _: payloads.run(bench)),
     "spark-sink": ("Spark writes to a topic", lambda bench, _: spark_sink.run(bench)),
     "pipelines": ("replay and compact", lambda bench, _: pipelines.run(bench)),
-    "waiting": ("messages that wait: store, take, ten million of them", lambda bench, _: waiting.run(bench)),
+    "waiting": (
+        "the store of waiting messages by itself, with ten million",
+        lambda bench, _: waiting.run(bench),
+    ),
     "archive": ("a topic into a Delta table", lambda bench, _: spark_lake.run(bench)),
     "growth": ("cost as a topic grows", lambda bench, _: growth.run(bench)),
     "spark-read": ("topics read by penstock.spark.read", lambda bench, _: spark_read.run(bench)),
     "spark": ("topics read by Spark", lambda bench, _: spark_source.run(bench)),
     "import": ("import penstock", lambda bench, _: importing.run(bench)),
+    "embedded": ("LMDB and RocksDB, inside the process", embedded.run),
     "servers": ("Redis Streams, NATS JetStream, Tarantool", servers.run),
 }
 
@@ -104,7 +113,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description="Measure Penstock against its targets and its peers."
     )
-    parser.add_argument("--quick", action="store_true", help="a tenth of the messages, fewer repetitions")
+    parser.add_argument("--quick", action="store_true", help="a fifth of the messages")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=SUBJECTS, help="these subjects alone")
     parser.add_argument("--repeat", type=_positive, metavar="N", help="repetitions of each measurement")
     parser.add_argument(
@@ -129,15 +138,16 @@ def measure(names: list[str], bench: Bench) -> list[Row]:
     stock, rows = Stock(bench), []
     for name in names:
         what, run = SUBJECTS[name]
-        print(f"{name}: {what}", end=" … ", file=sys.stderr, flush=True)
+        print(f"{name}: {what}", file=sys.stderr, flush=True)
         began = time.monotonic()
         try:
             for row in run(bench, stock):
-                rows.append(row)  # noqa: PERF402 - those before a failure count
+                rows.append(row)
+                print(f"\r  {line(row)}", file=sys.stderr, flush=True)
         except Exception as error:
             traceback.print_exc()
             rows.append(Row(name=name, what=what, failed=f"{type(error).__name__}: {error}"))
-        print(f"{time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
+        print(f"  {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
     return rows
 
 
@@ -150,11 +160,13 @@ def report(rows: list[Row], about: dict[str, str], sizes: Sizes, took_s: float, 
     if file is not None:
         found = {
             "date": date,
+            "commit": machine.commit(),
             "machine": about,
             "sizes": asdict(sizes),
             "seconds": round(took_s, 1),
             "rows": [row.as_dict() for row in rows],
         }
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

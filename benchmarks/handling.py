@@ -1,8 +1,7 @@
-"""Messages handled: `process`, iteration, a queue one message at a time, retries; each beside SQLite.
+"""`reader.process` with one worker and with four, beside a loop over a table, and beside bytewax.
 
-The peer's loop reads rows in order, calls the same empty handler and stores its position each hundred. The
-peer's queue selects the next row, marks it as taken, and deletes it when it is done. Each statement is a
-transaction of its own (WAL, NORMAL), as ours are: none waits for the disk.
+The peer's loop reads rows in order, calls the same empty handler and stores its position each hundred, each
+time in a transaction of its own (WAL, NORMAL). Ours does not wait for the disk either.
 """
 
 from __future__ import annotations
@@ -10,182 +9,144 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import msgspec
 
 import penstock
 from benchmarks.harness import TOPIC, Bench, rate
+from benchmarks.peers import bytewax_flow
+from benchmarks.peers.program import Missing
 from benchmarks.rows import Row, ratio_at_least
+from benchmarks.usual_messages import Order, TextBatch
 
 _EACH = 100
-_SQLITE = "sqlite3 (WAL, NORMAL)"
+_LOOP = "a loop over sqlite3 rows, a commit each hundred"
+
+Handler = Callable[[Any], object]
 
 
 def run(bench: Bench) -> Iterator[Row]:
-    count, few = bench.sizes.messages, max(bench.sizes.messages // 20, 1000)
-    with bench.room() as folder, penstock.open(folder / "store") as store:
-        topic = store.create_topic(TOPIC, sync="os")
+    yield from _plain(bench)
+    yield _typed(bench)
+    try:
+        yield _beside_bytewax(bench)
+    except Missing as missing:
+        yield Row(name="handle/bytewax", what="process with an empty handler", skipped=str(missing))
+
+
+def _plain(bench: Bench) -> Iterator[Row]:
+    with handled_topic(bench) as topic, bench.room() as room, closing(Rows(room / "rows.db")) as rows:
+        count = bench.sizes.messages
         for batch in bench.batches():
-            topic.write_many(batch.values, keys=batch.keys)
-        peer = Peer(folder / "peer.db", bench, count)
-        with closing(peer):
-            pairs = (
-                _row("process", "process with an empty handler", bench, 0.7,
-                     lambda: process(topic, count, 1), "a loop over rows, a commit each hundred",
-                     lambda: rate(count, peer.loop)),
-                _row("process-4", "process with 4 workers", bench, 0.25,
-                     lambda: process(topic, count, 4), "with 1 worker", lambda: process(topic, count, 1)),
-                _row("iterate", "for message in reader", bench, 0.8,
-                     lambda: iterate(topic, count), "by batches of 1000", lambda: batches(topic, count)),
-                _row("queue", "a queue, receive and commit one at a time", bench, 1.0,
-                     lambda: queue(topic, few), "a queue in a table", lambda: peer.queue(few)),
-                _row("queue-process", "process on a queue", bench, 1.5,
-                     lambda: process(topic, count, 1, kind="queue"), "a queue in a table",
-                     lambda: peer.queue(few)),
-                _row("retry", "reader.retry, due in an hour", bench, 0.5,
-                     lambda: retry(topic, few), "an INSERT each", lambda: peer.insert(few)),
-            )  # fmt: skip
-            yield from pairs
+            text = TextBatch(batch)
+            rows.insert(text.keys, batch.values)
+        one, four, loop = bench.interleave(
+            lambda: process(topic, count),
+            lambda: process(topic, count, workers=4),
+            lambda: rate(count, lambda: rows.loop(_nothing)),
+        )
+    yield Row(
+        name="handle/process", what="process with an empty handler", ours=one, peer=_LOOP, theirs=loop,
+        target=ratio_at_least(0.7),
+    )  # fmt: skip
+    yield Row(
+        name="handle/process-4", what="process with 4 workers", ours=four, peer="with 1 worker", theirs=one,
+        target=ratio_at_least(0.25),
+    )  # fmt: skip
 
 
-def _row(
-    name: str, what: str, bench: Bench, least: float, ours: Callable[[], float], peer: str,
-    theirs: Callable[[], float],
-) -> Row:  # fmt: skip
-    one, other = bench.interleave(ours, theirs)
-    shown = peer if peer.startswith(("with", "by")) else f"{_SQLITE}: {peer}"
+def _typed(bench: Bench) -> Row:
+    """A handler that looks at a field, as real ones do."""
+    decode = msgspec.json.Decoder(Order).decode
+    with bench.store() as store, bench.room() as room, closing(Rows(room / "rows.db")) as rows:
+        store.create_topic(TOPIC, sync="os")
+        topic, count = store.topic(TOPIC, type=Order), bench.sizes.messages
+        for batch in bench.batches():
+            text = TextBatch(batch)
+            topic.write_many(text.orders, keys=text.keys)
+            rows.insert(text.keys, [msgspec.json.encode(order) for order in text.orders])
+        ours, theirs = bench.interleave(
+            lambda: process(topic, count, handler=lambda message: message.value.amount),
+            lambda: rate(count, lambda: rows.loop(lambda row: decode(row[2]).amount)),
+        )
     return Row(
-        name=f"handling/{name}", what=what, ours=one, peer=shown, theirs=other, target=ratio_at_least(least)
-    )
+        name="handle/typed", what="process of a typed topic, the handler looks at a field", ours=ours,
+        peer=f"{_LOOP}, decoded by msgspec", theirs=theirs,
+    )  # fmt: skip
 
 
-def _consumer() -> str:
-    """One that has read nothing."""
-    return f"c{time.monotonic_ns()}"
+def _beside_bytewax(bench: Bench) -> Row:
+    bytewax_flow.require()
+    pairs = [
+        pair for batch in bench.batches() for pair in zip(TextBatch(batch).keys, batch.values, strict=True)
+    ]
+    with handled_topic(bench) as topic:
+        ours, theirs = bench.interleave(
+            lambda: process(topic, len(pairs)),
+            lambda: rate(len(pairs), lambda: bytewax_flow.handle(pairs, _nothing)),
+        )
+    return Row(
+        name="handle/bytewax", what="process with an empty handler", ours=ours,
+        peer="bytewax, a map over a list in memory", theirs=theirs,
+    )  # fmt: skip
+
+
+@contextmanager
+def handled_topic(bench: Bench) -> Iterator[penstock.Topic]:
+    """A topic with all messages of the run, their keys text."""
+    with bench.topic("os") as topic:
+        for batch in bench.batches():
+            topic.write_many(batch.values, keys=TextBatch(batch).keys)
+        yield topic
 
 
 def process(
-    topic: penstock.Topic, count: int, workers: int, kind: Literal["stream", "queue"] = "stream"
-) -> float:
+    topic: penstock.Topic[Any], count: int, *, workers: int = 1, handler: Handler | None = None,
+    kind: Literal["stream", "queue"] = "stream",
+) -> float:  # fmt: skip
     """Handle everything."""
-    with topic.reader(consumer=_consumer(), kind=kind) as reader:
+    with topic.reader(consumer=f"c{time.monotonic_ns()}", kind=kind) as reader:
 
         def work() -> None:
-            summary = reader.process(lambda message: None, workers=workers, follow=False)
+            summary = reader.process(handler or _nothing, workers=workers, follow=False)
             assert summary.handled == count
 
         return rate(count, work)
 
 
-def iterate(topic: penstock.Topic, count: int) -> float:
-    """Read everything, message by message."""
-    with topic.reader(consumer=_consumer(), follow=False) as reader:
-
-        def work() -> None:
-            for _ in reader:
-                pass
-
-        return rate(count, work)
+def _nothing(message: object) -> None:
+    return None
 
 
-def batches(topic: penstock.Topic, count: int) -> float:
-    """Read everything, and look at each message."""
-    with topic.reader(consumer=_consumer(), follow=False) as reader:
+class Rows:
+    """The messages in a table, and one position."""
 
-        def work() -> None:
-            while batch := reader.receive_batch(1000):
-                for _ in batch:
-                    pass
-
-        return rate(count, work)
-
-
-def queue(topic: penstock.Topic, count: int) -> float:
-    """Take and settle one message at a time."""
-    with topic.reader(consumer=_consumer(), kind="queue", follow=False) as reader:
-
-        def work() -> None:
-            for _ in range(count):
-                message = reader.receive()
-                assert message is not None
-                reader.commit(message)
-
-        return rate(count, work)
-
-
-def retry(topic: penstock.Topic, count: int) -> float:
-    """Have messages wait, one at a time."""
-    with topic.reader(consumer=_consumer(), follow=False) as reader:
-        messages = reader.receive_batch(count, max_bytes="1GiB").messages()
-
-        def work() -> None:
-            for message in messages:
-                reader.retry(message, after="1h", error="not yet")
-
-        return rate(len(messages), work)
-
-
-class Peer:
-    """The same messages in a table."""
-
-    def __init__(self, path: Path, bench: Bench, count: int) -> None:
+    def __init__(self, path: Path) -> None:
         self._database = sqlite3.connect(path, isolation_level=None)
         execute = self._database.execute
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = NORMAL")
-        execute("CREATE TABLE messages (id INTEGER PRIMARY KEY, key BLOB, value BLOB)")
-        execute("CREATE TABLE jobs (id INTEGER PRIMARY KEY, key BLOB, value BLOB, until INTEGER DEFAULT 0)")
-        execute("CREATE INDEX jobs_by_time ON jobs (until, id)")
-        execute("CREATE TABLE waiting (id INTEGER PRIMARY KEY, due INTEGER, value BLOB)")
-        execute("CREATE INDEX waiting_by_time ON waiting (due)")
+        execute("CREATE TABLE messages (id INTEGER PRIMARY KEY, key TEXT, value BLOB)")
         execute("CREATE TABLE positions (consumer TEXT PRIMARY KEY, position INTEGER)")
         execute("INSERT INTO positions VALUES ('c', 0)")
-        self._fill("messages", bench, count)
-        self._bench = bench
 
     def close(self) -> None:
         self._database.close()
 
-    def _fill(self, table: str, bench: Bench, count: int) -> None:
+    def insert(self, keys: list[str], values: list[bytes]) -> None:
         self._database.execute("BEGIN")
-        self._database.executemany(f"INSERT INTO {table} (key, value) VALUES (?, ?)", bench.singles(count))
+        self._database.executemany(
+            "INSERT INTO messages (key, value) VALUES (?, ?)", zip(keys, values, strict=True)
+        )
         self._database.execute("COMMIT")
 
-    def loop(self) -> None:
+    def loop(self, handle: Handler) -> None:
         """Handle everything."""
-
-        def handle(row: tuple[int, bytes, bytes]) -> None:
-            return None
-
         rows = self._database.execute("SELECT id, key, value FROM messages ORDER BY id")
         for done, row in enumerate(rows, 1):
             handle(row)
             if done % _EACH == 0:
                 self._database.execute("UPDATE positions SET position = ? WHERE consumer = 'c'", (done,))
-
-    def queue(self, count: int) -> float:
-        """Take and settle one message at a time."""
-        execute = self._database.execute
-        execute("DELETE FROM jobs")
-        self._fill("jobs", self._bench, count)
-
-        def work() -> None:
-            for number in range(count):
-                select = "SELECT id, key, value FROM jobs WHERE until = 0 ORDER BY id LIMIT 1"
-                (found, _, _) = execute(select).fetchone()
-                execute("UPDATE jobs SET until = ? WHERE id = ?", (number + 1, found))
-                execute("DELETE FROM jobs WHERE id = ?", (found,))
-
-        return rate(count, work)
-
-    def insert(self, count: int) -> float:
-        """Have messages wait, one at a time."""
-        values = [value for _, value in self._bench.singles(count)]
-        execute = self._database.execute
-
-        def work() -> None:
-            for due, value in enumerate(values):
-                execute("INSERT INTO waiting (due, value) VALUES (?, ?)", (due, value))
-
-        return rate(count, work)

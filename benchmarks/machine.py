@@ -19,7 +19,7 @@ def describe(folder: Path) -> dict[str, str]:
         "file system": _file_system(folder),
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
-        "penstock": f"{penstock.__version__} {_commit()}".strip(),
+        "penstock": f"{penstock.__version__} {commit()}".strip(),
     }
 
 
@@ -43,7 +43,8 @@ def _file_system(folder: Path) -> str:
     return max(fitting, key=lambda mount: len(mount[1]))[2] if fitting else "unknown"
 
 
-def _commit() -> str:
+def commit() -> str:
+    """The commit that is measured, with a mark when files differ from it; nothing outside a checkout."""
     here = Path(__file__).parent
     command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--exclude", "*"]
     try:

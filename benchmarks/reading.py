@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import penstock
+from benchmarks import commits
 from benchmarks.harness import TOPIC, Bench, rate
 from benchmarks.rows import Row, Samples, ratio_at_least
 from benchmarks.sqlite_table import Table
@@ -16,19 +18,50 @@ _SQLITE = "sqlite3 fetchmany(1000)"
 
 
 def run(bench: Bench, stock: Stock) -> Iterator[Row]:
-    count, few = bench.sizes.messages, bench.sizes.singles
-    table, messages, batches, arrow, whole = bench.interleave(
+    yield from _large_frames(bench, stock)
+    yield from _usual(bench, stock)
+    yield commits.each(bench, stock)
+    yield from _small_frames(bench, stock)
+
+
+def _large_frames(bench: Bench, stock: Stock) -> Iterator[Row]:
+    """Written by a thousand."""
+    count = bench.sizes.messages
+    table, scanned, batches, walked, iterated, taken, arrow, whole = bench.interleave(
         lambda: fetch(stock.table, count),
         lambda: read(stock.store, count, to_messages),
-        lambda: read(stock.store, count, to_reader_batches),
+        lambda: receive(stock.store, count, to_committed_batches),
+        lambda: receive(stock.store, count, one_by_one_of_batches),
+        lambda: receive(stock.store, count, one_by_one),
+        lambda: receive(stock.store, count, to_reader_tables),
         lambda: read(stock.store, count, to_four_columns),
         lambda: read(stock.store, count, to_arrow),
     )
-    yield _row("read/messages", "scan to Message objects", messages, _SQLITE, table, 4)
-    yield _row("read/reader", "reader.receive_batch(1000)", batches, _SQLITE, table, 4)
-    yield _row("read/arrow", "scan to Arrow, the same four columns", arrow, _SQLITE, table, 25)
-    yield _row("read/arrow-all", "scan to Arrow, all twelve columns", whole, _SQLITE, table)
+    yield _row("read/batches", "receive_batch(1000) and commit(batch)", batches, _SQLITE, table, 2.5)
+    yield _row(
+        "read/iterate", "for message in reader", iterated, "for message in receive_batch(1000)", walked, 0.8
+    )
+    yield _row("read/to-arrow", "receive_batch(100_000).to_arrow()", taken, _SQLITE, table, 12)
+    yield _row("read/scan", "scan to Message objects", scanned, _SQLITE, table, 4)
+    yield _row("read/scan-arrow", "scan to Arrow, the same four columns", arrow, _SQLITE, table, 25)
+    yield _row("read/scan-arrow-all", "scan to Arrow, all twelve columns", whole, _SQLITE, table)
 
+
+def _usual(bench: Bench, stock: Stock) -> Iterator[Row]:
+    """What most topics hold: text keys and headers, in several partitions, from a buffered writer."""
+    count = bench.sizes.messages
+    usual, table = bench.interleave(
+        lambda: receive(stock.usual, count, to_committed_batches), lambda: fetch(stock.table, count)
+    )
+    yield _row(
+        "read/usual", "text keys, headers, 4 partitions: receive_batch(1000) and commit(batch)", usual,
+        _SQLITE, table,
+    )  # fmt: skip
+
+
+def _small_frames(bench: Bench, stock: Stock) -> Iterator[Row]:
+    """Written one at a time, before and after housekeeping."""
+    count, few = bench.sizes.messages, bench.sizes.singles
     live, table = bench.interleave(
         lambda: read(stock.singles, few, to_messages), lambda: fetch(stock.table, count)
     )
@@ -61,11 +94,42 @@ def to_messages(topic: penstock.Topic, stop: int) -> int:
     return sum(len(batch.messages()) for batch in topic.scan(stop=stop))
 
 
-def to_reader_batches(topic: penstock.Topic, stop: int) -> int:
+def receive(path: Path, count: int, how: Callable[[penstock.Reader], int]) -> float:
+    """Through a consumer that has read nothing; registering it is not reading."""
+    with (
+        penstock.open(path) as store,
+        store.topic(TOPIC).reader(consumer=f"c{time.monotonic_ns()}", follow=False) as reader,
+    ):
+        return rate(count, lambda: _expect(count, how(reader)))
+
+
+def to_committed_batches(reader: penstock.Reader) -> int:
     count = 0
-    with topic.reader(follow=False) as reader:
-        while count < stop and (batch := reader.receive_batch(1000)):
-            count += len(batch.messages())
+    while batch := reader.receive_batch(1000):
+        count += len(batch.messages())
+        reader.commit(batch)
+    return count
+
+
+def one_by_one_of_batches(reader: penstock.Reader) -> int:
+    count = 0
+    while batch := reader.receive_batch(1000):
+        for _ in batch:
+            count += 1
+    return count
+
+
+def one_by_one(reader: penstock.Reader) -> int:
+    count = 0
+    for _ in reader:
+        count += 1
+    return count
+
+
+def to_reader_tables(reader: penstock.Reader) -> int:
+    count = 0
+    while batch := reader.receive_batch(100_000):
+        count += batch.to_arrow().num_rows
     return count
 
 

@@ -12,6 +12,21 @@ Samples = tuple[float, ...]
 Status = Literal["ok", "short", "info", "skipped", "failed"]
 
 
+class Figure(float):
+    """A rate by the wall clock, which also knows the rate by the processor time of this process.
+
+    On a busy machine the second says more: others make a program wait, they do not make it compute.
+    """
+
+    __slots__ = ("processor",)
+    processor: float
+
+    def __new__(cls, wall: float, processor: float) -> Figure:
+        figure = super().__new__(cls, wall)
+        figure.processor = processor
+        return figure
+
+
 @dataclass(frozen=True)
 class Target:
     """A bound on the ratio to the peer, or on our own value."""
@@ -51,6 +66,8 @@ class Row:
     peer: str = ""
     theirs: Samples = ()
     target: Target | None = None
+    #: Processor time compares the two. Not where one computes in another process, or both wait for the disk.
+    by_processor: bool = True
     #: Why there are no samples.
     skipped: str = ""
     failed: str = ""
@@ -81,6 +98,14 @@ class Row:
         return _divide(self.best, self.peer_best)
 
     @property
+    def processor_ratio(self) -> float | None:
+        """Ours by theirs, of the medians in processor time; none where that compares nothing."""
+        if not self.by_processor:
+            return None
+        ours, theirs = _processor_samples(self.ours), _processor_samples(self.theirs)
+        return _divide(median(ours), median(theirs)) if ours and theirs else None
+
+    @property
     def status(self) -> Status:
         if self.failed:
             return "failed"
@@ -98,16 +123,24 @@ class Row:
             "name": self.name,
             "what": self.what,
             "unit": self.unit,
-            "ours": {"median": self.value, "best": self.best, "samples": list(self.ours)},
+            "ours": {
+                "median": self.value,
+                "best": self.best,
+                "samples": list(self.ours),
+                "processor": _processor_samples(self.ours),
+            },
             "peer": {
                 "name": self.peer,
                 "median": self.peer_value,
                 "best": self.peer_best,
                 "samples": list(self.theirs),
+                "processor": _processor_samples(self.theirs),
             },
             "ratio": self.ratio,
             "ratio_best": self.ratio_best,
+            "ratio_processor": self.processor_ratio,
             "target": target and {"on": target.on, "sign": target.sign, "bound": target.bound},
+            "by_processor": self.by_processor,
             "status": self.status,
             "reason": self.failed or self.skipped,
         }
@@ -116,6 +149,29 @@ class Row:
         if not samples:
             return None
         return min(samples) if self.unit in COSTS else max(samples)
+
+
+def row_from(found: dict[str, Any]) -> Row:
+    """The row that went into a JSON file."""
+    skipped, failed = (found["reason"] if found["status"] == kind else "" for kind in ("skipped", "failed"))
+    return Row(
+        name=found["name"], what=found["what"], unit=found["unit"], ours=_samples(found["ours"]),
+        peer=found["peer"]["name"], theirs=_samples(found["peer"]),
+        target=Target(**found["target"]) if found["target"] else None,
+        by_processor=found["by_processor"], skipped=skipped, failed=failed,
+    )  # fmt: skip
+
+
+def _samples(side: dict[str, Any]) -> Samples:
+    if not side["processor"]:
+        return tuple(side["samples"])
+    return tuple(map(Figure, side["samples"], side["processor"]))
+
+
+def _processor_samples(samples: Samples) -> list[float]:
+    """The same samples by processor time; none where it was not taken of each."""
+    found = [each.processor for each in samples if isinstance(each, Figure)]
+    return found if len(found) == len(samples) else []
 
 
 def _divide(ours: float | None, theirs: float | None) -> float | None:

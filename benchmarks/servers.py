@@ -28,6 +28,7 @@ def run(bench: Bench, stock: Stock) -> Iterator[Row]:
             yield Row(
                 name=f"{row}-{act}", what=what, ours=tuple(getattr(one, act) for one, _ in rounds),
                 peer=name, theirs=tuple(getattr(other, act) for _, other in rounds),
+                by_processor=False,
             )  # fmt: skip
 
 

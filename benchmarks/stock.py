@@ -9,6 +9,7 @@ from pathlib import Path
 import penstock
 from benchmarks.harness import TOPIC, Bench
 from benchmarks.sqlite_table import Table
+from benchmarks.usual_messages import PARTITIONS, TextBatch, with_headers
 
 
 def seal(topic: penstock.Topic) -> None:
@@ -33,6 +34,18 @@ class Stock:
             topic = store.create_topic(TOPIC, sync="os")
             for batch in self._bench.batches():
                 topic.write_many(batch.values, keys=batch.keys)
+            store.flush_housekeeping()
+        return path
+
+    @cached_property
+    def usual(self) -> Path:
+        """Text keys and headers, into several partitions, one `write` of a buffered writer each."""
+        path = self._bench.folder / "stock-usual"
+        with penstock.open(path) as store:
+            topic = store.create_topic(TOPIC, sync="os", partitions=PARTITIONS)
+            with topic.writer() as writer:
+                for batch in self._bench.batches():
+                    with_headers(writer.write, TextBatch(batch))
             store.flush_housekeeping()
         return path
 

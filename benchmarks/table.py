@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from benchmarks.rows import Row, Target
 
@@ -15,20 +15,32 @@ _HEADINGS = (
     "its median",
     "its best",
     "ratio",
+    "processor",
     "target",
     "",
 )
 _MARKS = {"ok": "ok", "short": "SHORT", "info": "", "skipped": "skipped", "failed": "FAILED"}
 
 
-def render(rows: Sequence[Row]) -> str:
-    lines = [_HEADINGS, *(_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEADINGS))]
+#: Columns that a page has no room for.
+DETAILS = frozenset({"best", "its best"})
+
+
+def render(rows: Sequence[Row], *, without: Collection[str] = ()) -> str:
+    shown = [column for column, heading in enumerate(_HEADINGS) if heading not in without]
+    lines = [tuple(line[column] for column in shown) for line in (_HEADINGS, *map(_cells, rows))]
+    widths = [max(3, *(len(line[column]) for line in lines)) for column in range(len(shown))]
     ruled = [lines[0], tuple("-" * width for width in widths), *lines[1:]]
     return "\n".join(
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
         for line in ruled
     )
+
+
+def line(row: Row) -> str:
+    """What a run says when it has measured a row."""
+    name, what, median, _, _, _, _, ratio, processor, _, mark = _cells(row)
+    return f"{name:<30}{median:>10}{ratio:>8}{processor:>8}  {mark:<8}{what}"
 
 
 def summary(rows: Sequence[Row]) -> str:
@@ -43,25 +55,30 @@ def _cells(row: Row) -> tuple[str, ...]:
     return (
         row.name,
         row.what,
-        _number(row.value, row.unit),
-        _number(row.best, row.unit),
+        number(row.value, row.unit),
+        number(row.best, row.unit),
         row.peer,
-        _number(row.peer_value, row.unit),
-        _number(row.peer_best, row.unit),
-        "" if row.ratio is None else f"{row.ratio:.2f}",
+        number(row.peer_value, row.unit),
+        number(row.peer_best, row.unit),
+        _ratio(row.ratio),
+        _ratio(row.processor_ratio),
         _target(row.target, row.unit),
         _MARKS[row.status],
     )
 
 
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
 def _target(target: Target | None, unit: str) -> str:
     if target is None:
         return ""
-    bound = f"{target.bound:g}×" if target.on == "ratio" else _number(target.bound, unit)
+    bound = f"{target.bound:g}×" if target.on == "ratio" else number(target.bound, unit)
     return f"{target.sign} {bound}"
 
 
-def _number(value: float | None, unit: str) -> str:
+def number(value: float | None, unit: str) -> str:
     if value is None:
         return ""
     if unit != "/s":

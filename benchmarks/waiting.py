@@ -57,7 +57,6 @@ def run(bench: Bench) -> Iterator[Row]:
                 theirs=tuple(other[place] for _, other in rounds),
                 target=ratio_at_least(5) if not kind else None,
             )  # fmt: skip
-    yield from waiting_calls.run(bench)
     yield from many(bench)
     lateness = [(late(bench), slept()) for _ in range(bench.sizes.repeat)]
     yield Row(

@@ -29,25 +29,25 @@ def run(bench: Bench) -> Iterator[Row]:
         lambda: retries(bench, singles),
     )
     yield Row(
-        name="waiting/write", what="topic.write(delay=) one at a time, sync=os", ours=ours,
+        name="wait/write", what="topic.write(delay=) one at a time, sync=os", ours=ours,
         peer="sqlite3, INSERT", theirs=theirs, target=ratio_at_least(0.8),
     )  # fmt: skip
     yield Row(
-        name="waiting/retry", what="reader.retry(after=) one at a time, sync=os", ours=retried,
+        name="wait/retry", what="reader.retry(after=) one at a time, sync=os", ours=retried,
         peer="sqlite3, INSERT", theirs=theirs, target=ratio_at_least(0.5),
     )  # fmt: skip
     ours, theirs = bench.interleave(
         lambda: one_by_one(bench, durable, "disk"), lambda: inserted(bench, durable, "disk")
     )
     yield Row(
-        name="waiting/write-disk", what="topic.write(delay=) one at a time, on disk", ours=ours,
-        peer="sqlite3, INSERT, FULL", theirs=theirs, target=ratio_at_least(0.8),
+        name="wait/write-disk", what="topic.write(delay=) one at a time, on disk", ours=ours,
+        peer="sqlite3, INSERT, FULL", theirs=theirs, target=ratio_at_least(0.8), by_processor=False,
     )  # fmt: skip
     ours, theirs = bench.interleave(
         lambda: through_writer(bench, many), lambda: inserted(bench, many, "os", by=BATCH)
     )
     yield Row(
-        name="waiting/writer", what="writer.write(delay=), str keys, sync=os", ours=ours,
+        name="wait/writer", what="writer.write(delay=), str keys, sync=os", ours=ours,
         peer="sqlite3, 1000 a transaction", theirs=theirs, target=ratio_at_least(1.5),
     )  # fmt: skip
 

@@ -4,60 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import count
+from itertools import chain, islice
+from sqlite3 import connect
+from time import time_ns
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 import penstock
 from benchmarks.harness import TOPIC, Batch, Bench, rate
 from benchmarks.rows import Row, Samples, ratio_at_least
 from benchmarks.sqlite_table import Table
+from benchmarks.usual_messages import (
+    PARTITIONS,
+    Calls,
+    Order,
+    TextBatch,
+    with_equal_headers,
+    with_headers,
+    with_key,
+    with_order,
+    with_own_headers,
+    with_text,
+    with_time,
+)
 
-#: What most messages of a program have in common, and what differs from message to message.
-HEADERS = {"source": "web", "trace": "4bf92f3577b34da6"}
 _SQLITE = "sqlite3, 1000 a transaction, text keys"
-_PARTITIONS = 4
-
-
-class Order(msgspec.Struct):
-    """What typed topics hold: about 170 bytes of JSON."""
-
-    id: str
-    customer: str
-    amount: float
-    items: list[str]
-    note: str
-
-
-@dataclass(frozen=True)
-class TextBatch:
-    """A thousand messages as users have them: keys are text."""
-
-    batch: Batch
-
-    @cached_property
-    def keys(self) -> list[str]:
-        return [key.hex()[: len(key)] for key in self.batch.keys]
-
-    @cached_property
-    def texts(self) -> list[str]:
-        return [value.hex()[: len(value)] for value in self.batch.values]
-
-    @cached_property
-    def orders(self) -> list[Order]:
-        return [Order(key, key[:6], 12.5, ["pen", "ink"], "x" * 90) for key in self.keys]
-
-    @cached_property
-    def table(self) -> pa.Table:
-        return pa.table({"value": pa.array(self.batch.values, pa.binary()), "key": self.keys})
-
-
-#: Writes the messages of one batch through `writer.write`.
-Calls = Callable[[Callable[..., None], TextBatch], None]
 
 
 def run(bench: Bench) -> Iterator[Row]:
@@ -67,14 +39,15 @@ def run(bench: Bench) -> Iterator[Row]:
         "key": lambda: text.written(with_key),
         "key and value": lambda: text.written(with_text),
         "same headers": lambda: text.written(with_headers),
+        "equal headers": lambda: text.written(with_equal_headers),
         "other headers": lambda: text.written(with_own_headers),
         "time": lambda: text.written(with_time),
-        "partitions": lambda: text.written(with_key, partitions=_PARTITIONS),
+        "partitions": lambda: text.written(with_key, partitions=PARTITIONS),
         "typed": lambda: text.written(with_order, kind=Order),
         "numbered": lambda: text.written(with_key, producer_id="shop-1"),
         "many": lambda: text.written_together(lambda topic, b: topic.write_many(b.batch.values, keys=b.keys)),
         "many in partitions": lambda: text.written_together(
-            lambda topic, b: topic.write_many(b.batch.values, keys=b.keys), _PARTITIONS
+            lambda topic, b: topic.write_many(b.batch.values, keys=b.keys), PARTITIONS
         ),
         "table": lambda: text.written_together(lambda topic, b: topic.write_many(b.table)),
         "ipc": text.as_ipc,
@@ -84,6 +57,11 @@ def run(bench: Bench) -> Iterator[Row]:
     }
     found = dict(zip(rows, bench.interleave(*rows.values()), strict=True))
     yield from _rows(found)
+    one, inserted = bench.interleave(lambda: text.one_by_one(), lambda: insert_each(bench, text.batches))
+    yield Row(
+        name="write/one", what='topic.write(value, key=str), sync="os"', ours=one,
+        peer="sqlite3, an INSERT that commits itself", theirs=inserted,
+    )  # fmt: skip
 
 
 def _rows(found: dict[str, Samples]) -> Iterator[Row]:
@@ -97,13 +75,14 @@ def _rows(found: dict[str, Samples]) -> Iterator[Row]:
 
     yield against_sqlite("str-key", "writer.write(value, key=str)", "key", 3)
     yield against_sqlite("str-value", "writer.write(str, key=str)", "key and value", 2.6)
-    yield against_sqlite("headers-alike", "… and the same two headers", "same headers", 2)
-    yield against_sqlite("headers-differ", "… and headers that all differ", "other headers", 1)
+    yield against_sqlite("headers-same", "… and one dict of two headers for all", "same headers", 2)
+    yield against_sqlite("headers-equal", "… and a new dict each, all equal", "equal headers", 2)
+    yield against_sqlite("headers-differ", "… and a new dict each, all different", "other headers", 1)
     yield against_sqlite("timestamp", "… and a timestamp", "time", 2)
-    yield against_sqlite("partitions", f"… into {_PARTITIONS} partitions", "partitions", 1.9)
+    yield against_sqlite("partitions", f"… into {PARTITIONS} partitions", "partitions", 1.9)
     yield against_sqlite("typed", "writer.write(Struct, key=str)", "typed", 1.7)
     yield against_sqlite("many-str", "write_many of 1000, text keys", "many", 6)
-    yield against_sqlite("many-partitions", f"… into {_PARTITIONS} partitions", "many in partitions", 2.5)
+    yield against_sqlite("many-partitions", f"… into {PARTITIONS} partitions", "many in partitions", 2.5)
     yield against_sqlite("table", "write_many of an Arrow table of 1000", "table", 9)
     yield Row(
         name="write/table-ipc", what="write_many of an Arrow table of 1000", ours=found["table"],
@@ -162,6 +141,17 @@ class _Text:
 
             return rate(self._bench.sizes.messages, work)
 
+    def one_by_one(self) -> float:
+        """Messages a second, each in its file when its call returns."""
+        pairs = _pairs(self.batches, self._bench.sizes.lookups)
+        with self._topic(1) as topic:
+
+            def work() -> None:
+                for key, value in pairs:
+                    topic.write(value, key=key)
+
+            return rate(len(pairs), work)
+
     def as_ipc(self) -> float:
         """What is left when nobody keeps offsets, checksums or positions: buffers to a file."""
         with self._bench.room() as room:
@@ -180,36 +170,6 @@ class _Text:
             topic = store.create_topic(TOPIC, sync="os", partitions=partitions)
             topic.stats()  # opens all partitions: that is not writing
             yield topic if kind is None else store.topic(TOPIC, type=kind)
-
-
-def with_key(write: Callable[..., None], batch: TextBatch) -> None:
-    for value, key in zip(batch.batch.values, batch.keys, strict=True):
-        write(value, key=key)
-
-
-def with_text(write: Callable[..., None], batch: TextBatch) -> None:
-    for value, key in zip(batch.texts, batch.keys, strict=True):
-        write(value, key=key)
-
-
-def with_headers(write: Callable[..., None], batch: TextBatch) -> None:
-    for value, key in zip(batch.batch.values, batch.keys, strict=True):
-        write(value, key=key, headers=HEADERS)
-
-
-def with_own_headers(write: Callable[..., None], batch: TextBatch) -> None:
-    for value, key in zip(batch.batch.values, batch.keys, strict=True):
-        write(value, key=key, headers={"source": "web", "trace": key})
-
-
-def with_time(write: Callable[..., None], batch: TextBatch) -> None:
-    for value, key, moment in zip(batch.batch.values, batch.keys, count(10**18, 1000), strict=False):
-        write(value, key=key, timestamp=moment)
-
-
-def with_order(write: Callable[..., None], batch: TextBatch) -> None:
-    for order, key in zip(batch.orders, batch.keys, strict=True):
-        write(order, key=key)
 
 
 def write_many(bench: Bench) -> float:
@@ -239,3 +199,23 @@ def insert(bench: Bench, batches: Iterator[TextBatch]) -> float:
     with bench.room() as room, closing(Table(room / "log.db")) as table:
         texts = (Batch(each.keys, each.batch.values) for each in batches)  # type: ignore[arg-type]
         return rate(bench.sizes.messages, lambda: table.insert(texts))
+
+
+def insert_each(bench: Bench, batches: Iterator[TextBatch]) -> float:
+    """Rows a second, each a transaction that does not wait for the disk."""
+    pairs = _pairs(batches, bench.sizes.lookups)
+    with bench.room() as room, closing(connect(room / "log.db", isolation_level=None)) as database:
+        Table(room / "log.db").close()  # makes the table
+        database.execute("PRAGMA synchronous = NORMAL")
+
+        def work() -> None:
+            for offset, (key, value) in enumerate(pairs):
+                database.execute("INSERT INTO messages VALUES (?, ?, ?, ?)", (offset, time_ns(), key, value))
+
+        return rate(len(pairs), work)
+
+
+def _pairs(batches: Iterator[TextBatch], count: int) -> list[tuple[str, bytes]]:
+    """Key and value of the first so many."""
+    pairs = (zip(each.keys, each.batch.values, strict=True) for each in batches)
+    return list(islice(chain.from_iterable(pairs), count))
