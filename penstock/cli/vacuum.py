@@ -55,8 +55,8 @@ def vacuum(
 ) -> None:
     """Remove what retention no longer keeps, and report it.
 
-    Writers do this by themselves each time a segment is full. Here indexes are made and small
-    batches are merged, too. Space returns a minute later, when scans of other programs are done.
+    Programs that have the store open do this by themselves when messages expire. Here indexes are made and
+    small batches are merged, too. Space returns a minute later, when scans of other programs are done.
     """
     with open_to_write(store) as opened:
         topics = opened.topics() if topic is None else [opened.topic(topic)]
