@@ -197,14 +197,40 @@ class Frame:
         begin, end = bounds[0], bounds[-1]
         if begin == end:
             return [NO_HEADERS] * (stop - first)
+        each, odd = divmod(end - begin, stop - first)
+        if odd or list(bounds) != list(range(begin, end + 1, each)):
+            pairs = self._header_pairs(begin, end)
+            return [dict(pairs[a - begin : b - begin]) if b > a else NO_HEADERS for a, b in pairwise(bounds)]
+        body, names_at = self.body, (at.header_name_offsets, at.header_names)
+        if not columns.is_repeated(body, *names_at, begin, end, each):
+            pairs = self._header_pairs(begin, end)
+            return [dict(pairs[place : place + each]) for place in range(0, len(pairs), each)]
+        if columns.is_repeated(body, at.header_value_offsets, at.header_values, begin, end, each):
+            is_text = columns.unpack_bits(body, at.header_is_text, begin, end)
+            if is_text == is_text[:each] * (stop - first):
+                made = dict(self._header_pairs(begin, begin + each))
+                return [made.copy() for _ in range(stop - first)]
+        names = [name.decode() for name in columns.unpack_strings(body, *names_at, begin, begin + each)]
+        values = self._header_values(begin, end)
+        return [
+            dict(zip(names, values[place : place + each], strict=True))
+            for place in range(0, len(values), each)
+        ]
+
+    def _header_pairs(self, begin: int, end: int) -> list[tuple[str, str | bytes]]:
+        """Names and values `begin` to `end` of all headers in the frame, side by side."""
+        at = self.layout
         names = columns.unpack_strings(self.body, at.header_name_offsets, at.header_names, begin, end)
+        return list(zip(map(bytes.decode, names), self._header_values(begin, end), strict=True))
+
+    def _header_values(self, begin: int, end: int) -> Sequence[str | bytes]:
+        """Values `begin` to `end` of all headers in the frame, text as text."""
+        at = self.layout
         stored = columns.unpack_strings(self.body, at.header_value_offsets, at.header_values, begin, end)
         is_text = columns.unpack_bits(self.body, at.header_is_text, begin, end)
-        pairs = [
-            (name.decode(), value.decode() if text else value)
-            for name, value, text in zip(names, stored, is_text, strict=True)
-        ]
-        return [dict(pairs[a - begin : b - begin]) if b > a else NO_HEADERS for a, b in pairwise(bounds)]
+        if all(is_text):
+            return list(map(bytes.decode, stored))
+        return [value.decode() if text else value for value, text in zip(stored, is_text, strict=True)]
 
     def producers(self, first: int, stop: int) -> Sequence[ProducerStamp | None]:
         """Who wrote each message."""

@@ -26,6 +26,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain, pairwise
+from operator import sub
 from struct import Struct, iter_unpack
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -242,6 +243,16 @@ def unpack_strings(body: Buffer, offsets_at: int, strings_at: int, first: int, s
         offsets = array("I", (offset - begin for offset in offsets))
     data = bytes(region)
     return [data[a:b] for a, b in pairwise(offsets)]
+
+
+def is_repeated(body: Buffer, offsets_at: int, strings_at: int, first: int, stop: int, each: int) -> bool:
+    """Whether strings `first` to `stop` are the first `each` of them, again and again."""
+    offsets = unpack_offsets(body, offsets_at + 4 * first, stop - first)
+    step = offsets[each] - offsets[0]
+    if list(map(sub, offsets[each:], offsets)).count(step) != len(offsets) - each:
+        return False
+    region = bytes(body[strings_at + offsets[0] : strings_at + offsets[-1]])
+    return region == region[:step] * ((stop - first) // each)
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,29 @@
+"""Headers of a frame come back as they were given, however alike they are, and belong to their message alone."""
+
+import pytest
+
+from penstock.log.frame import walk
+from tests.kit.frames import encode
+
+SHAPES = {
+    "equal": [{"source": "shop", "trace": b"\xff"}] * 20,
+    "equal names": [{"source": "shop", "trace": str(n)} for n in range(20)],
+    "equal names, text or not": [{"source": str(n) if n % 2 else b"%d" % n} for n in range(20)],
+    "equal values, other names": [{f"n{n}": "v"} for n in range(20)],
+    "as many, shifted": [{"ab": "c"} if n % 2 else {"a": "bc"} for n in range(20)],
+    "differing counts": [{f"n{k}": "v" for k in range(n % 4)} or None for n in range(20)],
+    "none in front": [None] * 5 + [{"a": "b"}] * 15,
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("first", "stop"), [(0, 20), (3, 11), (19, 20), (5, 6)])
+def test_headers_come_back_as_they_were(shape, first, stop):
+    given = SHAPES[shape]
+    draft = encode([b"value"] * 20, created=1, headers=given)
+    data = draft.header(base=0, written_at=2, synced=0, salt=3) + bytes(draft.body)
+    ((_, frame),) = walk(data)
+    found = frame.headers(first, stop)
+    assert [dict(each) for each in found] == [each or {} for each in given[first:stop]]
+    made = [each for each in found if each]
+    assert len({id(each) for each in made}) == len(made), "each message has its own"
