@@ -22,8 +22,7 @@ from penstock.errors import (
     WrongType,
 )
 from penstock.testing import Clock
-from tests.kit.sinks import Shape, TaskResult, WriterCommit, abort, commit, stage, target
-from tests.kit.sinks import frames_module as frames
+from tests.kit.sinks import Shape, TaskResult, WriterCommit, abort, commit, frames_of, stage, target
 
 HEADERS = pa.map_(pa.string(), pa.binary())
 TIME = pa.timestamp("us", tz="UTC")
@@ -135,9 +134,7 @@ def test_every_slice_of_a_batch_holds_its_own_rows(store, topic):
 def test_large_values_among_small_ones_make_frames_that_are_small_enough(store, topic):
     sizes = [10] * 500 + [900_000] * 5 + [10] * 500 + [1_000_000]
     batch = table(value=[bytes([n % 251]) * size for n, size in enumerate(sizes)], partition=[2] * len(sizes))
-    assert (
-        max(draft.size for draft in frames.drafts(batch.select(["value"]), 0, compress=False)) < 2**20 + 2**16
-    )
+    assert max(draft.size for draft in frames_of(batch.select(["value"]))) < 2**20 + 2**16
     written(store, batch)
     assert values(topic, 2) == batch.column("value").to_pylist()
     assert not files(store)
@@ -146,7 +143,7 @@ def test_large_values_among_small_ones_make_frames_that_are_small_enough(store, 
 def test_headers_do_not_make_frames_small():
     headers = pa.array([[("name", b"value")]] * 10_000, HEADERS)
     batch = table(value=[b"." * 200] * 10_000, headers=headers)
-    assert [draft.count for draft in frames.drafts(batch, 0, compress=False)] == [3333, 3333, 3334]
+    assert [draft.count for draft in frames_of(batch)] == [3333, 3333, 3334]
 
 
 def test_compressed_topic_gets_compressed_frames(store):

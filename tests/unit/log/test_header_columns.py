@@ -1,4 +1,4 @@
-"""Headers of a frame come back as they were given, however alike they are, and belong to their message alone."""
+"""Headers of a frame come back as they were given, however alike they are, each with its message alone."""
 
 import pytest
 
