@@ -15,7 +15,7 @@ import typer
 import penstock
 from penstock import Store
 from penstock.cli.output import say
-from penstock.clock import Clock
+from penstock.clock import Clock, CommandClock
 from penstock.errors import InvalidOption
 from penstock.keys import Prefix, spoken_key, spoken_prefix
 from penstock.place import Place, spot
@@ -65,10 +65,13 @@ def open_to_read(path: str) -> Store:
     return penstock.open(path, create=False, read_only=True)
 
 
-def open_to_write(path: str, *, create: bool = False) -> Store:
-    """The store, to change it; a new one is announced."""
+def open_to_write(path: str, *, create: bool = False, alone: bool = False) -> Store:
+    """The store, to change it; a new one is announced.
+
+    `alone` is for commands that say what they did: retention does not act by itself beside them.
+    """
     is_new = create and not os.path.exists(os.path.join(path, "state.db"))
-    store = penstock.open(path, create=create)
+    store = penstock.open(path, create=create, clock=CommandClock() if alone else None)
     if is_new:
         say(f"created store {path}")
     return store

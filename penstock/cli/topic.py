@@ -173,7 +173,7 @@ def create(
     wanted = chosen(options, None)
     topic_name(topic)
     TopicOptions(**topic_changes(wanted))  # what is wrong fails before a store is made
-    with open_to_write(store, create=True) as opened:
+    with open_to_write(store, create=True, alone=True) as opened:
         is_new = topic not in [each.name for each in opened.topics()]
         made = opened.create_topic(topic, exists_ok=exists_ok, **wanted)
         result = TopicChange(topic, is_new, None, asdict(made.options))
@@ -226,7 +226,7 @@ def alter(
     """Change a topic's options. Partitions can be added, not taken away."""
     if not options:
         raise InvalidOption("nothing to alter", hint="name an option, such as --retention 7d")
-    with open_to_write(store) as opened:
+    with open_to_write(store, alone=True) as opened:
         found = opened.topic(topic)
         before = asdict(found.options)
         found.alter(**chosen(options, found.options.payloads))
@@ -247,7 +247,7 @@ def drop(
     topic: TopicArgument, yes: YesOption = False, store: StoreOption = "", as_json: JsonOption = False
 ) -> None:
     """Remove a topic with all its messages and positions, for good."""
-    with open_to_write(store) as opened:
+    with open_to_write(store, alone=True) as opened:
         found = facts.topic_facts(opened.topic(topic))
         messages = "messages" if found.messages is None else units.counted(found.messages, "message")
         consumers = units.counted(found.consumers, "consumer")

@@ -58,7 +58,7 @@ def vacuum(
     Programs that have the store open do this by themselves when messages expire. Here indexes are made and
     small batches are merged, too. Space returns a minute later, when scans of other programs are done.
     """
-    with open_to_write(store) as opened:
+    with open_to_write(store, alone=True) as opened:
         topics = opened.topics() if topic is None else [opened.topic(topic)]
         rows = [row for each in topics for row in _vacuumed(each)]
     result = VacuumFacts(

@@ -60,7 +60,7 @@ class Expiry:
 
     def start_if_needed(self) -> None:
         """Start the thread when some topic has messages that expire, unless time is moved by hand."""
-        if self._clock.is_manual or not any(map(_expires, self._all_options().values())):
+        if not self._clock.drives_threads or not any(map(_expires, self._all_options().values())):
             return
         with self._changed:
             if self._thread is None and not self._ended:
