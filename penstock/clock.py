@@ -31,5 +31,5 @@ class Clock:
 class CommandClock(Clock):
     """The machine's clocks for a command that does one thing: nothing happens by itself beside it."""
 
-    def now_ns(self) -> int:  # type: ignore[override]
+    def now_ns(self) -> int:
         return time.time_ns()

@@ -13,6 +13,7 @@ import penstock
 from penstock.testing import Clock
 from tests.e2e.command import Command
 from tests.kit import processes
+from tests.kit.system import CommandClock
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_watch_looks_again_and_counts_messages_per_second(cli):
 
 
 def test_vacuum_reports_what_went_and_who_held_back(cli):
-    with penstock.open(cli.store) as store:
+    with penstock.open(cli.store, clock=CommandClock()) as store:
         topic = store.create_topic("old", retention="0s")
         topic.write_many(["x"] * 7)
         held = store.create_topic("held", retention="0s")

@@ -7,6 +7,7 @@ import sys
 import penstock
 from tests.kit.bodies import BodyTrim, FileBodies
 from tests.kit.logs import Log
+from tests.kit.system import CommandClock
 from tests.kit.topics import TopicAppender, inside
 
 
@@ -35,7 +36,7 @@ def body_before_message(topic):
 
 
 def bodies_before_commit(topic):
-    store = penstock.open(os.path.dirname(os.path.dirname(inside(topic).folder)))
+    store = penstock.open(os.path.dirname(os.path.dirname(inside(topic, clock=CommandClock()).folder)))
     tx = store.transaction()
     tx.write_many("images", [os.urandom(100_000)] * 3)
     tx.commit = die
@@ -72,10 +73,10 @@ def topic_before_bodies(topic):
     from tests.kit.stores import DroppedBodies
 
     DroppedBodies.delete = die
-    store = penstock.open(os.path.dirname(os.path.dirname(inside(topic).folder)))
+    store = penstock.open(os.path.dirname(os.path.dirname(inside(topic, clock=CommandClock()).folder)))
     store.drop_topic("images")
 
 
 if __name__ == "__main__":
-    with penstock.open(sys.argv[1]) as opened:
+    with penstock.open(sys.argv[1], clock=CommandClock()) as opened:
         globals()[sys.argv[2]](opened.topic("images"))

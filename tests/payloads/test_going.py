@@ -11,7 +11,7 @@ import penstock
 from penstock import Payloads, Reference
 from penstock.testing import Clock
 from tests.kit.bodies import GRACE_NS, FoundBody, losses, orphans, references_between, unpack
-from tests.kit.system import NANOSECONDS
+from tests.kit.system import NANOSECONDS, CommandClock
 from tests.kit.topics import inside
 from tests.payloads.kit import KIB, body, objects, referred, values
 
@@ -147,12 +147,12 @@ def test_killed_between_body_and_message(tmp_path, moment):
     ["list_before_trim", "messages_before_bodies", "some_bodies_deleted", "bodies_deleted_list_left"],
 )
 def test_killed_between_messages_and_bodies(tmp_path, moment):
-    with penstock.open(tmp_path / "data") as store:
+    with penstock.open(tmp_path / "data", clock=CommandClock()) as store:
         topic = store.create_topic("images", payloads=Payloads(pack=0), retention="1d")
         topic.write_many(BODIES)
         topic.alter(retention="0s")
     killed(tmp_path / "data", moment)
-    with penstock.open(tmp_path / "data") as store:
+    with penstock.open(tmp_path / "data", clock=CommandClock()) as store:
         topic = store.topic("images")
         is_trimmed = moment != "list_before_trim"
         assert values(topic) == ([] if is_trimmed else BODIES)  # with all their bodies, or gone

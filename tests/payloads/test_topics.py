@@ -317,8 +317,8 @@ def test_retried_and_dead_messages_keep_their_bodies(store):
     letters = list(store.dead_letters("jobs").list())
     assert len(letters) == 2
     topic.alter(retention="1ms")
-    while topic.vacuum().bodies == 0:
-        pass
+    while objects(topic):
+        topic.vacuum()
     assert objects(topic) == []
     assert sorted(len(letter.message.value) for letter in letters) == sorted(map(len, sent))
 
