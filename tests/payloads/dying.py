@@ -36,7 +36,7 @@ def body_before_message(topic):
 
 
 def bodies_before_commit(topic):
-    store = penstock.open(os.path.dirname(os.path.dirname(inside(topic, clock=CommandClock()).folder)))
+    store = penstock.open(os.path.dirname(os.path.dirname(inside(topic).folder)), clock=CommandClock())
     tx = store.transaction()
     tx.write_many("images", [os.urandom(100_000)] * 3)
     tx.commit = die
@@ -73,7 +73,7 @@ def topic_before_bodies(topic):
     from tests.kit.stores import DroppedBodies
 
     DroppedBodies.delete = die
-    store = penstock.open(os.path.dirname(os.path.dirname(inside(topic, clock=CommandClock()).folder)))
+    store = penstock.open(os.path.dirname(os.path.dirname(inside(topic).folder)), clock=CommandClock())
     store.drop_topic("images")
 
 

@@ -5,6 +5,7 @@ import sys
 import penstock
 from tests.kit.bodies import FileBodies
 from tests.kit.pipelines import sweep_module as sweep
+from tests.kit.system import CommandClock
 from tests.payloads.dying import after
 
 
@@ -15,5 +16,5 @@ def some_deleted(store):
 
 
 if __name__ == "__main__":
-    with penstock.open(sys.argv[1]) as opened:
+    with penstock.open(sys.argv[1], clock=CommandClock()) as opened:
         globals()[sys.argv[2]](opened)

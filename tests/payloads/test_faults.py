@@ -7,6 +7,7 @@ import pytest
 import penstock
 from penstock import Payloads
 from penstock.errors import Unavailable
+from tests.kit.system import CommandClock
 from tests.kit.topics import inside
 from tests.payloads.kit import KIB, body, objects, referred, values
 from tests.payloads.proxy import proxy
@@ -24,7 +25,7 @@ def between(s3):
 def topic(tmp_path, s3, between):
     """What it sends goes through the proxy; the endpoint is an option that is kept."""
     options = {"endpoint": between.address, "region": "us-east-1"}
-    with penstock.open(tmp_path / "data") as store:
+    with penstock.open(tmp_path / "data", clock=CommandClock()) as store:
         yield store.create_topic("images", payloads=Payloads(place=s3.table(), options=options))
 
 
@@ -105,12 +106,12 @@ def test_messages_go_while_their_bodies_wait_for_the_server(topic, between):
 def test_a_topic_is_dropped_while_the_server_is_gone(topic, between, tmp_path):
     topic.write(SMALL)
     bodies = inside(topic).bodies._present()
-    with penstock.open(tmp_path / "data") as store:
+    with penstock.open(tmp_path / "data", clock=CommandClock()) as store:
         between.set(gone=True)
         store.drop_topic("images")
         between.set(gone=False)
         assert len(list(bodies.list())) == 1
-    with penstock.open(tmp_path / "data") as store:
+    with penstock.open(tmp_path / "data", clock=CommandClock()) as store:
         thread = store._dropped_bodies.resume(store._catalogue.is_gone)  # opening has begun it already
         if thread is not None:
             thread.join(60)

@@ -124,11 +124,11 @@ def test_dropping_a_topic_deletes_its_bodies_and_no_others(store, address):
 
 @pytest.mark.parametrize("moment", ["body_before_message", "bodies_before_commit", "half_a_body"])
 def test_killed_between_body_and_message(tmp_path, moment):
-    with penstock.open(tmp_path / "data") as store:
+    with penstock.open(tmp_path / "data", clock=CommandClock()) as store:
         topic = store.create_topic("images", payloads="files")
         topic.write(BODIES[0])
     killed(tmp_path / "data", moment)
-    with penstock.open(tmp_path / "data") as store:
+    with penstock.open(tmp_path / "data", clock=CommandClock()) as store:
         topic = store.topic("images")
         assert values(topic) == [BODIES[0]]
         topic.write(BODIES[1])
@@ -175,10 +175,10 @@ def test_killed_between_messages_and_bodies(tmp_path, moment):
 
 
 def test_killed_between_topic_and_bodies(tmp_path):
-    with penstock.open(tmp_path / "data") as store:
+    with penstock.open(tmp_path / "data", clock=CommandClock()) as store:
         store.create_topic("images", payloads="files").write(BODIES[0])
     killed(tmp_path / "data", "topic_before_bodies")
-    with penstock.open(tmp_path / "data") as store:
+    with penstock.open(tmp_path / "data", clock=CommandClock()) as store:
         assert store.topics() == []
         thread = store._dropped_bodies.resume(store._catalogue.is_gone)
         if thread is not None:

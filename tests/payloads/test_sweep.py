@@ -16,6 +16,7 @@ from penstock.spark.pipelines.sweep import sweep
 from penstock.testing import Clock
 from tests.e2e.command import Command
 from tests.kit.bodies import open_bodies
+from tests.kit.system import CommandClock
 from tests.payloads.kit import KIB, body, objects, referred, values
 from tests.payloads.sweeping import age, age_unfinished, bodies_of, check_found, check_kept, lone_body, scene
 
@@ -29,7 +30,7 @@ def address(place):
 
 @pytest.fixture
 def store(tmp_path):
-    with penstock.open(tmp_path / "penstock-data") as opened:
+    with penstock.open(tmp_path / "penstock-data", clock=CommandClock()) as opened:
         yield opened
 
 
@@ -111,11 +112,11 @@ def test_earlier_places_are_swept_too(store, s3):
 
 @pytest.mark.parametrize("moment", ["body_before_message", "bodies_before_commit", "half_a_body"])
 def test_killed_between_body_and_message(tmp_path, moment):
-    with penstock.open(tmp_path / "data") as store:
+    with penstock.open(tmp_path / "data", clock=CommandClock()) as store:
         topic = store.create_topic("images", payloads="files")
         topic.write(body(100 * KIB))
     killed(tmp_path / "data", moment)
-    with penstock.open(tmp_path / "data") as store:
+    with penstock.open(tmp_path / "data", clock=CommandClock()) as store:
         topic = store.topic("images")
         young = sweep(store, "images", engine="python", apply=True)
         assert (young.orphans, young.unfinished, young.deleted) == (0, 0, 0)  # it may be under way
@@ -132,12 +133,12 @@ def test_killed_between_body_and_message(tmp_path, moment):
 
 @pytest.mark.parametrize("moment", ["messages_before_bodies", "some_bodies_deleted"])
 def test_killed_between_messages_and_bodies(tmp_path, moment):
-    with penstock.open(tmp_path / "data") as store:
+    with penstock.open(tmp_path / "data", clock=CommandClock()) as store:
         topic = store.create_topic("images", payloads=Payloads(pack=0), retention="1d")
         topic.write_many([body(100 * KIB) for _ in range(4)])
         topic.alter(retention="0s")
     killed(tmp_path / "data", moment)
-    with penstock.open(tmp_path / "data") as store:
+    with penstock.open(tmp_path / "data", clock=CommandClock()) as store:
         topic = store.topic("images")
         topic.alter(retention="1d")
         topic.write(body(100 * KIB))
@@ -151,14 +152,14 @@ def test_killed_between_messages_and_bodies(tmp_path, moment):
 
 
 def test_a_sweep_that_is_killed_goes_on(tmp_path):
-    with penstock.open(tmp_path / "data") as store:
+    with penstock.open(tmp_path / "data", clock=CommandClock()) as store:
         topic = store.create_topic("images", payloads=Payloads(above="1KiB"))
         topic.write_many([body(2 * KIB) for _ in range(3)])
         for _ in range(5):
             lone_body(topic)
         age(topic, objects(topic))
     killed(tmp_path / "data", "some_deleted", "dying_sweep")
-    with penstock.open(tmp_path / "data") as store:
+    with penstock.open(tmp_path / "data", clock=CommandClock()) as store:
         assert store.pipeline("sweep-images").state == "killed"
         topic = store.topic("images")
         left = set(objects(topic)) - referred(topic)
@@ -232,7 +233,7 @@ def test_a_damaged_frame_ends_it_before_anything_goes(store, tmp_path):
     data = bytearray(segment.read_bytes())
     data[data.index(before[1].encode())] ^= 1
     segment.write_bytes(bytes(data))
-    with penstock.open(store.path) as other:
+    with penstock.open(store.path, clock=CommandClock()) as other:
         with pytest.raises(penstock.Corrupt):
             sweep(other, "images", engine="python", apply=True)
         assert other.pipeline("sweep-images").state == "failed"
@@ -269,7 +270,7 @@ def test_the_command_tells_and_deletes(store, tmp_path):
 
 
 def test_the_command_of_streams(tmp_path):
-    with penstock.open(tmp_path / "penstock-data") as store:
+    with penstock.open(tmp_path / "penstock-data", clock=CommandClock()) as store:
         stream = store.stream("stream")
         stream.publish("cats", body(100 * KIB))
         topic = store.topic("stream")

@@ -21,6 +21,7 @@ from penstock.errors import (
     UsageError,
     WrongType,
 )
+from tests.kit.system import CommandClock
 from tests.kit.topics import inside
 from tests.payloads.kit import KIB, body, messages, objects, referred, values
 
@@ -29,7 +30,7 @@ A, B, C = body(100 * KIB), body(70 * KIB), body(2000 * KIB)
 
 @pytest.fixture
 def store(tmp_path):
-    with penstock.open(tmp_path / "data") as opened:
+    with penstock.open(tmp_path / "data", clock=CommandClock()) as opened:
         yield opened
 
 
@@ -265,7 +266,7 @@ def test_a_changed_body_is_named(topic):
 def test_the_place_may_change_and_old_bodies_are_found(store, s3, tmp_path):
     topic = store.create_topic("moving", payloads="files")
     topic.write(A)
-    with penstock.open(store.path) as other:
+    with penstock.open(store.path, clock=CommandClock()) as other:
         there = other.topic("moving")
         topic.alter(payloads=s3.table())
         topic.write(B)
@@ -329,7 +330,7 @@ def test_partitions_added_during_a_transaction_take_bodies_apart(store):
     with store.transaction() as tx:
         tx.write_many("growing", list(sent.values()), keys=list(sent))
         tx._staging[topic.id].finish()
-        with penstock.open(store.path) as other:
+        with penstock.open(store.path, clock=CommandClock()) as other:
             other.topic("growing").alter(partitions=3)
     found = list(messages(topic))
     assert {m.key: m.value for m in found} == sent
@@ -384,7 +385,7 @@ def test_a_copy_of_a_store_has_bodies_of_its_own(store, tmp_path):
     topic = store.create_topic("images", payloads="files", retention="1d")
     topic.write(A)
     shutil.copytree(store.path, tmp_path / "copy")
-    with penstock.open(tmp_path / "copy") as copy:
+    with penstock.open(tmp_path / "copy", clock=CommandClock()) as copy:
         other = copy.topic("images")
         assert values(other) == [A]
         other.alter(retention="0s")
@@ -396,7 +397,7 @@ def test_a_copy_of_a_store_has_bodies_of_its_own(store, tmp_path):
 def test_partitions_added_meanwhile_leave_no_body_behind(store):
     topic = store.create_topic("growing", payloads=Payloads(above="1KiB"))
     topic.write_many([A, B], keys=["a", "b"])
-    with penstock.open(store.path) as other:
+    with penstock.open(store.path, clock=CommandClock()) as other:
         other.topic("growing").alter(partitions=4)
     sent = {str(number).encode(): body(2 * KIB) for number in range(20)}
     topic.write_many(list(sent.values()), keys=list(sent))  # is told, and routes again
