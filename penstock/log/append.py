@@ -102,26 +102,26 @@ class Appender:
 
     def take_over(self, pair: Pair) -> TakenOver:
         """Take over a pair: earlier writers of it cannot write any more. Not yet durable."""
+        return self._locked(lambda: self.take_over_locked(pair))
 
-        def take() -> TakenOver:
-            ends = self.ready()
-            seqno, epoch = self.producers.catch_up(ends.append, ends.durable).get(pair)
-            producer, created = signed(pair, epoch + 1), self.folder.clock.now_ns()
-            frame = control(FENCE, b"", created=created, producer=producer, seqno=seqno)
-            claim = Claim(pair, epoch + 1, True, -1, seqno, seqno)
-            after = self._append(ends, (frame,), claim)
-            return TakenOver(seqno, epoch + 1, after.append.segment, after.append.byte, after.durable.cuts)
-
-        return self._locked(take)
+    def take_over_locked(self, pair: Pair) -> TakenOver:
+        """Take over a pair. The append lock is held."""
+        ends = self.ready()
+        seqno, epoch = self.producers.catch_up(ends.append, ends.durable).get(pair)
+        producer, created = signed(pair, epoch + 1), self.folder.clock.now_ns()
+        frame = control(FENCE, b"", created=created, producer=producer, seqno=seqno)
+        claim = Claim(pair, epoch + 1, True, -1, seqno, seqno)
+        after = self._append(ends, (frame,), claim)
+        return TakenOver(seqno, epoch + 1, after.append.segment, after.append.byte, after.durable.cuts)
 
     def known(self, pair: Pair) -> LastSeqno:
         """What is stored of a producer's pair, by anyone, up to now."""
+        return self._locked(lambda: self.known_locked(pair))
 
-        def look() -> LastSeqno:
-            ends = self.ready()
-            return self.producers.catch_up(ends.append, ends.durable).get(pair)
-
-        return self._locked(look)
+    def known_locked(self, pair: Pair) -> LastSeqno:
+        """What is stored of a producer's pair, by anyone, up to now. The append lock is held."""
+        ends = self.ready()
+        return self.producers.catch_up(ends.append, ends.durable).get(pair)
 
     def finish_transactions(self) -> None:
         """Append what processes that died had committed, durably, unless another process is at it."""

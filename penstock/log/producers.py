@@ -93,10 +93,7 @@ class Producers:
         known = self.catch_up(a, durable).get(claim.pair)
         if known.epoch > claim.epoch:
             if claim.joined:
-                raise ProducerFenced(
-                    f"a newer writer took over producer {claim.pair.id[:60]!r}",
-                    hint="what was not acknowledged is not stored; let the newer one go on",
-                )
+                raise taken_over(claim.pair)
             raise StaleClaim(known)
         if not claim.dropped <= known.seqno < claim.first:
             raise StaleClaim(known)
@@ -172,6 +169,14 @@ class Producers:
                 recent,
                 extra={"path": self._folder.path},
             )
+
+
+def taken_over(pair: Pair) -> ProducerFenced:
+    """The error for a writer whose producer a newer one writes for now."""
+    return ProducerFenced(
+        f"a newer writer took over producer {pair.id[:60]!r}",
+        hint="what was not acknowledged is not stored; let the newer one go on",
+    )
 
 
 def tidy_checkpoints(folder: Folder, active: int) -> None:

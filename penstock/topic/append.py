@@ -9,12 +9,13 @@ from typing import NamedTuple, cast
 
 from penstock.clock import Clock
 from penstock.errors import DataError, PenstockError, TopicReplaced
+from penstock.locks import hold
 from penstock.log.append import Appended, Rerouted
 from penstock.log.frame import ProducerStamp
 from penstock.log.frame_encode import EncodedFrame, MessageColumns, frames
 from penstock.log.in_flight import appended_since, end_of
 from penstock.log.log import Log
-from penstock.log.producers import NOTHING, Pair, StaleClaim, signed
+from penstock.log.producers import NOTHING, Pair, StaleClaim, TakenOver, signed, taken_over
 from penstock.message import StoredRun
 from penstock.state.topics import Bindings, TopicRecord
 from penstock.topic.bodies import TopicBodies
@@ -103,6 +104,28 @@ class TopicAppender:
 
     # Inside.
 
+    def _join(self, log: Log, producer: Producer, group: str) -> None:
+        """Take over a producer's group in a partition that was added since this writer did so in the others.
+
+        A writer that a newer one took over meanwhile must not: that is looked up in a partition which it has,
+        with both locks held. A newer writer takes partitions over in their order: before both or after.
+        """
+        pair = Pair(producer.id, group)
+        number = min((number for number, named in producer.epochs if named == group), default=None)
+        if number is None:
+            self.take_over(log, producer, group)
+            return
+        first, epoch = self._log(number), producer.epochs[number, group]
+
+        def join() -> TakenOver:
+            if first.appender.known_locked(pair).epoch > epoch:
+                raise taken_over(pair)
+            return log.appender.take_over_locked(pair)
+
+        taken = hold((first.folder.append, log.folder.append), join)
+        log.sync_fence(taken)
+        producer.epochs[log.partition, group] = taken.epoch
+
     def _append(self, share: Share, delivery: Delivery) -> StoredRun:
         """Append what nobody numbered, once."""
         route, made = share.route, share.frames
@@ -152,7 +175,7 @@ class TopicAppender:
         producer, route = delivery.producer, share.route
         lane, pair = (route.partition, route.group), Pair(producer.id, route.group)
         if producer.automatic and lane not in producer.epochs:  # a partition that was added meanwhile
-            self.take_over(self._log(route.partition), producer, route.group)
+            self._join(self._log(route.partition), producer, route.group)
         columns = route.columns if share.bodies is None else share.bodies.columns
         places, runs = route.places, list[StoredRun]()
         if not producer.automatic and route.keyed:

@@ -614,3 +614,24 @@ def test_facts_only_grow():
     for seqno, epoch, seen in ((5, 1, 10), (3, 2, 5), (-1, 0, 0)):
         facts.learn(pair, seqno, epoch, seen)
     assert [*facts.items()] == [(pair, 5, 2, 10)]
+
+
+def test_an_older_writer_does_not_take_an_added_partition_from_a_newer_one(tmp_path):
+    """It finds out where it was taken over before it joins a partition that it never wrote to."""
+    with penstock.open(tmp_path) as first, penstock.open(tmp_path) as second:
+        topic = first.create_topic("orders")
+        older = topic.writer(producer_id="shop", linger=60)
+        older.write(b"1", key="k")
+        older.flush()
+        topic.alter(partitions=4)
+        newer = second.topic("orders").writer(producer_id="shop", linger=60)
+        newer.write(b"2", key="key-1")
+        newer.flush()
+        older.write(b"3", key="k")
+        with pytest.raises(penstock.ProducerFenced):
+            older.flush()
+        newer.write(b"4", key="k")
+        newer.close()
+        assert sorted(message.value for message in topic.read()) == [b"1", b"2", b"4"]
+        with pytest.raises(penstock.PenstockError):
+            older.close()
