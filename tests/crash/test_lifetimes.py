@@ -10,10 +10,12 @@ import pytest
 import penstock
 from tests.crash.processes import ROOT
 from tests.kit.patience import PATIENCE_S
+from tests.kit.system import CommandClock
 
 ALTERS = """
 import sys, penstock
-store = penstock.open(sys.argv[1])
+from tests.kit.system import CommandClock
+store = penstock.open(sys.argv[1], clock=CommandClock())
 store.topic("t").alter(key_retention={"a*": "1ns"})
 print("done", flush=True)
 sys.stdin.read()
@@ -22,7 +24,7 @@ sys.stdin.read()
 
 @pytest.mark.parametrize("sync", ["disk", "os"])
 def test_lifetimes_given_by_a_process_that_was_killed_hold_for_all(tmp_path, sync):
-    with penstock.open(tmp_path / "data") as store:
+    with penstock.open(tmp_path / "data", clock=CommandClock()) as store:  # what expired stays to be counted
         topic = store.create_topic("t", index="key", sync=sync, segment_bytes=4096)
         topic.write_many([b"x" * 50] * 300, keys=["a1", "a2", "b"] * 100)
         assert len(topic.read(key="a1")) == 100
