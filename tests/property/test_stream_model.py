@@ -27,6 +27,8 @@ class StreamModel(RuleBasedStateMachine):
         self.clock = Clock()
         self.open()
         self.rows = []
+        #: Sequences that were named as gone.
+        self.told = set()
         self.last = 0
         self.positions = {}
         self.lives = None
@@ -67,30 +69,41 @@ class StreamModel(RuleBasedStateMachine):
     @rule(ttl=st.integers(0, 30))
     def delete_old(self, ttl):
         if self.lives is not None:
+            assert self.store.flush_housekeeping()  # which removes what has expired, in its own time
             self.stream.configure_ttl(enabled=False)
             self.lives = None
             self.rows = [row for row in self.rows if self.stream.get_message_by_sequence(row[0])]
         cutoff = self.clock.now_ns() - ttl * 10**9
         gone = [row for row in self.rows if row[5] <= cutoff]
         self.rows = [row for row in self.rows if row[5] > cutoff]
-        assert self.stream.delete_old_messages(ttl) == (
-            len(gone),
-            [{"sequence": row[0], "subject": row[3], "object_name": row[2]} for row in gone],
-        )
+        count, told = self.stream.delete_old_messages(ttl)
+        assert count == len(told)
+        named = {each["sequence"]: each for each in told}
+        for row in gone:
+            assert named.pop(row[0]) == {"sequence": row[0], "subject": row[3], "object_name": row[2]}
+        # The rest left before by themselves: each is named once, and none is there any more.
+        assert not named.keys() & ({row[0] for row in self.rows} | self.told)
+        self.told |= {each["sequence"] for each in told}
 
     @rule(default=st.integers(5, 40), channel=st.integers(1, 60))
     def choose_lives(self, default, channel):
-        self.rows = self.alive() if self.lives is None else self.rows
+        assert self.store.flush_housekeeping()  # what expired before may have been removed by now
         self.stream.configure_ttl(enabled=True, default_ttl=default, channels={"a.b": channel})
         self.lives = default, channel
+        expired = {row[0] for row in self.rows} - {row[0] for row in self.alive()}
+        self.rows = [
+            row for row in self.rows if row[0] in expired or self.stream.get_message_by_sequence(row[0])
+        ]
 
     @precondition(lambda self: self.lives is not None)
     @rule()
     def sweep(self):
         alive = self.alive()
-        before = {row[0] for row in self.rows}
         told = {each["sequence"] for each in self.stream.delete_expired()[1]}
-        assert told <= before - {row[0] for row in alive}
+        assert told - self.told == told, "each is named once"
+        assert not told & {row[0] for row in alive}
+        assert told <= set(range(1, self.last + 1))
+        self.told |= told
         assert self.stream.delete_expired() == (0, [])
 
     @rule(durable=DURABLES, pattern=PATTERNS, sequence=st.integers(1, 200))
