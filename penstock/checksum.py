@@ -12,4 +12,15 @@ try:
 except ImportError:
     from zlib import crc32
 
-__all__ = ["crc32"]
+__all__ = ["checked_line", "crc32", "with_checksum"]
+
+
+def with_checksum(line: bytes) -> bytes:
+    """A line of text as a small file holds it: the line, then its CRC-32 as eight hexadecimal digits."""
+    return line + b"\n%08x\n" % crc32(line)
+
+
+def checked_line(data: bytes) -> bytes | None:
+    """The line that `with_checksum` made a file of; None when its checksum is wrong."""
+    line, _, checksum = data.rstrip(b"\n").rpartition(b"\n")
+    return line if checksum == b"%08x" % crc32(line) else None

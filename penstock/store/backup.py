@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.checksum import crc32
+from penstock.checksum import checked_line, with_checksum
 from penstock.clock import Clock
 from penstock.errors import AlreadyExists, Corrupt, InvalidOption, NotAStore, Unavailable
 from penstock.files import Files
@@ -170,7 +170,7 @@ class _Backup:
         snapshot = _Snapshot(store_id, now, list(self._entries.values()))
         name = f"{utc(now):%Y%m%dT%H%M%S.%fZ}"
         line = msgspec.json.encode(snapshot)
-        self._target.put_bytes(f"{_SNAPSHOTS}/{name}{_LIST}", line + b"\n%08x\n" % crc32(line))
+        self._target.put_bytes(f"{_SNAPSHOTS}/{name}{_LIST}", with_checksum(line))
         return name
 
     def _state(self) -> str:
@@ -332,8 +332,8 @@ def _snapshots(names: list[str]) -> list[str]:
 
 def _load(target: BackupTarget, name: str) -> _Snapshot:
     path = f"{_SNAPSHOTS}/{name}{_LIST}"
-    line, _, checksum = target.read(path).rstrip(b"\n").rpartition(b"\n")
-    if checksum != b"%08x" % crc32(line):
+    line = checked_line(target.read(path))
+    if line is None:
         raise Corrupt(path, 0, "the checksum of this backup's list is wrong")
     return msgspec.json.decode(line, type=_Snapshot)
 

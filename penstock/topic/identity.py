@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.checksum import crc32
+from penstock.checksum import checked_line, with_checksum
 from penstock.errors import Corrupt
 from penstock.files import Files, read_whole, replace
 from penstock.state.topics import TopicRecord, Topics
@@ -57,7 +57,7 @@ def save_identity(files: Files, folder: str, identity: TopicIdentity) -> None:
     """Put the identity into a topic's folder, durably."""
     line = msgspec.json.encode(identity)
     draft = os.path.join(folder, f"{IDENTITY}.{secrets.token_hex(4)}.tmp")  # others may do it at this moment
-    replace(files, draft, line + b"\n%08x\n" % crc32(line))
+    replace(files, draft, with_checksum(line))
     files.rename(draft, os.path.join(folder, IDENTITY))
     files.sync_dir(folder)
 
@@ -68,8 +68,8 @@ def load_identity(files: Files, folder: str) -> TopicIdentity | None:
     data = read_whole(files, path)
     if not data:
         return None
-    line, _, checksum = data.rstrip(b"\n").rpartition(b"\n")
-    if checksum != b"%08x" % crc32(line):
+    line = checked_line(data)
+    if line is None:
         raise Corrupt(path, 0, "its checksum is wrong")
     try:
         return _decoder.decode(line)
