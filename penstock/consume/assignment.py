@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -143,13 +143,15 @@ class Assignment:
         if self._hurry:
             pause = min(pause, _HURRY_S * 2.0 ** ((_HURRY_TIMES - self._hurry) // 2))
         for source in self.order:
+            if source.unfinished:
+                pause = min(pause, _HURRY_S)
             if source.retries is not None and source.leaving_since is None:
                 pause = min(pause, source.retries.due_in_s())
         return pause
 
     def may_read(self, source: HeldPartition) -> bool:
         """Whether a partition's turn may come: one that was added later waits for those before it."""
-        if source.leaving_since is not None:
+        if source.leaving_since is not None or not source.is_settled():
             return False
         gates = source.gates
         if gates and all(self._passed(source.topic, parent, gate) for parent, gate in gates.items()):
@@ -374,10 +376,11 @@ class Assignment:
         try:
             asked = topic.consumers.options(self.consumer, topic.record.id)
             gates = topic.topics.gates(topic.record.id)
+            unfinished = {tx for tx, *_ in topic.transactions.unfinished()}
             for each in positions:
                 self._add(
                     topic, each.partition, each.position, epoch=each.epoch, gates=gates.get(each.partition),
-                    read_from_ns=asked.read_from_ns, doubt=each.doubt,
+                    read_from_ns=asked.read_from_ns, doubt=each.doubt, unfinished=unfinished,
                 )  # fmt: skip
         except BaseException:
             taken = [each.partition for each in positions]
@@ -398,10 +401,11 @@ class Assignment:
     def _add(
         self, topic: OpenTopic, number: int, position: int, *, epoch: int = 0,
         gates: Mapping[int, int] | None = None, read_from_ns: int | None = None, doubt: Doubt | None = None,
+        unfinished: Set[int] = frozenset(),
     ) -> None:  # fmt: skip
         source = HeldPartition(
             topic, number, position, epoch=epoch, gates=gates, floor=self._options.floor(read_from_ns),
-            hear=self._ring, retries=self._retries(topic, number), doubt=doubt,
+            hear=self._ring, retries=self._retries(topic, number), doubt=doubt, unfinished=unfinished,
         )  # fmt: skip
         self._held[source.key] = source
         if self._closed:  # by another thread, meanwhile

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, insort
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from penstock.clock import NANOSECONDS
@@ -146,6 +146,7 @@ class HeldPartition:
         self, topic: OpenTopic, partition: int, position: int, *, epoch: int = 0,
         gates: Mapping[int, int] | None = None, floor: Floor | None = None, hear: Hearer,
         retries: PartitionRetries | None = None, doubt: Doubt | None = None,
+        unfinished: Set[int] = frozenset(),
     ) -> None:  # fmt: skip
         #: What is suspected of its messages, while readers died with them; None when all is well.
         self.doubt = doubt
@@ -168,6 +169,9 @@ class HeldPartition:
         self._gates: Mapping[int, int] = gates or {}
         #: By earlier partition, the offset up to which it must be read before this one; empty when it was.
         self.gates = self._gates
+        #: Transactions that were committed when it was taken over, and are not known to be in place:
+        #: the position it was taken over with may be of one of them, whose messages must be seen first.
+        self.unfinished = unfinished
         self._floor = floor if floor is not None and floor != Floor() else None
         #: What of it waits for another attempt; None without a consumer.
         self.retries = retries
@@ -271,6 +275,12 @@ class HeldPartition:
         self.cursor = self.log.cursor(stop)
         self.commits.skip(stop)
         self.passed_over = True
+
+    def is_settled(self) -> bool:
+        """Whether all that was committed before it was taken over is in place, and can be seen."""
+        if self.unfinished:
+            self.unfinished &= self.topic.finish_transactions()
+        return not self.unfinished
 
     # Partitions that open later.
 

@@ -331,7 +331,7 @@ class StreamReader:
     def _due(self, max_messages: int, max_bytes: int) -> DueBatch | None:
         """What is due now of the first partition that has something; mostly None."""
         for source in self._assignment.order:
-            if source.retries is None or source.leaving_since is not None:
+            if source.retries is None or source.leaving_since is not None or not source.is_settled():
                 continue
             messages = source.retries.take(max_messages, max_bytes)
             if messages:

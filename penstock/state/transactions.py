@@ -117,9 +117,9 @@ class Transactions:
                 [(name,) for name in names],
             )
 
-    def unfinished(self) -> list[tuple[int, int]]:
-        """(topic id, partition) where a committed transaction is still to be applied."""
-        return self._database.rows("SELECT DISTINCT topic_id, partition FROM staged")
+    def unfinished(self) -> list[tuple[int, int, int]]:
+        """(transaction, topic id, partition) of what is committed and not yet known to be in place."""
+        return self._database.rows("SELECT DISTINCT tx, topic_id, partition FROM staged")
 
     def finish(self, tx: int, places: Iterable[tuple[int, int]]) -> None:
         """A transaction is whole and durable in these (topic id, partition).

@@ -1,6 +1,7 @@
-"""Bodies of topics that were dropped: deleted after the topic, and again by the next program if it fails.
+"""The topics of a store: found by name or id, created, opened once each, dropped with all they have.
 
-What a dropped topic has somewhere is noted in `payloads/dropped/<topic id>` before the topic goes.
+The bodies of a dropped topic are deleted after it, and again by the next program if that fails: where they
+lie is noted in `payloads/dropped/<topic id>` before the topic goes.
 """
 
 from __future__ import annotations
@@ -143,6 +144,7 @@ class Catalogue:
                 )  # fmt: skip
                 partitions.on_roll = lambda number, opened=partitions: self.housekeeper.add(opened, number)  # type: ignore[misc]
                 partitions.on_options = self.on_options
+                partitions.finish_transactions = self.finish_transactions
                 if self.neighbour is not None:
                     partitions.neighbour = self.neighbour
                 if self.delayed is not None:
@@ -196,15 +198,19 @@ class Catalogue:
             for name in self._folders.forgotten(self._records.names())
         ]
 
-    def finish_transactions(self) -> None:
-        """Apply what dead processes had committed; a process that is doing so itself is left alone."""
-        for topic_id, number in self._transactions.unfinished():
+    def finish_transactions(self) -> set[int]:
+        """Apply what dead processes had committed; those are returned that a living process has in hand."""
+        given_up: set[tuple[int, int]] = set()
+        for place in {(topic_id, number) for _, topic_id, number in self._transactions.unfinished()}:
+            topic_id, number = place
             try:
                 self.by_id(topic_id).log(number).finish_transactions()
-            except TopicReplaced:
-                continue  # dropped at this moment
+            except TopicReplaced:  # dropped at this moment
+                given_up.add(place)
             except DataError as error:  # one lost file keeps no store from opening; `verify` names it
                 logger.error("a committed transaction cannot be finished: %s", error)
+                given_up.add(place)
+        return {tx for tx, *place in self._transactions.unfinished() if tuple(place) not in given_up}
 
     def close_writers(self) -> None:
         """Close all writers, also when one of them fails."""

@@ -98,6 +98,8 @@ class OpenTopic:
         self.on_roll: Callable[[int], None] = lambda partition: None
         #: Called when options have changed, here or elsewhere.
         self.on_options: Callable[[], None] = lambda: None
+        #: Applies what dead processes had committed anywhere in the store; what living ones have in hand.
+        self.finish_transactions: Callable[[], set[int]] = set
         #: Stores messages until they are due; `look` takes part in appending those.
         self.delayed: DelaysMessages = NoDelays()
         #: Another topic of the same store, made with these options if it is not there.

@@ -23,6 +23,7 @@ class Worker:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", jobs, job, *arguments],
                 cwd=ROOT,
+                stdin=subprocess.PIPE,
                 stdout=file,
                 stderr=subprocess.PIPE,
             )
@@ -42,6 +43,12 @@ class Worker:
             return line in self.lines()
 
         wait_until(was_said, f"it never said {line!r}")
+
+    def go_on(self) -> None:
+        """Answer a worker that waits for a line."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"\n")
+        self.process.stdin.flush()
 
     def send(self, signal: int) -> None:
         os.kill(self.pid, signal)

@@ -14,6 +14,7 @@ import pytest
 import penstock
 from tests.crash.processes import Worker, no_orphans
 from tests.crash.workers import CLICKS, ORDERS
+from tests.kit.patience import PATIENCE_S
 from tests.kit.topics import inside
 
 
@@ -159,3 +160,30 @@ def test_a_waiting_reader_finishes_what_a_killed_process_committed(scratch):
                 if message.text == f"tx:{calls}":
                     return
     pytest.fail("the reader waited in vain")
+
+
+def test_who_takes_over_sees_all_that_was_committed_with_the_position(scratch):
+    """A member dies at any step of a commit; the next one has its partition at once, and its messages too."""
+    store = os.path.join(scratch, "store")
+    counted = 0
+    with penstock.open(store) as opened, no_orphans(everyone := []):
+        payments, totals = opened.create_topic(ORDERS), opened.create_topic(CLICKS)
+        totals.write(b"0")
+        for calls in itertools.count():
+            payments.write(b"payment")
+            worker = Worker("die_counting", store, str(calls), out=os.path.join(scratch, f"w{calls}"))
+            everyone.append(worker)
+            worker.wait_for("begun")
+            with payments.reader(consumer="counting") as reader:
+                worker.go_on()
+                payments.write(b"payment")
+                message = reader.receive(timeout=PATIENCE_S)
+                assert message is not None
+                seen = values(opened, CLICKS)
+                assert int(seen[-1]) == message.offset, f"killed at call {calls}"
+                counted += message.offset
+            assert worker.end() == -signal.SIGKILL, worker.errors()
+            if "committed" in worker.lines():
+                break
+    assert calls > 4, "too few steps: it was not killed inside the commit"
+    assert counted > 1

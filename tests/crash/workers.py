@@ -96,6 +96,22 @@ def die_in_transaction(store: str, calls: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def die_counting(store: str, calls: str) -> None:
+    """Count the next payment in a transaction, killed (by its own hand) at a given file call of the commit."""
+    files = Deadly(int(calls))
+    with penstock.open(store, files=files) as opened:
+        with opened.topic(ORDERS).reader(consumer="counting") as reader:
+            tx = opened.transaction()
+            batch = reader.receive_batch(1, timeout=10, tx=tx)
+            tx.write(CLICKS, b"%d" % (batch[0].offset + 1))
+            say("begun")
+            sys.stdin.readline()
+            files.armed = True
+            tx.commit()
+            say("committed")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
 class Deadly(penstock.Files):
     """Kills this process before the n-th call that changes something."""
 
@@ -427,6 +443,7 @@ JOBS = {
         fork_inside,
         transact,
         die_in_transaction,
+        die_counting,
         fork_member,
         produce,
         count_on,
