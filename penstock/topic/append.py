@@ -97,7 +97,7 @@ class TopicAppender:
 
     def take_over(self, log: Log, producer: Producer, group: str) -> int:
         """Fence older writers of a producer's group in one partition, durably; its highest seqno, or -1."""
-        taken = log.fence(Pair(producer.id, group))
+        taken = log.appender.take_over(Pair(producer.id, group))
         log.sync_fence(taken)
         producer.epochs[log.partition, group] = taken.epoch
         return taken.seqno

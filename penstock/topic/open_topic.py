@@ -21,7 +21,7 @@ from penstock.errors import (
 )
 from penstock.files import Files
 from penstock.locks import FORKED, hold
-from penstock.log.append import Appended, Rerouted
+from penstock.log.append import Rerouted
 from penstock.log.frame_encode import encode, frames
 from penstock.log.log import Log
 from penstock.message import Receipt, StoredRun
@@ -197,7 +197,9 @@ class OpenTopic:
         columns, partitions, groups = batch
         record = self.record
         options, log = record.options, self._logs.get(0)
-        if options.partitions != 1 or options.payloads is not None or log is None:
+        if options.partitions != 1 or log is None:
+            return None
+        if options.payloads is not None and not _stays_inside(columns.values, options.inline_bytes):
             return None
         if producer is not NOBODY or partitions is not None or groups is not None:
             return None
@@ -297,7 +299,7 @@ class OpenTopic:
         """Return when all of it would survive a power cut."""
         for run in runs:
             if run.stop:
-                self._logs[run.partition].sync(Appended(run.first, run.stop, run.cuts))
+                self._logs[run.partition].syncer.sync(run.stop, run.cuts)
 
     def take_over(self, producer: Producer, group: str) -> int:
         """Fence older writers of a producer's group in all partitions, durably; the highest seqno, or -1."""
@@ -326,7 +328,7 @@ class OpenTopic:
             self._open(partition).close()
         if options.partitions > len(self):
             for log in self.logs():
-                log.producers.load()  # most of it, before anyone has to wait for us
+                log.appender.producers.load()  # most of it, before anyone has to wait for us
         logs = self.logs()
         hold([log.folder.append for log in logs], lambda: self._alter(logs, options))
         self.bodies.make_known()
@@ -411,6 +413,14 @@ class OpenTopic:
             raise TopicReplaced(f"topic {self.name!r} was dropped", hint="open it anew by its name")
         if self._closed:
             raise Closed(f"topic {self.name!r}: {self._closed}", hint="open the store again")
+
+
+def _stays_inside(values: Sequence[bytes | None], limit: int) -> bool:
+    """Whether a message's value lies in the log; where there are several, somebody else looks."""
+    if len(values) != 1:
+        return False
+    value = values[0]
+    return value is None or (value.__class__ is bytes and len(value) <= limit)
 
 
 def _no_neighbour(name: str, options: dict[str, Any]) -> OpenTopic:

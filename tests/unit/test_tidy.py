@@ -51,6 +51,7 @@ STILL: dict[str, int | set[str]] = {
         "take_over",
         "topics",
         "write",
+        "write_without_waiting",
         "writers",
     },
 }
