@@ -299,9 +299,10 @@ class Settlement:
 
 def wait_after(attempt: int, after: Duration | None, policy: Retry) -> float | None:
     """How long to wait after an attempt, as asked or by the policy; None when it was the last one."""
-    wait_s = policy.wait_s(attempt, random.random())
-    asked_s = None if after is None else wait_seconds("after", after)
-    return wait_s if wait_s is None or asked_s is None else asked_s
+    if after is None:
+        return policy.wait_s(attempt, random.random())
+    asked_s = wait_seconds("after", after)
+    return None if attempt >= policy.attempts else asked_s
 
 
 def checked_reason(reason: object) -> str:
