@@ -219,7 +219,7 @@ class Settlement:
 
     def _add_culprit(self, source: HeldPartition, message: Message[Any], count: int) -> None:
         found = enclosed(message, source.topic.record.id).failed(deaths(count))
-        dead.bury(source.topic, self._consumer, found, attempts=count, reason=DIED)
+        dead.add_letter(source.topic, self._consumer, found, attempts=count, reason=DIED)
         logger.error("%s/%d offset %d is a dead letter: %s", *source.key, message.offset, deaths(count))
         self._commit(message)
 
@@ -290,7 +290,7 @@ class Settlement:
             raise lost(topic, partition)
 
     def _add_letter(self, source: HeldPartition, message: Message[Any], found: Envelope, reason: str) -> None:
-        dead.bury(source.topic, self._consumer, found, attempts=message.attempt, reason=reason)
+        dead.add_letter(source.topic, self._consumer, found, attempts=message.attempt, reason=reason)
         self._commit(message)
 
     def _commit(self, message: Message[Any]) -> None:
