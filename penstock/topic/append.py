@@ -22,6 +22,7 @@ from penstock.topic.bodies import TopicBodies
 from penstock.topic.delivery import Delivery, Share
 from penstock.topic.partition_table import PartitionTable
 from penstock.topic.producer import Producer
+from penstock.topic.resends import Resends
 from penstock.topic.routing import PARTITIONERS, Route, route
 from penstock.topic.write_batch import WriteBatch
 
@@ -39,8 +40,8 @@ class TopicAppender:
 
     def __init__(
         self, record: Callable[[], TopicRecord], log: Callable[[int], Log], clock: Clock, bodies: TopicBodies,
-        bindings: Bindings, partitions: PartitionTable, *, catch_up: Callable[[Log], None],
-        refresh: Callable[[], None], on_appended: Callable[[int], None],
+        bindings: Bindings, partitions: PartitionTable, resends: Resends, *,
+        catch_up: Callable[[Log], None], refresh: Callable[[], None], on_appended: Callable[[int], None],
     ) -> None:  # fmt: skip
         self._record = record
         self._log = log
@@ -48,6 +49,7 @@ class TopicAppender:
         self._bodies = bodies
         self._bindings = bindings
         self._partitions = partitions
+        self._resends = resends
         #: Learns of new partitions, by way of the log that has heard of them.
         self._catch_up = catch_up
         self._refresh = refresh
@@ -91,7 +93,9 @@ class TopicAppender:
     def route(self, batch: WriteBatch, producer: Producer) -> list[Route]:
         """What each partition gets of a batch."""
         options = self._record().options
-        choose = producer.choose or PARTITIONERS[options.partitioner]
+        choose = None
+        if producer.by_key:
+            choose = producer.choose or PARTITIONERS[options.partitioner]
         without_key = partial(self._without_key, producer)
         return route(batch, options.partitions, choose, producer.group, without_key)
 
@@ -178,15 +182,31 @@ class TopicAppender:
             self._join(self._log(route.partition), producer, route.group)
         columns = route.columns if share.bodies is None else share.bodies.columns
         places, runs = route.places, list[StoredRun]()
-        if not producer.automatic and route.keyed:
-            older = self._partitions.stored_elsewhere(route, pair, producer.choose)
-            if older:
-                elsewhere = share.some_places(older)
-                runs.append(StoredRun(route.partition, -1, len(older), duplicate=True, places=elsewhere))
-                fresh = sorted(set(range(share.count)) - set(older))
-                places, columns = share.some_places(fresh), columns.take(fresh)
+        older = () if producer.automatic else self._stored_elsewhere(share, producer, pair)
+        if older:
+            runs += older
+            fresh = _new_places(share, runs)
+            places, columns = share.some_places(fresh), columns.take(fresh)
         if columns.values:
             runs += self._append_claimed(columns, places, lane, producer, delivery.tree)
+        return runs
+
+    def _stored_elsewhere(self, share: Share, producer: Producer, pair: Pair) -> list[StoredRun]:
+        """Messages that are sent again and lie in another partition than the one they would go to now."""
+        route, runs = share.route, list[StoredRun]()
+        left: Sequence[int] = range(share.count)
+        if route.keyed and (older := self._partitions.stored_elsewhere(route, pair, producer.choose)):
+            places = share.some_places(older)
+            runs.append(StoredRun(route.partition, -1, len(older), duplicate=True, places=places))
+            left = sorted(set(left) - set(older))
+        chosen = route.chosen
+        if route.group not in producer.rebound or route.keyed:
+            left = [place for place in left if chosen[place] is not None] if chosen else ()
+        seqnos = cast(Sequence[int], route.columns.seqnos)
+        if left and self._record().options.partitions > 1:
+            for number, own, end in self._resends.found(producer, pair, route.partition, seqnos, left):
+                places = share.some_places(own)
+                runs.append(StoredRun(number, -1, len(own), True, places, 0, end.next, end.cuts))
         return runs
 
     def _append_claimed(
@@ -246,9 +266,12 @@ class TopicAppender:
         if not group and not producer.id:
             return next(self._turn) % count
         pair = Pair(producer.id, group)
-        number = self._bindings.partition(
-            *pair, count, self._clock.now_ns(), lambda: self._partitions.only_partition(pair)
-        )
+
+        def settled(earlier: int | None) -> int | None:
+            producer.rebound.add(group)
+            return self._resends.home(pair, earlier)
+
+        number = self._bindings.partition(*pair, count, self._clock.now_ns(), settled)
         if number >= count:  # bound by a process that knows of more partitions than we do
             self._refresh()
         return number

@@ -40,6 +40,7 @@ from penstock.topic.identity import keep_identity, mark_dropped
 from penstock.topic.offsets import refuse_ahead
 from penstock.topic.partition_table import PartitionTable
 from penstock.topic.producer import NOBODY, Producer
+from penstock.topic.resends import Resends
 from penstock.topic.write_batch import WriteBatch
 
 #: The folder of a store in which its topics' bodies lie, those that lie in files.
@@ -86,7 +87,7 @@ class OpenTopic:
         self.appender = TopicAppender(
             lambda: self.record, self.log, clock, self.bodies, topics.bindings(record.id),
             PartitionTable(lambda: self.record, topics.gates, lambda number: self.log(number).folder),
-            catch_up=self.catch_up, refresh=self.refresh, on_appended=self.on_appended,
+            Resends(self.logs), catch_up=self.catch_up, refresh=self.refresh, on_appended=self.on_appended,
         )  # fmt: skip
         self._closed = ""
         self._dropped = False

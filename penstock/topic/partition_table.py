@@ -31,13 +31,6 @@ class PartitionTable:
         self._times: list[tuple[int, dict[int, int]]] = []
         self._facts: dict[tuple[int, int], ProducerTable | None] = {}
 
-    def only_partition(self, pair: Pair) -> int | None:
-        """0 when the topic once had that one partition only and the pair wrote to it, else None."""
-        for count, ends in self._looked_up():
-            if count == 1 and self._known(0, ends[0], pair) >= 0:
-                return 0
-        return None
-
     def stored_elsewhere(self, route: Route, pair: Pair, choose: Partitioner | None) -> list[int]:
         """Which messages of a share, routed by their keys, an earlier partition of theirs holds."""
         keys, seqnos = route.columns.keys, route.columns.seqnos

@@ -67,14 +67,15 @@ class Route(NamedTuple):
 
 
 def route(
-    batch: WriteBatch, partitions: int, choose: Partitioner, group: str, without_key: Callable[[str], int]
-) -> list[Route]:
+    batch: WriteBatch, partitions: int, choose: Partitioner | None, group: str,
+    without_key: Callable[[str], int],
+) -> list[Route]:  # fmt: skip
     """What each partition gets: those chosen, then by group, by key, and what `without_key` says of a group.
 
-    `group` is that of messages without one of their own.
+    `group` is that of messages without one of their own. Without `choose` keys are not looked at.
     """
     columns = batch.columns
-    keys = columns.keys
+    keys = columns.keys if choose is not None else None
     if batch.partitions is None and batch.groups is None:
         if partitions == 1:
             return [Route(0, group, columns)]
@@ -95,17 +96,20 @@ def route(
 
 
 def _one_by_one(
-    batch: WriteBatch, partitions: int, choose: Partitioner, group: str, without_key: Callable[[str], int]
-) -> list[Route]:
+    batch: WriteBatch, partitions: int, choose: Partitioner | None, group: str,
+    without_key: Callable[[str], int],
+) -> list[Route]:  # fmt: skip
     columns, count = batch.columns, len(batch.columns.values)
     keys, asked, groups = columns.keys, batch.partitions, batch.groups
+    if choose is None:
+        keys = None
     ways: dict[tuple[int, str], int] = {}
     lanes: list[int] = []
     nothing: Sequence[Any] = [None] * count
     for number, own, key in zip(asked or nothing, groups or nothing, keys or nothing, strict=True):
         named = own or group
         if number is None:
-            number = without_key(named) if key is None or named else choose(key, partitions)
+            number = without_key(named) if key is None or named or choose is None else choose(key, partitions)
         lanes.append(ways.setdefault((number, named), len(ways)))
     parts = split(columns, lanes, len(ways)) if len(ways) > 1 else [columns]
     routes = []
