@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -47,6 +48,8 @@ class Claim(NamedTuple):
     #: First and last seqno of the frames; without any frame one more than the highest that may be stored.
     first: int
     last: int
+    #: Of frames below the highest that is stored: whether none of them is, asked when nobody can append.
+    is_missing: Callable[[AppendRecord, int], bool] | None = None
 
 
 class TakenOver(NamedTuple):
@@ -96,7 +99,10 @@ class Producers:
             if claim.joined:
                 raise taken_over(claim.pair)
             raise StaleClaim(known)
-        if not claim.dropped <= known.seqno < claim.first:
+        if claim.is_missing is not None:
+            if not claim.is_missing(a, durable.cuts):
+                raise StaleClaim(known)
+        elif not claim.dropped <= known.seqno < claim.first:
             raise StaleClaim(known)
 
     def wrote(self, before: AppendRecord, after: AppendRecord, claim: Claim | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -15,14 +16,15 @@ from penstock.log.frame import ProducerStamp
 from penstock.log.frame_encode import EncodedFrame, MessageColumns, frames
 from penstock.log.in_flight import appended_since, end_of
 from penstock.log.log import Log
-from penstock.log.producers import NOTHING, Pair, StaleClaim, TakenOver, signed, taken_over
+from penstock.log.producers import NOTHING, Claim, Pair, StaleClaim, TakenOver, signed, taken_over
+from penstock.log.records import AppendRecord
 from penstock.message import StoredRun
 from penstock.state.topics import Bindings, TopicRecord
 from penstock.topic.bodies import TopicBodies
 from penstock.topic.delivery import Delivery, Share
 from penstock.topic.partition_table import PartitionTable
 from penstock.topic.producer import Producer
-from penstock.topic.resends import Resends
+from penstock.topic.resends import Resends, search
 from penstock.topic.routing import PARTITIONERS, Route, route
 from penstock.topic.write_batch import WriteBatch
 
@@ -182,14 +184,47 @@ class TopicAppender:
             self._join(self._log(route.partition), producer, route.group)
         columns = route.columns if share.bodies is None else share.bodies.columns
         places, runs = route.places, list[StoredRun]()
-        older = () if producer.automatic else self._stored_elsewhere(share, producer, pair)
-        if older:
-            runs += older
-            fresh = _new_places(share, runs)
-            places, columns = share.some_places(fresh), columns.take(fresh)
+        if not producer.automatic:
+            runs += self._stored_elsewhere(share, producer, pair)
+            if route.keyed:
+                runs += self._append_late(share, columns, _places_beside(share, runs), delivery)
+        if runs:
+            left = _places_beside(share, runs)
+            places, columns = share.some_places(left), columns.take(left)
         if columns.values:
             runs += self._append_claimed(columns, places, lane, producer, delivery.tree)
         return runs
+
+    def _append_late(
+        self, share: Share, columns: MessageColumns, left: Sequence[int], delivery: Delivery
+    ) -> list[StoredRun]:
+        """Append messages of keys that came from another partition, if their seqnos are below the highest
+        here only because of other keys. What is here is looked up one by one.
+        """
+        producer, route = delivery.producer, share.route
+        lane, pair = (route.partition, route.group), Pair(producer.id, route.group)
+        late = set(self._partitions.outnumbered(route, pair, producer.choose)).intersection(left)
+        if not late:
+            return []
+        log, seqnos = self._log(route.partition), cast(Sequence[int], columns.seqnos)
+        found = search(log, pair, seqnos[min(late)])
+        while missing := sorted(place for place in late if seqnos[place] not in found.found):
+            wanted = {seqnos[place] for place in missing}
+
+            def is_missing(a: AppendRecord, cuts: int, wanted: set[int] = wanted) -> bool:
+                found.look(a, cuts)
+                return found.found.isdisjoint(wanted)
+
+            epoch = producer.epochs.get(lane, log.appender.known(pair).epoch)
+            claim = Claim(pair, epoch, lane in producer.epochs, -1, min(wanted), max(wanted), is_missing)
+            made = self._frames(columns.take(missing)._replace(stamp=signed(pair, epoch)))
+            with suppress(StaleClaim):
+                appended = log.appender.append(made, tree=delivery.tree, claim=claim)
+                producer.epochs[lane] = epoch
+                size, places = sum(frame.size for frame in made), share.some_places(missing)
+                end = appended.next, appended.cuts
+                return [StoredRun(lane[0], appended.first, len(missing), False, places, size, *end)]
+        return []
 
     def _stored_elsewhere(self, share: Share, producer: Producer, pair: Pair) -> list[StoredRun]:
         """Messages that are sent again and lie in another partition than the one they would go to now."""
@@ -279,8 +314,13 @@ class TopicAppender:
 
 def _new_places(share: Share, runs: Sequence[StoredRun]) -> Sequence[int]:
     """Which messages of a share were stored, not being duplicates."""
-    duplicates = {place for run in runs if run.duplicate for place in run.places or ()}
-    if not duplicates:
+    return _places_beside(share, [run for run in runs if run.duplicate])
+
+
+def _places_beside(share: Share, runs: Sequence[StoredRun]) -> Sequence[int]:
+    """Which messages of a share are in none of these runs, which name their places."""
+    if not runs:
         return range(share.count)
+    named = {place for run in runs for place in run.places or ()}
     own = range(share.count) if share.route.places is None else share.route.places
-    return [place for place, index in enumerate(own) if index not in duplicates]
+    return [place for place, index in enumerate(own) if index not in named]

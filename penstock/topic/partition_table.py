@@ -53,6 +53,26 @@ class PartitionTable:
                     found.add(place)
         return sorted(found)
 
+    def outnumbered(self, route: Route, pair: Pair, choose: Partitioner | None) -> list[int]:
+        """Which messages of a share, routed by their keys, came from elsewhere and have a seqno that this
+        partition had passed with other keys before: its highest does not tell whether they are stored.
+        """
+        keys, seqnos = route.columns.keys, route.columns.seqnos
+        assert keys is not None
+        assert seqnos is not None
+        choose = choose or PARTITIONERS[self._record().options.partitioner]
+        found: set[int] = set()
+        for count, ends in self._looked_up():
+            end = ends.get(route.partition)
+            passed = -1 if end is None else self._known(route.partition, end, pair)
+            for place, (key, seqno) in enumerate(zip(keys, seqnos, strict=True)):
+                if seqno is None or seqno > passed:
+                    break
+                by_key = key is not None and not (route.chosen and route.chosen[place] is not None)
+                if by_key and choose(key or b"", count) != route.partition:
+                    found.add(place)
+        return sorted(found)
+
     def _known(self, partition: int, end: int, pair: Pair) -> int:
         """The highest seqno of the pair in a partition at that moment, or -1."""
         key = partition, end

@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from penstock.locks import hold
 from penstock.log.append import Appended
 from penstock.log.log import Log
 from penstock.log.producers import Pair
-from penstock.log.seqno_search import StoredSeqnos, stored_seqnos
+from penstock.log.seqno_search import SeqnoSearch
 from penstock.topic.producer import Producer
 
 
@@ -29,6 +30,14 @@ class StoredBefore(NamedTuple):
     end: Appended
 
 
+def search(log: Log, pair: Pair, lowest: int) -> SeqnoSearch:
+    """The seqnos of a pair that a partition holds now."""
+    found = SeqnoSearch(log, pair, lowest)
+    ends = hold((log.folder.append,), log.appender.ready)
+    found.look(ends.append, ends.durable.cuts)
+    return found
+
+
 class Resends:
     """What the partitions of one topic held of a producer when its writers began."""
 
@@ -37,7 +46,7 @@ class Resends:
         #: Writer → pair → the highest seqno of each partition when it first asked.
         self._highest: WeakKeyDictionary[Producer, dict[Pair, dict[int, int]]] = WeakKeyDictionary()
         #: Writer → (pair, partition) → the seqnos there, from the first that was asked for.
-        self._stored: WeakKeyDictionary[Producer, dict[tuple[Pair, int], StoredSeqnos]] = WeakKeyDictionary()
+        self._stored: WeakKeyDictionary[Producer, dict[tuple[Pair, int], SeqnoSearch]] = WeakKeyDictionary()
 
     def home(self, pair: Pair, earlier: int | None) -> int | None:
         """The partition of a pair whose binding was forgotten: the earlier one or the one with its highest
@@ -63,7 +72,7 @@ class Resends:
             asked = [place for place in places if seqnos[place] <= highest] if number != partition else []
             if asked:
                 stored = self._stored_in(number, producer, pair, seqnos[asked[0]])
-                own = [place for place in asked if seqnos[place] in stored.seqnos]
+                own = [place for place in asked if seqnos[place] in stored.found]
                 if own:
                     before.append(StoredBefore(number, own, stored.end))
                     places = sorted(set(places) - set(own))
@@ -72,10 +81,10 @@ class Resends:
     def _held(self, pair: Pair) -> dict[int, int]:
         return {log.partition: log.appender.known(pair).seqno for log in self._logs()}
 
-    def _stored_in(self, number: int, producer: Producer, pair: Pair, lowest: int) -> StoredSeqnos:
+    def _stored_in(self, number: int, producer: Producer, pair: Pair, lowest: int) -> SeqnoSearch:
         """Read once for a writer: what it sends later has higher seqnos."""
         stored = self._stored.setdefault(producer, {})
         if (pair, number) not in stored:
             log = next(log for log in self._logs() if log.partition == number)
-            stored[pair, number] = stored_seqnos(log, pair, lowest)
+            stored[pair, number] = search(log, pair, lowest)
         return stored[pair, number]

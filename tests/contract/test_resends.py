@@ -4,6 +4,7 @@ import pytest
 
 import penstock
 from tests.contract.test_producers import partitions_of
+from tests.kit.topics import PARTITIONERS
 
 
 @pytest.fixture
@@ -109,6 +110,44 @@ def test_a_resend_elsewhere_is_found_in_sealed_and_repacked_segments(open_store,
     topic.vacuum()
     assert set(send(topic, range(0, 200, 2), at=1)) == {True}
     assert send(topic, [200], at=1) == [False]
+
+
+# Keys that go elsewhere since partitions were added.
+
+
+@pytest.mark.parametrize(
+    ("partitioner", "before", "after"), [("kafka", 2, 3), ("diskq", 2, 3), ("range", 3, 4), ("own", 2, 3)]
+)
+def test_a_key_that_moved_is_not_lost_behind_others_of_its_new_partition(store, partitioner, before, after):
+    """S001-04: what a crash kept from one partition is stored when it is sent again, and only once.
+
+    The key moves to a partition in which the producer has a higher seqno, of another key.
+    """
+    own = (lambda key, count: key[-1] % count) if partitioner == "own" else None
+    choose = own or PARTITIONERS[partitioner]
+    topic = store.create_topic(
+        "grown", partitions=before, sync="os", partitioner="range" if own else partitioner
+    )
+    keys = [b"key-%d" % number for number in range(500)]
+    moved, staying = next(
+        (a, b) for a in keys for b in keys
+        if choose(a, after) == choose(b, after) == choose(b, before) != choose(a, before)
+    )  # fmt: skip
+
+    def sent(*messages):
+        with topic.writer(producer_id="shop", linger=60, partitioner=own) as writer:
+            for key, seqno in messages:
+                writer.write(f"{seqno}", key=key, seqno=seqno)
+            writer.flush()
+            return writer.written, writer.skipped
+
+    assert sent((staying, 2), (staying, 4)) == (2, 0)
+    topic.alter(partitions=after)
+    everything_sent = [(moved, 1), (staying, 2), (moved, 3), (staying, 4), (moved, 5)]
+    assert sent(*everything_sent) == (3, 2)
+    assert sent(*everything_sent, (staying, 6)) == (1, 5)
+    assert sorted(m.text for m in topic.read()) == ["1", "2", "3", "4", "5", "6"]
+    assert [m.seqno for m in topic.read() if m.key == moved] == [1, 3, 5]
 
 
 # Idle weeks.
