@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from penstock import arrow
 from penstock.lake.layout import HEADERS_TEXT, RAW_SCHEMA, in_files, nanoseconds
-from penstock.log.rows import joined
 from penstock.message import NO_HEADERS, Headers, Message, Rows
 
 #: What the columns of `penstock.arrow.schema` are made of, where that is not a column of the same name.
@@ -86,7 +85,7 @@ class ArchivedRows:
 
     def joined(self, following: Sequence[Rows]) -> pa.RecordBatch:
         """Return these messages and the following ones as one Arrow record batch."""
-        return joined([self, *following])
+        return arrow.combined(rows.record_batch() for rows in (self, *following))
 
     def _column(self, name: str) -> pa.Array:
         if name == "topic":
