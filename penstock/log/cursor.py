@@ -222,7 +222,7 @@ class Cursor:
         rows: list[Rows] = []
         while max_messages > 0 and max_bytes > 0 and offset < end:
             if offset >= self.offset and tiny.is_one(data, at):
-                chunk = bytes(data[at : at + min(max_bytes, _CHUNK_BYTES)])
+                chunk = data[at : at + min(max_bytes, _CHUNK_BYTES)]
                 messages, used = tiny.decode_run(
                     chunk, 0, topic=self._segments.topic, partition=self._segments.folder.partition,
                     offset=offset, salt=salt, limit=min(max_messages, end - offset),
