@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.log import frame
-from penstock.log.even_frames import take_even
+from penstock.log.single_run import take_even
 from penstock.log.frame_header import HEADER_BYTES
 from penstock.log.single_frame import decode_run, take_singles
 from tests.kit import frames as encode
