@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.checksum import crc32
 from penstock.codecs import RAW
 from penstock.headers import Headers
-from penstock.log.single_run import KEYED_SHAPE, PLAIN_SHAPE, EvenRun, take_even
 from penstock.log.frame_columns import Buffer
 from penstock.log.frame_header import HEADER_BYTES, HEADERS, KEYS, Head
+from penstock.log.single_run import KEYED_SHAPE, PLAIN_SHAPE, EvenRun, take_even
 from penstock.parse import KIB
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.log import frame
-from penstock.log.single_run import take_even
 from penstock.log.frame_header import HEADER_BYTES
 from penstock.log.single_frame import decode_run, take_singles
+from penstock.log.single_run import take_even
 from tests.kit import frames as encode
 
 SALT = 0xFEDC_BA98  # more than a signed number holds
