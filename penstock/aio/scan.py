@@ -97,7 +97,7 @@ class SqlResult:
 
     @property
     def relation(self) -> duckdb.DuckDBPyRelation:
-        """The rows as a relation of DuckDB's, whose methods block."""
+        """The rows as a relation of DuckDB's, for more of its methods; raises when there are none."""
         return self.blocking.relation
 
     to_arrow = awaited(session.SqlResult.to_arrow)

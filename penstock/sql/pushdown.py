@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"-?\b\d{1,18}\b")
 _TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?Z")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
-_NANOSECONDS = 1000
+_MICROSECOND = 1000
 
 
 class Narrowed(NamedTuple):
@@ -60,27 +60,16 @@ def columns_of(filter: Any, schema: pa.Schema) -> list[str]:
 
 def _in_partition(question: FilterQuestion, number: int) -> Narrowed:
     here = ds.field("partition") == pa.scalar(number, pa.int32())
-    offsets = question.span("offset", question.numbers(), here)
-    moments = question.span("written_at", question.moments(), here)
-    first, stop = moments
-    written = (
-        None if first is None else datetime_ns(first.as_py()),
-        # A microsecond of the column stands for the thousand nanoseconds from it on.
-        None if stop is None else datetime_ns(stop.as_py()) + _NANOSECONDS,
-    )
     return Narrowed(
-        (None if offsets[0] is None else offsets[0].as_py(), _behind(offsets[1])),
-        written,
+        question.span("offset", question.numbers(), 1, here),
+        # A microsecond of the column stands for the thousand nanoseconds from it on.
+        question.span("written_at", question.moments(), _MICROSECOND, here),
         question.keys(here),
     )
 
 
-def _behind(last: pa.Scalar | None) -> int | None:
-    return None if last is None else last.as_py() + 1
-
-
 class FilterQuestion:
-    """A filter, and what Arrow says to guarantees about rows."""
+    """A filter, and what Arrow answers when it is told what is known of rows."""
 
     def __init__(self, filter: Any, schema: pa.Schema) -> None:
         self._filter = filter
@@ -98,23 +87,29 @@ class FilterQuestion:
         left = {each.path for each in asked.get_fragments(self._filter)}
         return [str(number) in left for number in range(len(made))]
 
-    def span(self, name: str, values: list[pa.Scalar], here: Any) -> tuple[Any, Any]:
-        """The least and the greatest value at which a row may pass, as far as there are such bounds."""
+    def span(self, name: str, values: dict[int, Any], step: int, here: Any) -> tuple[int | None, int | None]:
+        """The first number at which a row may pass, and the one behind the last; None is no bound.
+
+        `values` are those of the column that stand in the filter, ascending, each by the number it begins at;
+        it ends `step` behind that.
+        """
         if not values:
             return None, None
-        column = ds.field(name)
-        questions = [here & (column < values[0])]
-        for value, following in zip(values, [*values[1:], None], strict=True):
+        column, scalars = ds.field(name), list(values.values())
+        questions = [here & (column < scalars[0])]
+        for value, following in zip(scalars, [*scalars[1:], None], strict=True):
             behind = column > value
             questions.append(here & (column == value))
             questions.append(here & (behind if following is None else behind & (column < following)))
         answers = self.may_pass(questions)
+        numbers = list(values)
         if not any(answers):
-            return values[0], values[0]  # nothing passes; what is read there is little
+            return numbers[0], numbers[0]
         first, last = answers.index(True), len(answers) - 1 - answers[::-1].index(True)
-        # Place 2n + 1 is value n, place 2n + 2 the stretch behind it.
-        least = None if first == 0 else values[(first - 1) // 2]
-        return least, None if last == len(answers) - 1 else values[last // 2]
+        # Place 2n + 1 is value n, place 2n + 2 the stretch behind it, place 0 all before the first.
+        least = None if first == 0 else numbers[(first - 1) // 2] + (0 if first % 2 else step)
+        above = None if last == len(answers) - 1 else numbers[last // 2] + (step if last % 2 else 0)
+        return least, above
 
     def keys(self, here: Any) -> tuple[str, ...] | None:
         """The only keys whose messages may pass; None when others may, or none are named."""
@@ -137,18 +132,22 @@ class FilterQuestion:
 
     # Values that stand in the filter, or look so.
 
-    def numbers(self) -> list[pa.Scalar]:
+    def numbers(self) -> dict[int, Any]:
+        """Whole numbers, ascending."""
         found = sorted({int(each) for each in _NUMBER.findall(self._text)})
-        return [pa.scalar(each, pa.int64()) for each in found] if len(found) <= _VALUES_MOST else []
+        return {each: pa.scalar(each, pa.int64()) for each in found} if len(found) <= _VALUES_MOST else {}
 
-    def moments(self) -> list[pa.Scalar]:
+    def moments(self) -> dict[int, Any]:
+        """Times in nanoseconds, ascending."""
         found = sorted(set(_MOMENT.findall(self._text)))
         if len(found) > _VALUES_MOST:
-            return []
+            return {}
         kind = self._schema.field("written_at").type
-        return [pa.scalar(datetime.fromisoformat(each).astimezone(UTC), kind) for each in found]
+        times = [datetime.fromisoformat(each).astimezone(UTC) for each in found]
+        return {datetime_ns(each): pa.scalar(each, kind) for each in times}
 
     def texts(self) -> list[str]:
+        """Texts in quotes, ascending."""
         found = {
             re.sub(r"\\(.)", lambda escaped: _ESCAPES.get(escaped[1], escaped[1]), each, flags=re.DOTALL)
             for each in _TEXT.findall(self._text)

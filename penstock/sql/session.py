@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock import arrow
-from penstock.errors import InvalidSql, PenstockError, Unavailable
+from penstock.errors import InvalidSql, MissingExtra, PenstockError, Unavailable
 from penstock.sql import statements, tokens
 from penstock.sql.definition import Defined, define
 from penstock.sql.tokens import Statement
@@ -134,7 +134,7 @@ class SqlSession:
 
     def told(self, call: Callable[[], T]) -> T:
         """What a call of DuckDB's gives; its errors are said in our own words."""
-        duckdb = arrow.require("duckdb")
+        duckdb = _required()
         try:
             return call()
         except duckdb.Error as error:
@@ -150,8 +150,7 @@ class SqlSession:
 
     def _connected(self) -> Any:
         if self._connection is None:
-            arrow.require_pyarrow()
-            connection = arrow.require("duckdb").connect()
+            connection = _required().connect()
             for each in _SETTINGS:
                 connection.execute(each)
             self._connection = connection
@@ -210,3 +209,13 @@ class SqlSession:
             if any(not name.isidentifier() for name in known):
                 hint += '; names with dots or dashes are quoted: "orders.dead"'
         return InvalidSql(message, line=None if line is None else int(line[1]), hint=hint)
+
+
+def _required() -> Any:
+    """DuckDB, or an error that says how to install it."""
+    try:
+        import duckdb
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise MissingExtra("duckdb", "sql") from None
+    return duckdb

@@ -26,8 +26,8 @@ LAYERS = (
     {"spark", "serve"},
     {"cli"},
 )  # fmt: skip
-# Factories on a lower class: `Store.events`, `.stream`, `.sessions` and `.sql` load what they make when called,
-# and so do the ways in and out.
+# Factories on a lower class: `Store.events`, `.stream`, `.sessions` and `.sql` load what they make when
+# called, and so do the ways in and out.
 LATE = {("penstock.store.store", part) for part in ("events", "exchange", "sql", "streams", "sessions")} | {
     ("penstock.store.topic", "exchange")
 }

@@ -108,7 +108,7 @@ def test_each_face_has_what_the_other_has(tmp_path):
                 opened = (
                     store, topic, reader, writer, topic.scan(), transaction, store.events(),
                     store.dead_letters("orders"), store.sessions, store.sessions.open("mail"),
-                    store.stream("stream"),
+                    store.stream("stream"), store.sql("create topic if not exists orders"),
                 )  # fmt: skip
                 (instance,) = [each for each in opened if type(each) is blocking]
                 attributes = {name for name in vars(instance) if not name.startswith("_")}
