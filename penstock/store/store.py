@@ -45,6 +45,7 @@ from penstock.topic.write_batch import WriteBatch
 if TYPE_CHECKING:  # products stand above the store; their factories here load them when called
     from penstock.events.events import Events
     from penstock.sessions.sessions import Sessions
+    from penstock.sql.session import SqlResult
     from penstock.streams.open import StreamEngineOpener
     from penstock.streams.stream import Stream
 
@@ -282,11 +283,14 @@ class Store:
         log, letters = self._find(topic), self._find(dead_name(topic_name(topic)))
         if log is None and letters is None:
             raise UnknownTopic(topic, tuple(self._records.names()))
+        return DeadLetters(topic, log, lambda: self._find(dead_name(topic)), self._revive_session)
 
-        def find() -> OpenTopic | None:
-            return self._find(dead_name(topic))
+    def sql(self, text: str) -> SqlResult:
+        """Rows by SQL over topics, or CREATE, ALTER, DROP TOPIC (docs/sql.md); raises `InvalidSql`."""
+        from penstock.sql.session import SqlSession
 
-        return DeadLetters(topic, log, find, self._revive_session)
+        self._require_open()
+        return SqlSession(self).run(text)
 
     # Consumers.
 
