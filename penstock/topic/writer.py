@@ -164,7 +164,7 @@ class Writer(Generic[V]):
         """Ask a partitioner of the user's own before its message is accepted."""
         choose = self.producer.choose
         if choose is not None and key is not None and not is_placed:
-            choose(key, len(self.open_topic))
+            choose(key, len(self.open_topic.active()))
 
     def check_seqno(self, seqno: int | None) -> None:
         """Raise unless a message may have this seqno, or none, in this writer."""
