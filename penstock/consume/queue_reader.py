@@ -376,7 +376,7 @@ class QueueReader:
     def _open_partitions(self) -> None:
         lease_ms = max(round(self._options.lease_s * 1000), 1)
         for topic in self._topics:
-            for number in range(len(topic)):
+            for number in topic.numbers():
                 if (topic.name, number) not in self._partitions:
                     self._partitions[topic.name, number] = QueuePartition(
                         topic, number, self._name, self._member.member, lease_ms, self.bell.ring

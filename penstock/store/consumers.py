@@ -107,7 +107,7 @@ def seek(topic: OpenTopic, name: str, place: Place) -> dict[int, int]:
         places = topic.begin_all(place, now)
         topic.consumers.add(name, topic.record.id, ConsumerOptions(), places, now)
         return places
-    numbers = place if isinstance(place, Mapping) else range(len(topic))
+    numbers = place if isinstance(place, Mapping) else topic.numbers()
     places = {number: topic.begin(number, place, now) for number in numbers}
     topic.consumers.seek(name, topic.record.id, places, now)
     members.tell(topic, name)

@@ -21,7 +21,7 @@ from penstock.state.database import refuse_read_only
 from penstock.state.topics import Topics
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
-from penstock.store.stats import TopicStats, topic_stats
+from penstock.store.stats import PartitionInfo, TopicStats, partition_list, topic_stats
 from penstock.topic import delayed
 from penstock.topic import input as outgoing
 from penstock.topic import retention as deleting
@@ -319,6 +319,10 @@ class Topic(Generic[V]):
             consumers.refuse_key_retention(self.open_topic)
         self.open_topic.alter(options)
 
+    def partitions(self) -> list[PartitionInfo]:
+        """The partitions that can be read, by number: their ranges, parents and children, what they hold."""
+        return partition_list(self.open_topic)
+
     def stats(self) -> TopicStats:
         """Messages, bytes and times of each partition, without reading the messages."""
         self.open_topic.refresh()
@@ -362,7 +366,7 @@ class Topic(Generic[V]):
         return export_diskq(self, path, encoding=encoding)
 
     def __repr__(self) -> str:
-        return f"<Topic {self.name}: {len(self.open_topic)} partitions>"
+        return f"<Topic {self.name}: {len(self.open_topic.active())} partitions>"
 
     # Inside.
 

@@ -94,12 +94,12 @@ class TopicAppender:
 
     def route(self, batch: WriteBatch, producer: Producer) -> list[Route]:
         """What each partition gets of a batch."""
-        options = self._record().options
+        record = self._record()
         choose = None
         if producer.by_key:
-            choose = producer.choose or PARTITIONERS[options.partitioner]
+            choose = producer.choose or PARTITIONERS[record.options.partitioner]
         without_key = partial(self._without_key, producer)
-        return route(batch, options.partitions, choose, producer.group, without_key)
+        return route(batch, record.rows, choose, producer.group, without_key)
 
     def take_over(self, log: Log, producer: Producer, group: str) -> int:
         """Fence older writers of a producer's group in one partition, durably; its highest seqno, or -1."""
@@ -295,21 +295,22 @@ class TopicAppender:
 
     def _without_key(self, producer: Producer, group: str) -> int:
         """The partition that a group, or a producer, is bound to; for others the next one in turn."""
-        count = self._record().options.partitions
-        if count == 1:
-            return 0
+        tree = self._record().rows
+        if len(tree.active) == 1:
+            return tree.active[0]
         if not group and not producer.id:
-            return next(self._turn) % count
+            return tree.active[next(self._turn) % len(tree.active)]
         pair = Pair(producer.id, group)
 
         def settled(earlier: int | None) -> int | None:
             producer.rebound.add(group)
             return self._resends.home(pair, earlier)
 
-        number = self._bindings.partition(*pair, count, self._clock.now_ns(), settled)
-        if number >= count:  # bound by a process that knows of more partitions than we do
+        number = self._bindings.partition(*pair, tree.active, self._clock.now_ns(), settled)
+        if number not in tree:  # bound by a process that knows of more partitions than we do
             self._refresh()
-        return number
+            tree = self._record().rows
+        return tree.descend_pair(number, *pair)
 
 
 def _new_places(share: Share, runs: Sequence[StoredRun]) -> Sequence[int]:

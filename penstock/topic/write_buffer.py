@@ -101,7 +101,7 @@ class WriteBuffer:
         self._limit: int = topic.options.value_bytes
         self._small: int = min(self._limit, _SMALL_BYTES)
         #: So many frames gather: one for each partition, if those are few.
-        self._frames: int = min(len(topic), _FRAMES_MOST)
+        self._frames: int = min(len(topic.active()), _FRAMES_MOST)
         self._worth: int = self._frames * FRAME_WORTH_BYTES
         self._look = look
         self._admit = admit

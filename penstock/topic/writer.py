@@ -164,7 +164,7 @@ class Writer(Generic[V]):
         """Ask a partitioner of the user's own before its message is accepted."""
         choose = self.producer.choose
         if choose is not None and key is not None and not is_placed:
-            choose(key, len(self.open_topic))
+            choose(key, len(self.open_topic.active()))
 
     def own_group(self, group: str | None) -> str | None:
         """The group that a message names, or None when that is the writer's own."""
