@@ -16,7 +16,7 @@ from penstock.checksum import crc32
 from penstock.codecs import ZSTD, zstd
 from penstock.codecs.limits import Damaged
 from penstock.errors import DataError, UnknownFormat
-from penstock.headers import NO_HEADERS, Headers
+from penstock.headers import NO_HEADERS, Headers, dicts_of
 from penstock.log import frame_columns as columns
 from penstock.log import single_frame as lone
 from penstock.log.frame_columns import Buffer
@@ -211,11 +211,7 @@ class Frame:
                 made = dict(self._header_pairs(begin, begin + each))
                 return [made.copy() for _ in range(stop - first)]
         names = [name.decode() for name in columns.unpack_strings(body, *names_at, begin, begin + each)]
-        values = self._header_values(begin, end)
-        return [
-            dict(zip(names, values[place : place + each], strict=True))
-            for place in range(0, len(values), each)
-        ]
+        return dicts_of(names, self._header_values(begin, end))
 
     def _header_pairs(self, begin: int, end: int) -> list[tuple[str, str | bytes]]:
         """Names and values `begin` to `end` of all headers in the frame, side by side."""
