@@ -271,7 +271,7 @@ class Cursor:
         return FrameRows(self._segments.topic, self._segments.folder.partition, found, first, stop)
 
     def _as_begun(self, found: Frame) -> Frame:
-        """The same frame as it was unpacked before, if it was."""
+        """A frame that was unpacked before, in place of one found again; else the one found."""
         if not found.head.flags & COMPRESSED:
             return found
         compression.require()  # a missing library is said before the cursor moves
