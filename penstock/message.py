@@ -221,6 +221,9 @@ class Rows(Protocol):
     def record_batch(self, names: tuple[str, ...] | None = None) -> pyarrow.RecordBatch:
         """Return the messages as Arrow columns; the columns of `names`, or all."""
 
+    def joined(self, following: Sequence[Rows]) -> pyarrow.RecordBatch:
+        """Return these messages and the following ones as one Arrow record batch."""
+
 
 class Batch(Sequence[Message[V]], Generic[V]):
     """Messages that a read returned, in order; decoded on first use, to Python or to Arrow.
@@ -272,7 +275,7 @@ class Batch(Sequence[Message[V]], Generic[V]):
         """The messages as one Arrow record batch (needs the `arrow` extra)."""
         from penstock import arrow
 
-        return arrow.combined(self._record_batches())
+        return self._rows[0].joined(self._rows[1:]) if self._rows else arrow.combined(())
 
     def to_pandas(self) -> pandas.DataFrame:
         """The messages as a pandas DataFrame (needs pandas and the `arrow` extra)."""

@@ -111,7 +111,7 @@ def _facts(topic: Topic, stats: TopicStats | None, consumers: int, problem: str 
     newest = max((p.newest for p in parts if p.newest is not None), default=None)
     return TopicFacts(
         topic=topic.name,
-        partitions=topic.options.partitions,
+        partitions=len(topic.open_topic.active()),
         messages=None if stats is None else stats.messages,
         bytes=None if stats is None else stats.bytes,
         oldest=units.iso(oldest),

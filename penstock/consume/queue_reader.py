@@ -376,7 +376,7 @@ class QueueReader:
     def _open_partitions(self) -> None:
         lease_ms = max(round(self._options.lease_s * 1000), 1)
         for topic in self._topics:
-            for number in range(len(topic)):
+            for number in topic.numbers():
                 if (topic.name, number) not in self._partitions:
                     self._partitions[topic.name, number] = QueuePartition(
                         topic, number, self._name, self._member.member, lease_ms, self.bell.ring
@@ -407,7 +407,7 @@ class QueueReader:
         part = self._mine(message)
         found = part.enclosed(message)
         tried = message.attempt if attempts is None else attempts
-        dead.bury(part.topic, self._name, found.failed(error), attempts=tried, reason=reason)
+        dead.add_letter(part.topic, self._name, found.failed(error), attempts=tried, reason=reason)
         part.done(message.offset, message.offset + 1)
 
 

@@ -103,7 +103,7 @@ class RecordSink:
         With several a crash may have stored a later record and not an earlier one: then all are sent, and
         those that are there are skipped.
         """
-        if self._producer is None or len(self._topic.open_topic) > 1:
+        if self._producer is None or len(self._topic.open_topic.numbers()) > 1:
             return 0
         return self._writer(None).last_seqno() or 0
 

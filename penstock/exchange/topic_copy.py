@@ -71,7 +71,7 @@ def copy_topic(
         run.bring_over()
         copied = _copy_consumers(raw, made) if consumers else ()
         mark_whole(made.open_topic, origin)
-    return TopicCopied(made, run.done, run.before, len(made.open_topic), copied)
+    return TopicCopied(made, run.done, run.before, len(made.open_topic.numbers()), copied)
 
 
 class _Run:
@@ -80,12 +80,12 @@ class _Run:
     def __init__(self, source: Topic, sink: Topic, progress: Progress) -> None:
         self._source, self._sink, self._progress = source, sink, progress
         self._carrier = BodyCopy(sink.open_topic)
-        self._ends = [log.bounds().end for log in source.open_topic.logs()]
+        self._ends = {log.partition: log.bounds().end for log in source.open_topic.logs()}
         self._total = sum(log.bounds().end - log.bounds().start for log in source.open_topic.logs())
         self.done = self.before = 0
 
     def bring_over(self) -> None:
-        for number, end in enumerate(self._ends):
+        for number, end in self._ends.items():
             start = self._source.open_topic.log(number).bounds().start
             arrival = PartitionArrival(self._sink.open_topic, number)
             self.before += max(arrival.next - start, 0)

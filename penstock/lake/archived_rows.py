@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock import arrow
 from penstock.lake.layout import HEADERS_TEXT, RAW_SCHEMA, in_files, nanoseconds
-from penstock.message import NO_HEADERS, Headers, Message
+from penstock.message import NO_HEADERS, Headers, Message, Rows
 
 #: What the columns of `penstock.arrow.schema` are made of, where that is not a column of the same name.
 _MADE_OF = {
@@ -82,6 +82,10 @@ class ArchivedRows:
         """Return the rows as one Arrow record batch."""
         chosen = arrow.schema(names)
         return pa.RecordBatch.from_arrays([self._column(name) for name in chosen.names], schema=chosen)
+
+    def joined(self, following: Sequence[Rows]) -> pa.RecordBatch:
+        """Return these messages and the following ones as one Arrow record batch."""
+        return arrow.combined(rows.record_batch() for rows in (self, *following))
 
     def _column(self, name: str) -> pa.Array:
         if name == "topic":

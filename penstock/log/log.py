@@ -31,7 +31,7 @@ from penstock.log.descriptors import AWAKE
 from penstock.log.folder import Folder
 from penstock.log.frame_encode import EncodedFrame
 from penstock.log.key_retention import KeyRetention
-from penstock.log.producers import Claim, Pair, Producers, TakenOver, tidy_checkpoints
+from penstock.log.producers import TakenOver, tidy_checkpoints
 from penstock.log.segment import read_head
 from penstock.log.segments import Bounds, Segments
 from penstock.log.staging import PartitionState
@@ -89,13 +89,7 @@ class Log:
         self.appender.active.use(options)
         self.key_retention.use(options)
 
-    # Writing, for those who do not ask the parts themselves.
-
-    def append(
-        self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None
-    ) -> Appended:
-        """Write frames side by side; visible to other writers at once, durable after `sync`."""
-        return self.appender.append(frames, tree=tree, claim=claim)
+    # Writing, where it takes more than one part.
 
     def write_at_once(self, frames: Sequence[EncodedFrame], *, tree: int) -> Appended | None:
         """Append frames and make them durable, if nothing but the disk has to be waited for.
@@ -113,29 +107,16 @@ class Log:
         # where nobody waits.
         return try_hold(self.folder.tail, write)
 
-    def sync(self, appended: Appended) -> None:
-        """Return when what was appended would survive a power cut."""
-        self.syncer.sync(appended.next, appended.cuts)
-
     def sync_all(self) -> None:
         """Make everything appended so far, by anyone, durable."""
         a = self.folder.read_append()
         if a is not None and a.boot == self.folder.boot:
             self.syncer.sync(a.next)
 
-    def fence(self, pair: Pair) -> TakenOver:
-        """Take over a producer's pair; durable after `sync_fence`."""
-        return self.appender.take_over(pair)
-
     def sync_fence(self, taken: TakenOver) -> None:
         """Return when a pair's being taken over would survive a power cut, as far as the topic promises."""
         if self.options.sync == "disk":
             self.syncer.sync_place(taken.segment, taken.byte, taken.cuts)
-
-    @property
-    def producers(self) -> Producers:
-        """What is known of the partition's producers."""
-        return self.appender.producers
 
     def lower_reserve(self) -> None:
         """Give back offsets that were set aside and not used."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from functools import cache
+from itertools import groupby
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from penstock.arrow import Names
+from penstock.arrow import Names, combined
 from penstock.log import frame_columns as columns
 from penstock.log.frame import Frame
 from penstock.log.frame_header import KEYS
@@ -15,7 +17,7 @@ from penstock.log.frame_header import KEYS
 if TYPE_CHECKING:
     import pyarrow
 
-    from penstock.message import Message
+    from penstock.message import Message, Rows
 
 
 class FrameRows:
@@ -57,6 +59,10 @@ class FrameRows:
         """Return the messages as Arrow columns; the columns of `names`, or all."""
         return _tables().from_frame(self.topic, self._partition, self.frame, self.begin, self.end, names)
 
+    def joined(self, following: Sequence[Rows]) -> pyarrow.RecordBatch:
+        """Return these messages and the following ones as one Arrow record batch."""
+        return joined([self, *following])
+
 
 class MessageRows:
     """Messages that were decoded already."""
@@ -92,6 +98,10 @@ class MessageRows:
         """Return the messages as Arrow columns; the columns of `names`, or all."""
         return _tables().from_messages(self._messages, names)
 
+    def joined(self, following: Sequence[Rows]) -> pyarrow.RecordBatch:
+        """Return these messages and the following ones as one Arrow record batch."""
+        return joined([self, *following])
+
 
 @cache
 def _tables() -> ModuleType:
@@ -102,6 +112,22 @@ def _tables() -> ModuleType:
     from penstock.log import arrow_columns as tables
 
     return tables
+
+
+def joined(rows: Sequence[Rows]) -> pyarrow.RecordBatch:
+    """All messages as one Arrow record batch; neighbouring frames are put together column by column."""
+    batches: list[pyarrow.RecordBatch] = []
+    for where, run in groupby(rows, _partition_of_frames):
+        if where is None:
+            batches += [each.record_batch() for each in run]
+        else:
+            frames = [(each.frame, each.begin, each.end) for each in run if isinstance(each, FrameRows)]
+            batches.append(_tables().from_frames(*where, frames))
+    return combined(batches)
+
+
+def _partition_of_frames(rows: Rows) -> tuple[str, int] | None:
+    return (rows.topic, rows.partition) if isinstance(rows, FrameRows) else None
 
 
 def rows_that_fit(frame: Frame, first: int, stop: int, max_bytes: int) -> int:

@@ -27,7 +27,7 @@ class ConsumerStats(NamedTuple):
     lag: int
     #: When it last committed or was moved, in nanoseconds; None when it has no position yet.
     updated: int | None = None
-    #: The same in bytes as they are stored (to the frame), and the age of the first of them in seconds.
+    #: Bytes it has not committed, as they are stored (to the frame), and the age of the first in seconds.
     lag_bytes: int = 0
     lag_seconds: float = 0.0
     availability_period_s: float | None = None
@@ -107,7 +107,7 @@ def seek(topic: OpenTopic, name: str, place: Place) -> dict[int, int]:
         places = topic.begin_all(place, now)
         topic.consumers.add(name, topic.record.id, ConsumerOptions(), places, now)
         return places
-    numbers = place if isinstance(place, Mapping) else range(len(topic))
+    numbers = place if isinstance(place, Mapping) else topic.numbers()
     places = {number: topic.begin(number, place, now) for number in numbers}
     topic.consumers.seek(name, topic.record.id, places, now)
     members.tell(topic, name)

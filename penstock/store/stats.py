@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from penstock.errors import OffsetTrimmed
 from penstock.log.folder import file_bytes
 from penstock.log.log import Log
+from penstock.partition_tree import RowState
 from penstock.topic.open_topic import OpenTopic
 
 
@@ -59,3 +61,45 @@ def _partition_stats(log: Log) -> PartitionStats:
     return PartitionStats(
         log.partition, bounds.start, bounds.end, bounds.end - bounds.start, total, len(bases), oldest, newest
     )
+
+
+class PartitionInfo(NamedTuple):
+    """One partition that can be read; no message is looked at to fill it in."""
+
+    partition: int
+    #: "active": it can be written to; "inactive": it was split, and is only read.
+    state: RowState
+    #: The partitions it took its range from, and those that took theirs from it.
+    parents: tuple[int, ...]
+    children: tuple[int, ...]
+    #: Keys with hashes from `low` up to, and without, `high` are its own.
+    low: int
+    high: int
+    #: A consumer reads it once it is done with each of these partitions up to this offset.
+    gates: Mapping[int, int]
+    start: int
+    end: int
+    messages: int
+    bytes: int
+    #: Bytes a second over the last stabilization window; None where nobody measures.
+    write_rate: float | None
+    #: When the oldest and the newest message were written, in nanoseconds; None when empty.
+    oldest: int | None
+    newest: int | None
+
+
+def partition_list(topic: OpenTopic) -> list[PartitionInfo]:
+    """The partitions of a topic that can be read, by number."""
+    topic.refresh()
+    tree = topic.tree
+    found = []
+    for stats in topic_stats(topic).partitions:
+        row = tree.row(stats.partition)
+        found.append(
+            PartitionInfo(
+                row.partition, row.state, row.parents, row.children, row.low, row.high,
+                tree.gates(row.partition), stats.start, stats.end, stats.messages, stats.bytes, None,
+                stats.oldest, stats.newest,
+            )
+        )  # fmt: skip
+    return found

@@ -272,7 +272,7 @@ class Store:
         with self._mutex:
             if self._sessions is None:
                 folder = os.path.join(self.path, DELAY, SESSIONS)
-                self._sessions = Sessions(folder, self._files, self._clock, self._bury_session)
+                self._sessions = Sessions(folder, self._files, self._clock, self._add_session_letter)
             return self._sessions
 
     def dead_letters(self, topic: str) -> DeadLetters:
@@ -430,7 +430,7 @@ class Store:
         except UnknownTopic:
             return None
 
-    def _bury_session(self, topic: str, letter: WriteBatch) -> None:
+    def _add_session_letter(self, topic: str, letter: WriteBatch) -> None:
         self._neighbour(dead_name(topic), {"retention": dead.RETENTION}).write(letter)
 
     def _revive_session(self, topic: str, letter: DeadLetter) -> None:

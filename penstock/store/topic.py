@@ -21,7 +21,7 @@ from penstock.state.database import refuse_read_only
 from penstock.state.topics import Topics
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
-from penstock.store.stats import TopicStats, topic_stats
+from penstock.store.stats import PartitionInfo, TopicStats, partition_list, topic_stats
 from penstock.topic import delayed
 from penstock.topic import input as outgoing
 from penstock.topic import retention as deleting
@@ -29,7 +29,7 @@ from penstock.topic.bodies import is_file
 from penstock.topic.input import Value
 from penstock.topic.offsets import nothing_at
 from penstock.topic.open_topic import OpenTopic
-from penstock.topic.producer import NOBODY, group_sender, sender_of
+from penstock.topic.producer import NOBODY, Routing, group_sender, sender_of
 from penstock.topic.retention import VacuumReport, vacuum
 from penstock.topic.routing import Partitioner
 from penstock.topic.scan import Scan, latest, past_of, read_some, require_index, wanted
@@ -136,7 +136,7 @@ class Topic(Generic[V]):
         self, *, producer_id: str | None = None, group: str | None = None,
         partitioner: Partitioner | None = None, headers: Mapping[str, str | bytes] | None = None,
         codec: str | int | None = None, linger: Duration = "2ms", buffer: Size = "16MiB",
-        timeout: Duration | None = None, sync: Sync | None = None,
+        timeout: Duration | None = None, sync: Sync | None = None, route: Routing = "key",
     ) -> Writer[V]:  # fmt: skip
         """A buffered writer, for many messages one after another.
 
@@ -144,7 +144,8 @@ class Topic(Generic[V]):
         `seqno`, or counts. All messages of a `group` go to one partition. `partitioner` chooses the
         partition of a key: a function of the key's bytes and the number of partitions. `codec` packs each
         value: "raw", "gzip", "zstd", "lzop" or one of your own; a topic with a list of codecs refuses
-        others here.
+        others here. `route="producer"` sends all messages of the producer to one partition, whatever their
+        keys: they keep its order.
 
         `linger` is how long a message may wait for company, `buffer` how many bytes may wait for the
         disk before `write` does, `timeout` how long it waits then. `sync="os"` does not wait for the disk.
@@ -153,7 +154,7 @@ class Topic(Generic[V]):
         chosen = sync or self.options.sync
         one_of("sync", chosen, ("disk", "os"))
         number = allowed_codec(codec, self.options)
-        sender = sender_of(producer_id, group, partitioner)
+        sender = sender_of(producer_id, group, partitioner, route)
         return Writer(
             self.open_topic,
             producer=sender,
@@ -318,6 +319,10 @@ class Topic(Generic[V]):
             consumers.refuse_key_retention(self.open_topic)
         self.open_topic.alter(options)
 
+    def partitions(self) -> list[PartitionInfo]:
+        """The partitions that can be read, by number: their ranges, parents and children, what they hold."""
+        return partition_list(self.open_topic)
+
     def stats(self) -> TopicStats:
         """Messages, bytes and times of each partition, without reading the messages."""
         self.open_topic.refresh()
@@ -361,7 +366,7 @@ class Topic(Generic[V]):
         return export_diskq(self, path, encoding=encoding)
 
     def __repr__(self) -> str:
-        return f"<Topic {self.name}: {len(self.open_topic)} partitions>"
+        return f"<Topic {self.name}: {len(self.open_topic.active())} partitions>"
 
     # Inside.
 

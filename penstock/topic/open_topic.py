@@ -13,7 +13,6 @@ from penstock.clock import Clock
 from penstock.errors import (
     Closed,
     DataError,
-    InvalidOption,
     LockTimeout,
     NotYetDurable,
     PenstockError,
@@ -21,12 +20,13 @@ from penstock.errors import (
 )
 from penstock.files import Files
 from penstock.locks import FORKED, hold
-from penstock.log.append import Appended, Rerouted
+from penstock.log.append import Rerouted
 from penstock.log.frame_encode import encode, frames
 from penstock.log.log import Log
 from penstock.message import Receipt, StoredRun
 from penstock.options import TopicOptions
 from penstock.parse import PARTITIONS_MAX, whole
+from penstock.partition_tree import PartitionTree
 from penstock.place import Place, Spot, spot
 from penstock.references import Referenced, unpack
 from penstock.state.consumers import Consumers
@@ -40,6 +40,7 @@ from penstock.topic.identity import keep_identity, mark_dropped
 from penstock.topic.offsets import refuse_ahead
 from penstock.topic.partition_table import PartitionTable
 from penstock.topic.producer import NOBODY, Producer
+from penstock.topic.resends import Resends
 from penstock.topic.write_batch import WriteBatch
 
 #: The folder of a store in which its topics' bodies lie, those that lie in files.
@@ -85,8 +86,12 @@ class OpenTopic:
         #: The one way in.
         self.appender = TopicAppender(
             lambda: self.record, self.log, clock, self.bodies, topics.bindings(record.id),
-            PartitionTable(lambda: self.record, topics.gates, lambda number: self.log(number).folder),
-            catch_up=self.catch_up, refresh=self.refresh, on_appended=self.on_appended,
+            PartitionTable(
+                lambda: self.record,
+                topics.partitions.gates_before_rows,
+                lambda number: self.log(number).folder,
+            ),
+            Resends(self.logs), catch_up=self.catch_up, refresh=self.refresh, on_appended=self.on_appended,
         )  # fmt: skip
         self._closed = ""
         self._dropped = False
@@ -115,8 +120,18 @@ class OpenTopic:
         """The topic's name."""
         return self.record.name
 
-    def __len__(self) -> int:
-        return self.record.options.partitions
+    @property
+    def tree(self) -> PartitionTree:
+        """The topic's partitions as last read from the store."""
+        return self.record.rows
+
+    def numbers(self) -> tuple[int, ...]:
+        """The partitions that can be read, ascending; those that were split are among them."""
+        return self.record.rows.numbers
+
+    def active(self) -> tuple[int, ...]:
+        """The partitions that can be written to, by their ranges of hashes."""
+        return self.record.rows.active
 
     def log(self, partition: int) -> Log:
         """The log of one partition, opened at first use."""
@@ -124,10 +139,8 @@ class OpenTopic:
         if log is not None:
             return log
         self.require_open()
-        if not 0 <= whole("partition", partition, -(2**31), 2**31) < len(self):
-            raise InvalidOption(
-                f"topic {self.name!r} has no partition {partition!r}", hint=f"they are 0 to {len(self) - 1}"
-            )
+        if whole("partition", partition, -(2**31), 2**31) not in self.numbers():
+            raise self.tree.unknown(self.name, partition)
         with self._mutex:
             if partition not in self._logs:
                 self._logs[partition] = self._open(partition)
@@ -153,11 +166,11 @@ class OpenTopic:
 
     def begin_all(self, place: Place, now_ns: int) -> dict[int, int]:
         """Return the offset at which reading from `place` begins, for every partition."""
-        return {number: self.begin(number, place, now_ns) for number in range(len(self))}
+        return {number: self.begin(number, place, now_ns) for number in self.numbers()}
 
     def logs(self) -> list[Log]:
         """Return the logs of all partitions, opened."""
-        return [self.log(partition) for partition in range(len(self))]
+        return [self.log(partition) for partition in self.numbers()]
 
     def opened_logs(self) -> list[Log]:
         """Return the logs of the partitions that are open already."""
@@ -196,8 +209,11 @@ class OpenTopic:
         """Append what goes to the only partition, as it is, without a stop; None where more is to be done."""
         columns, partitions, groups = batch
         record = self.record
-        options, log = record.options, self._logs.get(0)
-        if options.partitions != 1 or options.payloads is not None or log is None:
+        options, active = record.options, record.rows.active
+        log = self._logs.get(active[0])
+        if len(active) != 1 or log is None:
+            return None
+        if options.payloads is not None and not _stays_inside(columns.values, options.inline_bytes):
             return None
         if producer is not NOBODY or partitions is not None or groups is not None:
             return None
@@ -211,11 +227,12 @@ class OpenTopic:
         except Rerouted:
             return None
         if log.appender.sealed:
-            self.on_roll(0)
+            self.on_roll(log.partition)
         size = made[0].size if len(made) == 1 else sum(frame.size for frame in made)
         return StoredRun(
-            0, appended.first, len(columns.values), False, None, size, appended.next, appended.cuts
-        )
+            log.partition, appended.first, len(columns.values), False, None, size, appended.next,
+            appended.cuts,
+        )  # fmt: skip
 
     def write(self, batch: WriteBatch, producer: Producer = NOBODY) -> list[StoredRun]:
         """Append a batch; return when it is as safe as the topic promises."""
@@ -270,24 +287,20 @@ class OpenTopic:
         Only for a topic of one partition that keeps its values in the log and syncs. None: nothing was
         written.
         """
-        options, tree = self.record.options, self.record.tree
-        if (
-            options.sync != "disk"
-            or options.payloads is not None
-            or options.partitions != 1
-            or self.read_only
-        ):
+        record = self.record
+        options, active = record.options, record.rows.active
+        if options.sync != "disk" or options.payloads is not None or len(active) != 1 or self.read_only:
             return None
         made = batch.frames(self.clock.now_ns(), compress=options.compress is not None)
         if len(made) != 1:
             return None
         try:
-            appended = self.log(0).write_at_once(made, tree=tree)
+            appended = self.log(active[0]).write_at_once(made, tree=record.tree)
         except FileNotFoundError:
             return None  # the topic was dropped at this moment, and what was stored is gone with it
         if appended is None:
             return None
-        return StoredRun(0, appended.first, made[0].count, size=made[0].size, stop=appended.next)
+        return StoredRun(active[0], appended.first, made[0].count, size=made[0].size, stop=appended.next)
 
     def encode(self, batch: WriteBatch) -> Iterator[EncodedRoute]:
         """A batch by partition, as frames, its large values stored outside; nothing is appended."""
@@ -297,12 +310,12 @@ class OpenTopic:
         """Return when all of it would survive a power cut."""
         for run in runs:
             if run.stop:
-                self._logs[run.partition].sync(Appended(run.first, run.stop, run.cuts))
+                self._logs[run.partition].syncer.sync(run.stop, run.cuts)
 
     def take_over(self, producer: Producer, group: str) -> int:
         """Fence older writers of a producer's group in all partitions, durably; the highest seqno, or -1."""
         self.refresh()
-        return max(self.appender.take_over(log, producer, group) for log in self.logs())
+        return max(self.appender.take_over(self.log(number), producer, group) for number in self.active())
 
     def on_appended(self, partition: int) -> None:
         """Have what was sealed tidied."""
@@ -322,11 +335,12 @@ class OpenTopic:
 
     def alter(self, options: TopicOptions) -> None:
         """Change options; added partitions open to a consumer once it has read what came before."""
-        for partition in range(len(self), options.partitions):
+        count = len(self.active())
+        for partition in range(count, options.partitions):
             self._open(partition).close()
-        if options.partitions > len(self):
+        if options.partitions > count:
             for log in self.logs():
-                log.producers.load()  # most of it, before anyone has to wait for us
+                log.appender.producers.load()  # most of it, before anyone has to wait for us
         logs = self.logs()
         hold([log.folder.append for log in logs], lambda: self._alter(logs, options))
         self.bodies.make_known()
@@ -335,14 +349,13 @@ class OpenTopic:
     def _alter(self, logs: Sequence[Log], options: TopicOptions) -> None:
         """Change options; the append locks of all partitions are held."""
         ends = [(log.partition, log.appender.ready().append.next) for log in logs]
-        if options.partitions > len(self):
+        count = len(self.active())
+        if options.partitions > count:
             for log in logs:
                 log.sync_all()  # a gate behind messages that go with the power would stay shut
                 log.appender.save_gate()
         gates = [
-            (partition, parent, end)
-            for partition in range(len(self), options.partitions)
-            for parent, end in ends
+            (partition, parent, end) for partition in range(count, options.partitions) for parent, end in ends
         ]
         self.record = self.topics.alter(self.record, options, gates)
         for log in logs:
@@ -411,6 +424,14 @@ class OpenTopic:
             raise TopicReplaced(f"topic {self.name!r} was dropped", hint="open it anew by its name")
         if self._closed:
             raise Closed(f"topic {self.name!r}: {self._closed}", hint="open the store again")
+
+
+def _stays_inside(values: Sequence[bytes | None], limit: int) -> bool:
+    """Whether a message's value lies in the log; where there are several, somebody else looks."""
+    if len(values) != 1:
+        return False
+    value = values[0]
+    return value is None or (value.__class__ is bytes and len(value) <= limit)
 
 
 def _no_neighbour(name: str, options: dict[str, Any]) -> OpenTopic:

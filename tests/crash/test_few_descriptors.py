@@ -160,14 +160,14 @@ def test_a_sync_that_could_not_be_tried_is_no_failed_sync(scratch, number):
     with penstock.open(os.path.join(scratch, "store"), files=files) as store:
         topic = store.create_topic("orders")
         log = inside(topic).log(0)
-        appended = log.append([encode([b"x"], created=1)])
+        appended = log.appender.append([encode([b"x"], created=1)])
         files.refusal = number
         with pytest.raises(NotDurable) as caught:
-            log.sync(appended)
+            log.syncer.sync(appended.next, appended.cuts)
         assert not caught.value.retryable, "it is stored: written again it would be there twice"
         assert not log.folder.read_durable().poisoned
         files.refusal = 0
-        log.sync(appended)
+        log.syncer.sync(appended.next, appended.cuts)
         assert topic.write(b"y").offset == 1
         assert [message.value for message in topic.read()] == [b"x", b"y"]
 

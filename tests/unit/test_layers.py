@@ -14,7 +14,8 @@ from tests.kit.source import ROOT, imported_names
 LAYERS = (
     {
         "arrow", "byte_lock", "checksum", "clock", "codecs", "errors", "files", "findings", "headers", "keys",
-        "locks", "message", "options", "parse", "place", "references", "wake", "websocket_frames",
+        "locks", "message", "options", "parse", "partition_tree", "place", "references", "wake",
+        "websocket_frames",
     },
     {"log", "delay", "lake", "payloads"},
     {"state"},

@@ -1,0 +1,16 @@
+"""The door to the partition tree and the rows it is kept as."""
+
+from penstock.partition_tree import HASHES, PartitionRow, PartitionTree, hash_of
+from penstock.state.partitions import stored_rows, tree_of
+from penstock.topic.routing import by_range, tree_places
+
+__all__ = [
+    "HASHES",
+    "PartitionRow",
+    "PartitionTree",
+    "by_range",
+    "hash_of",
+    "stored_rows",
+    "tree_of",
+    "tree_places",
+]
