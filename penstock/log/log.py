@@ -14,6 +14,7 @@ Log        what the layers above use
 from __future__ import annotations
 
 import logging
+import os
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
@@ -79,7 +80,7 @@ class Log:
         self.key_retention = KeyRetention(self.segments, state.options, self.offset_at, self._age)
         #: Messages by their key.
         self.keys = keyed.KeySearch(self.segments, self.key_retention)
-        AWAKE.add(self)
+        AWAKE.add(self, os.path.dirname(path))
         self.folder.on_wake = self._woken
 
     @property
@@ -296,7 +297,7 @@ class Log:
 
     def _woken(self) -> None:
         """The folder was opened again: meanwhile it may have become that of another topic."""
-        AWAKE.add(self)
+        AWAKE.add(self, os.path.dirname(self.folder.path))
         bases = self.folder.segments()
         head = read_head(self.folder, bases[-1]) if bases else None
         if head is not None and head.topic_id != self.folder.topic_id:
