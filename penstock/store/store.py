@@ -19,7 +19,7 @@ from penstock.consume.options import Kind, Moment, Retry, reader_options
 from penstock.consume.reader import Reader, open_reader
 from penstock.errors import AlreadyExists, Closed, PenstockError, UnknownTopic
 from penstock.files import Files
-from penstock.locks import FORKED, forget_in_child
+from penstock.locks import FORKED, forget_in_child, no_fork
 from penstock.options import TopicOptions, topic_changes
 from penstock.parse import Duration, identifier, topic_name
 from penstock.place import Place
@@ -412,10 +412,11 @@ class Store:
             self._catalogue.settle()
         finally:
             self._closed = "it is closed"
-            self._catalogue.close()
-            self._database.close()
-            if self._ownership is not None:
-                self._ownership.close()
+            with no_fork():
+                self._catalogue.close()
+                self._database.close()
+                if self._ownership is not None:
+                    self._ownership.close()
             if self._temporary:
                 shutil.rmtree(self.path, ignore_errors=True)
 
