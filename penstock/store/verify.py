@@ -7,7 +7,7 @@ keep the rest from being checked: without a readable `state.db` the folders are 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from types import MappingProxyType
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from penstock.errors import DataError, NotAStore, PenstockError, UnknownFormat, 
 from penstock.files import Files
 from penstock.findings import Checked, Finding, damage, note
 from penstock.log.folder import DATA, Folder
+from penstock.log.leftovers import abandoned, missing_gates
 from penstock.log.staging import PlacedPiece
 from penstock.log.verify import PartitionVerifier
 from penstock.parse import topic_name
@@ -134,6 +135,8 @@ class _Known(NamedTuple):
     partitions: int = 0
     sync: str = "disk"
     positions: tuple[Position, ...] = ()
+    #: Where each partition ended when others were added.
+    gates: Mapping[int, Collection[int]] = MappingProxyType({})
     #: What committed transactions have still to append, by partition.
     pieces: Mapping[int, Sequence[PlacedPiece]] = MappingProxyType({})
 
@@ -224,8 +227,12 @@ class StoreVerifier:
                 continue
             positions = tuple(consumers.positions(record.id))
             options = record.options
-            pieces = transactions.pieces(record.id)
-            known.append(_Known(name, record.id, options.partitions, options.sync, positions, pieces))
+            gates: dict[int, set[int]] = {}
+            for parents in topics.gates(record.id).values():
+                for parent, end in parents.items():
+                    gates.setdefault(parent, set()).add(end)
+            topic = _Known(name, record.id, options.partitions, options.sync, positions, gates)
+            known.append(topic._replace(pieces=transactions.pieces(record.id)))
 
     # Topics.
 
@@ -250,6 +257,8 @@ class StoreVerifier:
                 verifier = PartitionVerifier(folder, self.checked, sync=topic.sync, progress=self._progress)
                 yield from verifier.findings()
                 end = verifier.end
+                yield from missing_gates(folder, topic.gates.get(number, ()))
+                yield from abandoned(folder, {piece.file for piece in topic.pieces.get(number, ())})
         except FileNotFoundError:
             yield note(path, None, "no folder: nothing was written here yet, or it was removed")
         if topic.id and number >= topic.partitions:
