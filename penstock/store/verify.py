@@ -19,9 +19,8 @@ from penstock.errors import DataError, NotAStore, PenstockError, UnknownFormat, 
 from penstock.files import Files
 from penstock.findings import Checked, Finding, damage, note
 from penstock.log.folder import DATA, Folder
-from penstock.log.leftovers import abandoned, missing_gates
 from penstock.log.staging import PlacedPiece
-from penstock.log.verify import PartitionVerifier
+from penstock.log.verify import PartitionVerifier, abandoned, missing_gates
 from penstock.parse import topic_name
 from penstock.payloads.store import losses
 from penstock.state.consumers import Consumers, Position
