@@ -18,7 +18,7 @@ from penstock.consume.dead_letters import DeadLetter, DeadLetters
 from penstock.consume.options import Kind, Moment, Retry, reader_options
 from penstock.consume.reader import Reader, open_reader
 from penstock.errors import AlreadyExists, Closed, PenstockError, UnknownTopic
-from penstock.files import Files
+from penstock.files import Files, Whereabouts
 from penstock.locks import FORKED, forget_in_child, no_fork
 from penstock.options import TopicOptions, topic_changes
 from penstock.parse import Duration, identifier, topic_name
@@ -68,6 +68,7 @@ class Store:
         self._temporary = temporary
         self._closed = ""
         self._mutex = threading.Lock()
+        self._whereabouts = Whereabouts(path)
         self._open_transactions: weakref.WeakSet[Transaction] = weakref.WeakSet()
         self._ownership = None if read_only else Ownership(path, files, exclusive=exclusive)
         try:
@@ -88,6 +89,7 @@ class Store:
             self._records, self._consumers, self._transactions, folders, files, clock, read_only=read_only
         )
         self._catalogue.neighbour = self._neighbour
+        self._catalogue.require_place = self._whereabouts.require
         self._dropped_bodies = DroppedBodies(path, lambda: self.id, files)
         self._sessions: Sessions | None = None
         self._delayed = DelayedPublisher(
@@ -445,3 +447,4 @@ class Store:
     def _require_open(self) -> None:
         if self._closed:
             raise Closed(f"store {self.path}: {self._closed}", hint="open it again")
+        self._whereabouts.require()

@@ -15,6 +15,7 @@ from penstock.errors import (
     DataError,
     InvalidOption,
     LockTimeout,
+    NotDurable,
     NotYetDurable,
     PenstockError,
     TopicReplaced,
@@ -101,6 +102,8 @@ class OpenTopic:
         self.on_options: Callable[[], None] = lambda: None
         #: Applies what dead processes had committed anywhere in the store; what living ones have in hand.
         self.finish_transactions: Callable[[], set[int]] = set
+        #: Raises when the store's folder is not where it was.
+        self.require_place: Callable[[], None] = lambda: None
         #: Stores messages until they are due; `look` takes part in appending those.
         self.delayed: DelaysMessages = NoDelays()
         #: Another topic of the same store, made with these options if it is not there.
@@ -167,6 +170,7 @@ class OpenTopic:
     def refresh(self) -> None:
         """Take up partitions and options that another process changed; `TopicReplaced` if it is gone."""
         self.require_open()
+        self.require_place()
         record = self.topics.by_id(self.record.id)
         if record != self.record:
             self.record = record
@@ -296,9 +300,14 @@ class OpenTopic:
 
     def sync(self, runs: Sequence[StoredRun]) -> None:
         """Return when all of it would survive a power cut."""
-        for run in runs:
-            if run.stop:
-                self._logs[run.partition].sync(Appended(run.first, run.stop, run.cuts))
+        try:
+            for run in runs:
+                if run.stop:
+                    self._logs[run.partition].sync(Appended(run.first, run.stop, run.cuts))
+        except (OSError, NotDurable):
+            self.topics.by_id(self.record.id)  # says so when it was dropped: then it is not the disk
+            self.require_place()
+            raise
 
     def take_over(self, producer: Producer, group: str) -> int:
         """Fence older writers of a producer's group in all partitions, durably; the highest seqno, or -1."""
@@ -323,6 +332,7 @@ class OpenTopic:
 
     def alter(self, options: TopicOptions) -> None:
         """Change options; added partitions open to a consumer once it has read what came before."""
+        self.require_place()
         for partition in range(len(self), options.partitions):
             self._open(partition).close()
         if options.partitions > len(self):
