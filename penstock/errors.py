@@ -175,6 +175,10 @@ class TopicReplaced(ConflictError):
     """The topic was dropped, perhaps created anew: offsets held for the old one mean nothing now."""
 
 
+class StoreMoved(ConflictError):
+    """The store's folder was moved or removed while it was open. What was acknowledged went with it."""
+
+
 class HistoryChanged(ConflictError):
     """A position that was kept is not of this log: the store was put back to an earlier state since.
 

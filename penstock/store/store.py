@@ -18,8 +18,8 @@ from penstock.consume.dead_letters import DeadLetter, DeadLetters
 from penstock.consume.options import Kind, Moment, Retry, reader_options
 from penstock.consume.reader import Reader, open_reader
 from penstock.errors import AlreadyExists, Closed, PenstockError, UnknownTopic
-from penstock.files import Files
-from penstock.locks import FORKED, forget_in_child
+from penstock.files import Files, Whereabouts
+from penstock.locks import FORKED, forget_in_child, no_fork
 from penstock.options import TopicOptions, topic_changes
 from penstock.parse import Duration, identifier, topic_name
 from penstock.place import Place
@@ -69,6 +69,7 @@ class Store:
         self._temporary = temporary
         self._closed = ""
         self._mutex = threading.Lock()
+        self._whereabouts = Whereabouts(path)
         self._open_transactions: weakref.WeakSet[Transaction] = weakref.WeakSet()
         self._ownership = None if read_only else Ownership(path, files, exclusive=exclusive)
         try:
@@ -89,6 +90,7 @@ class Store:
             self._records, self._consumers, self._transactions, folders, files, clock, read_only=read_only
         )
         self._catalogue.neighbour = self._neighbour
+        self._catalogue.require_place = self._whereabouts.require
         self._dropped_bodies = DroppedBodies(path, lambda: self.id, files)
         self._sessions: Sessions | None = None
         self._delayed = DelayedPublisher(
@@ -416,10 +418,11 @@ class Store:
             self._catalogue.settle()
         finally:
             self._closed = "it is closed"
-            self._catalogue.close()
-            self._database.close()
-            if self._ownership is not None:
-                self._ownership.close()
+            with no_fork():
+                self._catalogue.close()
+                self._database.close()
+                if self._ownership is not None:
+                    self._ownership.close()
             if self._temporary:
                 shutil.rmtree(self.path, ignore_errors=True)
 
@@ -448,3 +451,4 @@ class Store:
     def _require_open(self) -> None:
         if self._closed:
             raise Closed(f"store {self.path}: {self._closed}", hint="open it again")
+        self._whereabouts.require()

@@ -14,6 +14,7 @@ from penstock.errors import (
     Closed,
     DataError,
     LockTimeout,
+    NotDurable,
     NotYetDurable,
     PenstockError,
     TopicReplaced,
@@ -105,6 +106,8 @@ class OpenTopic:
         self.on_options: Callable[[], None] = lambda: None
         #: Applies what dead processes had committed anywhere in the store; what living ones have in hand.
         self.finish_transactions: Callable[[], set[int]] = set
+        #: Raises when the store's folder is not where it was.
+        self.require_place: Callable[[], None] = lambda: None
         #: Stores messages until they are due; `look` takes part in appending those.
         self.delayed: DelaysMessages = NoDelays()
         #: Another topic of the same store, made with these options if it is not there.
@@ -179,6 +182,7 @@ class OpenTopic:
     def refresh(self) -> None:
         """Take up partitions and options that another process changed; `TopicReplaced` if it is gone."""
         self.require_open()
+        self.require_place()
         record = self.topics.by_id(self.record.id)
         if record != self.record:
             self.record = record
@@ -308,9 +312,14 @@ class OpenTopic:
 
     def sync(self, runs: Sequence[StoredRun]) -> None:
         """Return when all of it would survive a power cut."""
-        for run in runs:
-            if run.stop:
-                self._logs[run.partition].syncer.sync(run.stop, run.cuts)
+        try:
+            for run in runs:
+                if run.stop:
+                    self._logs[run.partition].syncer.sync(run.stop, run.cuts)
+        except (OSError, NotDurable):
+            self.topics.by_id(self.record.id)  # says so when it was dropped: then it is not the disk
+            self.require_place()
+            raise
 
     def take_over(self, producer: Producer, group: str) -> int:
         """Fence older writers of a producer's group in all partitions, durably; the highest seqno, or -1."""
@@ -335,6 +344,7 @@ class OpenTopic:
 
     def alter(self, options: TopicOptions) -> None:
         """Change options; added partitions open to a consumer once it has read what came before."""
+        self.require_place()
         count = len(self.active())
         for partition in range(count, options.partitions):
             self._open(partition).close()
