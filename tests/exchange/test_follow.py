@@ -234,9 +234,9 @@ def test_a_line_that_the_topic_does_not_take_is_named_and_left_out(store, tmp_pa
         assert follower.look() == 36
         assert follower.done.bad == 4
     assert keys(topic) == [n for n in range(40) if n % 10 != 3]
-    assert [f"{path} line {n}: a value of" in str(error) for n, error in zip((4, 14, 24, 34), named)] == [
-        True
-    ] * 4
+    assert [str(error).split(": a value of")[0] for error in named] == [
+        f"{path} line {n}" for n in (4, 14, 24, 34)
+    ]
 
 
 def test_what_is_strict_ends_at_a_bad_line_and_stores_what_came_before(store, tmp_path):
