@@ -1,8 +1,8 @@
 """How many descriptors the logs of this process may have: a store may have more partitions than that.
 
 An open log has a handful of files open. When more logs are awake than fit into a part of the limit that the
-system sets (`ulimit -n`), or 256 of one topic, those that were opened first give their files back, unless they
-are at work. They open them again when they are used.
+system sets (`ulimit -n`), or 256 of one topic, those that were opened first give their files back, unless
+they are at work. They open them again when they are used.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ logger = logging.getLogger("penstock.delayed")
 _LOOK_AGAIN_S = 1.0
 _AT_A_TIME = 1000
 _END_WAIT_S = 10.0
-#: So many messages of topics that fail are kept in order, and so many bytes; further ones are stored again, due
-#: after a while. It is less than a window holds.
+#: So many messages of topics that fail are kept in order, and so many bytes; further ones are stored again,
+#: due after a while. It is less than a window holds.
 _KEPT_MAX, _KEPT_BYTES = 1000, 1024 * 1024
 _STORED_AGAIN_MS = 30_000
 #: A topic that failed is left alone for so long, twice as long each time, up to the most.
