@@ -56,6 +56,8 @@ class Cursor:
         `TopicReplaced` when the topic was dropped. The cursor does not move then.
         """
         retention, max_bytes = self._retention, max(max_bytes, 1)
+        if retention is not None and retention.age.retention_ns is not None:
+            retention.age.refuse(self.offset)
         while rows := self._read(max_messages, max_bytes, stop):
             if retention is None:
                 return rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import groupby
 from types import ModuleType
@@ -51,9 +51,9 @@ class FrameRows:
         """The offset after the last message."""
         return self.frame.head.base + self.end
 
-    def messages(self) -> list[Message]:
-        """Return the messages, decoded."""
-        return self.frame.messages(self.topic, self._partition, self.begin, self.end)
+    def messages(self, decode: Callable[[bytes], Any] | None = None) -> list[Message]:
+        """Return the messages; their values are what `decode` makes of them, if it is given."""
+        return self.frame.messages(self.topic, self._partition, self.begin, self.end, decode)
 
     def record_batch(self, names: Names = None) -> pyarrow.RecordBatch:
         """Return the messages as Arrow columns; the columns of `names`, or all."""
@@ -90,9 +90,13 @@ class MessageRows:
         """The offset after the last message."""
         return self._messages[-1].offset + 1
 
-    def messages(self) -> list[Message]:
-        """Return the messages."""
-        return self._messages
+    def messages(self, decode: Callable[[bytes], Any] | None = None) -> list[Message]:
+        """Return the messages; their values are what `decode` makes of them, if it is given."""
+        if decode is None:
+            return self._messages
+        from penstock.message import all_typed  # executors do without
+
+        return all_typed(self._messages, decode)
 
     def record_batch(self, names: Names = None) -> pyarrow.RecordBatch:
         """Return the messages as Arrow columns; the columns of `names`, or all."""
