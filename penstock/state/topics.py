@@ -249,10 +249,12 @@ class Topics:
                 f"partitions cannot be taken away ({record.options.partitions} to {options.partitions})",
                 hint="create a topic with fewer and copy the messages",
             )
+        # A new number sends writers of other processes here with their next append.
+        is_told = grown or options.write_limit != record.options.write_limit
         with self._database.transaction() as connection:
             connection.execute(
                 "UPDATE topics SET options = ?, tree = tree + ? WHERE id = ?",
-                (json.dumps(options.as_dict()), 1 if grown else 0, record.id),
+                (json.dumps(options.as_dict()), 1 if is_told else 0, record.id),
             )
             connection.executemany(
                 "INSERT OR REPLACE INTO gates VALUES (?, ?, ?, ?)",

@@ -235,7 +235,7 @@ class OpenTopic:
         size = made[0].size if len(made) == 1 else sum(frame.size for frame in made)
         return StoredRun(
             log.partition, appended.first, len(columns.values), False, None, size, appended.next,
-            appended.cuts,
+            appended.cuts, appended.waited,
         )  # fmt: skip
 
     def write(self, batch: WriteBatch, producer: Producer = NOBODY) -> list[StoredRun]:

@@ -127,6 +127,11 @@ class Writer(Generic[V]):
         """How many messages were duplicates and not stored again, as safely as the first ones."""
         return self.flusher.skipped
 
+    @property
+    def waited(self) -> float:
+        """For how many seconds a quota (`write_quota`) held this writer back so far."""
+        return self.flusher.waited
+
     def last_seqno(self) -> int | None:
         """The highest seqno stored for this writer's producer and group, by anyone; None when there is none.
 

@@ -21,7 +21,7 @@ def disk():
 @pytest.fixture
 def topic(open_store, disk):
     topic = open_store(files=disk).create_topic("orders")
-    topic.stats()  # its files are made when they are first needed
+    topic.read()  # its files are made when they are first needed
     return topic
 
 
