@@ -20,6 +20,7 @@ from penstock.log.folder import PRODUCERS as PRODUCERS_FILE
 from penstock.log.folder import Folder
 from penstock.log.frame import Frame
 from penstock.log.frame_header import HEADER_BYTES, MAGIC_BYTES, PRODUCER, PRODUCERS, SEQNOS, Head, read_head
+from penstock.log.lineage import read_birth
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
 from penstock.parse import KIB
 
@@ -199,6 +200,8 @@ def begin(folder: Folder, before: int | None = None) -> tuple[ProducerTable, Fol
         if not first:
             break
         # Older ones are removed when newer ones are there: between two looks both may have escaped us.
+    if not first and read_birth(folder) is not None:  # what its parents knew is in the first checkpoint
+        raise refusal(damaged or folder.segment_path(0, PRODUCERS_FILE), folder.partition)
     if damaged:
         logger.warning("a damaged producer checkpoint", extra={"path": damaged})
     if first and damaged:

@@ -174,7 +174,10 @@ class TopicAppender:
         """Append a producer's share, without what is stored already; a run for that, one for the rest."""
         producer, route = delivery.producer, share.route
         lane, pair = (route.partition, route.group), Pair(producer.id, route.group)
-        if producer.automatic and lane not in producer.epochs:  # a partition that was added meanwhile
+        if lane not in producer.epochs:  # the first time, or a partition that was added meanwhile
+            tree = self._record().rows
+            producer.inherit(lane, [row.partition for row in tree.ancestors(route.partition)])
+        if producer.automatic and lane not in producer.epochs:
             self._join(self._log(route.partition), producer, route.group)
         columns = route.columns if share.bodies is None else share.bodies.columns
         places, runs = route.places, list[StoredRun]()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from penstock.log.folder import Folder
+from penstock.log.log import Log
 from penstock.log.producer_table import NOTHING, ProducerTable
 from penstock.log.producers import Pair, gate_facts
 from penstock.state.topics import TopicRecord
@@ -21,18 +21,24 @@ class PartitionTable:
 
     def __init__(
         self, record: Callable[[], TopicRecord], gates: Callable[[int], Mapping[int, dict[int, int]]],
-        folder: Callable[[int], Folder],
+        log: Callable[[int], Log],
     ) -> None:  # fmt: skip
         self._record = record
         self._gates = gates
-        self._folder = folder
+        self._log = log
         self._tree = 0
         #: (number of partitions before, where each of them ended)
         self._times: list[tuple[int, dict[int, int]]] = []
         self._facts: dict[tuple[int, int], ProducerTable | None] = {}
 
     def only_partition(self, pair: Pair) -> int | None:
-        """0 when the topic once had that one partition only and the pair wrote to it, else None."""
+        """The one that the topic once had alone, when the pair wrote to it; else None."""
+        tree = self._record().rows
+        first, *others = (row for row in tree if not row.parents)
+        if not others and len(tree.rows) > 1:
+            below = tree.descend_pair(first.partition, *pair)  # it knows all that the first one did
+            if self._log(below).appender.known(pair).seqno >= 0:
+                return first.partition
         for count, ends in self._looked_up():
             if count == 1 and self._known(0, ends[0], pair) >= 0:
                 return 0
@@ -64,7 +70,7 @@ class PartitionTable:
         """The highest seqno of the pair in a partition at that moment, or -1."""
         key = partition, end
         if key not in self._facts:
-            self._facts[key] = gate_facts(self._folder(partition), end)
+            self._facts[key] = gate_facts(self._log(partition).folder, end)
         facts = self._facts[key]
         return (NOTHING if facts is None else facts.get(pair)).seqno
 

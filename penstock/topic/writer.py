@@ -137,7 +137,9 @@ class Writer(Generic[V]):
             raise InvalidOption("a writer without producer_id has no seqnos", hint="writer(producer_id=…)")
         pair = Pair(self.producer.id, self.producer.group)
         self.open_topic.refresh()
-        highest = max(log.appender.known(pair).seqno for log in self.open_topic.logs())
+        highest = max(
+            log.appender.known(pair).seqno for log in map(self.open_topic.log, self.open_topic.active())
+        )
         return None if highest < 0 else highest
 
     def close(self) -> None:
