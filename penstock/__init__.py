@@ -31,6 +31,7 @@ from penstock.errors import (
     ForeignArchive,
     HistoryChanged,
     InvalidOption,
+    InvalidSql,
     LockTimeout,
     MessageTooLarge,
     MissingExtra,
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from penstock.serve.asgi import asgi
     from penstock.sessions.sessions import Session, Sessions
     from penstock.spark.user.pipeline import pipeline
+    from penstock.sql.session import SqlResult
     from penstock.store import Pipeline, Store, Topic, Transaction
     from penstock.streams.engine import Publication, StreamMessage
     from penstock.streams.stream import Stream
@@ -110,6 +112,7 @@ __all__ = [
     "ForeignArchive",
     "HistoryChanged",
     "InvalidOption",
+    "InvalidSql",
     "LockTimeout",
     "Message",
     "MessageTooLarge",
@@ -140,6 +143,7 @@ __all__ = [
     "Scan",
     "Session",
     "Sessions",
+    "SqlResult",
     "Store",
     "Stream",
     "StreamMessage",
@@ -186,6 +190,7 @@ _LAZY = {
     "Scan": "penstock.topic.scan",
     "Session": "penstock.sessions.sessions",
     "Sessions": "penstock.sessions.sessions",
+    "SqlResult": "penstock.sql.session",
     "Store": "penstock.store",
     "Stream": "penstock.streams.stream",
     "StreamMessage": "penstock.streams.engine",

@@ -3,6 +3,7 @@
     PenstockError
     ├─ UsageError            fix the call
     │  ├─ InvalidOption      (also a ValueError)
+    │  ├─ InvalidSql         (also a ValueError)
     │  ├─ WrongType          (also a TypeError)
     │  ├─ UnknownTopic       (also a LookupError)
     │  ├─ UnknownConsumer    (also a LookupError)
@@ -75,6 +76,17 @@ class UsageError(PenstockError):
 
 class InvalidOption(UsageError, ValueError):
     """An option, name or value is not acceptable; the message names it and what would be."""
+
+
+class InvalidSql(UsageError, ValueError):
+    """A text is not SQL, or asks for what is not there; `line` and `column` say where, as far as known."""
+
+    def __init__(
+        self, message: str, *, line: int | None = None, column: int | None = None, hint: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.line = line
+        self.column = column
 
 
 class WrongType(UsageError, TypeError):

@@ -113,7 +113,8 @@ class Writer(Generic[V]):
             partition=partition, seqnos=seqnos,
         )  # fmt: skip
         self._numbering.given = seqnos is not None
-        self._buffer.last = max(self._buffer.last, self._blocking.buffer.last)
+        if self._blocking.buffer.last >= self._buffer.last:
+            self._buffer.took(*self._blocking.buffer.last_of(None), None)
 
     async def flush(self) -> Receipts:
         """Return when everything written before is stored; the receipts tell where and how safely."""
@@ -183,14 +184,16 @@ class Writer(Generic[V]):
         self._buffer.look_later()
 
     def _number(
-        self, seqno: int | None, timestamp: int | None, partition: int | None, group: str | None
-    ) -> Besides:
+        self, seqno: int | None, timestamp: int | None, partition: int | None, group: str | None,
+        key: bytes | None,
+    ) -> Besides:  # fmt: skip
         """Refuse at once what the blocking writer would refuse later."""
+        group = self._blocking.own_group(group)
         self._blocking.check_seqno(seqno)
         if self._blocking.producer.id:
             self._numbering.refuse_mixed(given=seqno is not None)
             if seqno is not None:
-                refuse_back(seqno, self._buffer.last)
+                refuse_back(seqno, key, self._buffer.last_of(group))
             self._numbering.given = seqno is not None
         return timestamp, partition, group, seqno
 

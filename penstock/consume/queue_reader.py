@@ -407,7 +407,7 @@ class QueueReader:
         part = self._mine(message)
         found = part.enclosed(message)
         tried = message.attempt if attempts is None else attempts
-        dead.bury(part.topic, self._name, found.failed(error), attempts=tried, reason=reason)
+        dead.add_letter(part.topic, self._name, found.failed(error), attempts=tried, reason=reason)
         part.done(message.offset, message.offset + 1)
 
 

@@ -26,7 +26,7 @@ class PartitionArrival:
     def begin_at(self, offset: int) -> None:
         """The partition's first message has this offset: there is nothing before it, not even a gap."""
         self.skip_to(offset)
-        if self._log.bounds().start < offset:
+        if self._log.stored().start < offset:
             self._log.trim(offset)
 
     def skip_to(self, offset: int) -> None:

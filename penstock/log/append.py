@@ -304,7 +304,8 @@ class Appender:
         if active.is_full(a, size, now):
             ends = active.roll(ends, now)
         after = active.write(ends, frames, size, now)
-        self.producers.wrote(ends.append, after.append, claim)
+        if self.producers.table is not None:
+            self.producers.wrote(ends.append, after.append, claim)
         return after
 
     def _is_ready(self, ends: Ends) -> bool:

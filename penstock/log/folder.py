@@ -164,6 +164,16 @@ class Folder:
             if name[:20].isdecimal() and name[20:] in _WITNESSES
         ]
 
+    def is_unused(self) -> bool:
+        """Whether nobody has written here yet: no record, no segment, and nothing that proves one."""
+        if self.read_tail_bytes():
+            return False
+        try:
+            names = self.files.listdir(self.path)
+        except FileNotFoundError:
+            return True
+        return not any(name[:20].isdecimal() for name in names)
+
     def read_ends(self) -> Ends | None:
         """A, S and D in two calls, parsed only where they changed; None when one of them is not sound."""
         pair = self._pair or self.wake()

@@ -5,6 +5,7 @@ Log        what the layers above use
 ├─ Syncer      group commit                  (sync.py)
 ├─ Segments    bounds and open segments      (segments.py)
 │  ├─ Cursor          reading forward           (cursor.py)
+│  ├─ AgeRetention    what has expired by age   (age_retention.py)
 │  ├─ KeyRetention    what has expired by key   (key_retention.py)
 │  └─ KeySearch       reading by key            (key_search.py)
 └─ trim, tidy  vacuum, indexes, repacking    (trim.py, here)
@@ -13,6 +14,7 @@ Log        what the layers above use
 from __future__ import annotations
 
 import logging
+import os
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
@@ -24,16 +26,17 @@ from penstock.locks import hold, try_hold
 from penstock.log import key_search as keyed
 from penstock.log import repack, trim
 from penstock.log import segment_index as index
+from penstock.log.age_retention import AgeRetention
 from penstock.log.append import Appended, Appender
 from penstock.log.cursor import Cursor
 from penstock.log.descriptors import AWAKE
 from penstock.log.folder import Folder
 from penstock.log.frame_encode import EncodedFrame
 from penstock.log.key_retention import KeyRetention
-from penstock.log.producers import Claim, Pair, Producers, TakenOver, tidy_checkpoints
+from penstock.log.producers import TakenOver, tidy_checkpoints
 from penstock.log.segment import read_head
 from penstock.log.segments import Bounds, Segments
-from penstock.log.staging import PartitionState
+from penstock.log.staging import Hold, PartitionState
 from penstock.log.sync import Syncer
 from penstock.options import TopicOptions
 from penstock.place import LATEST, Spot
@@ -58,6 +61,7 @@ class Log:
         read_only: bool = False,
     ) -> None:
         self.partition = partition
+        self._state = state
         try:
             if not read_only:
                 files.make_dirs(path)
@@ -71,11 +75,12 @@ class Log:
         self.appender = Appender(self.folder, options, state)
         self.syncer = Syncer(self.folder)
         self.segments = Segments(self.folder, options, topic, None if read_only else self._recover_if_needed)
-        #: What has expired by its key.
-        self.key_retention = KeyRetention(self.segments, state.options, self.offset_at)
+        #: What has expired, by age and by key.
+        self._age = AgeRetention(self.segments, self.offset_at, state.holds, options)
+        self.key_retention = KeyRetention(self.segments, state.options, self.offset_at, self._age)
         #: Messages by their key.
         self.keys = keyed.KeySearch(self.segments, self.key_retention)
-        AWAKE.add(self)
+        AWAKE.add(self, os.path.dirname(path))
         self.folder.on_wake = self._woken
 
     @property
@@ -88,13 +93,7 @@ class Log:
         self.appender.active.use(options)
         self.key_retention.use(options)
 
-    # Writing, for those who do not ask the parts themselves.
-
-    def append(
-        self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None
-    ) -> Appended:
-        """Write frames side by side; visible to other writers at once, durable after `sync`."""
-        return self.appender.append(frames, tree=tree, claim=claim)
+    # Writing, where it takes more than one part.
 
     def write_at_once(self, frames: Sequence[EncodedFrame], *, tree: int) -> Appended | None:
         """Append frames and make them durable, if nothing but the disk has to be waited for.
@@ -112,29 +111,16 @@ class Log:
         # where nobody waits.
         return try_hold(self.folder.tail, write)
 
-    def sync(self, appended: Appended) -> None:
-        """Return when what was appended would survive a power cut."""
-        self.syncer.sync(appended.next, appended.cuts)
-
     def sync_all(self) -> None:
         """Make everything appended so far, by anyone, durable."""
         a = self.folder.read_append()
         if a is not None and a.boot == self.folder.boot:
             self.syncer.sync(a.next)
 
-    def fence(self, pair: Pair) -> TakenOver:
-        """Take over a producer's pair; durable after `sync_fence`."""
-        return self.appender.take_over(pair)
-
     def sync_fence(self, taken: TakenOver) -> None:
         """Return when a pair's being taken over would survive a power cut, as far as the topic promises."""
         if self.options.sync == "disk":
             self.syncer.sync_place(taken.segment, taken.byte, taken.cuts)
-
-    @property
-    def producers(self) -> Producers:
-        """What is known of the partition's producers."""
-        return self.appender.producers
 
     def lower_reserve(self) -> None:
         """Give back offsets that were set aside and not used."""
@@ -164,28 +150,39 @@ class Log:
     # Reading.
 
     def bounds(self) -> Bounds:
-        """Return what of the partition can be read now."""
+        """Return what of the partition can be read now: what has expired by its age cannot."""
+        bounds, age = self.segments.bounds(), self._age
+        return bounds if age.retention_ns is None else age.within(bounds)
+
+    def stored(self) -> Bounds:
+        """Return what lies in the partition now, also what has expired and was not removed yet."""
         return self.segments.bounds()
+
+    def readable_from(self, offset: int) -> Bounds:
+        """What can be read now; raises `TopicReplaced`, and `OffsetTrimmed` below the start."""
+        bounds = self.segments.readable_from(offset)
+        self._age.refuse(offset)
+        return self._age.within(bounds)
 
     def cursor(self, offset: int, *, far: bool = False) -> Cursor:
         """A place to read from; `far` says that much will be read, over several segments.
 
-        It skips what has expired by its key.
+        It skips what has expired by its key; what has by its age is gone for it.
         """
         return Cursor(self.segments, offset, self.key_retention, far=far)
 
     def resolve(self, spot: Spot) -> int:
         """The offset that a place means now; beyond the end and before the start are left to the reader."""
+        if spot == LATEST:
+            return self.stored().end
+        if spot.kind == "offset":
+            return spot.value
         bounds = self.bounds()
         if spot.kind == "earliest":
             return bounds.start
-        if spot == LATEST:
-            return bounds.end
         if spot.kind == "last":
             return max(bounds.start, bounds.end - 1)
-        if spot.kind == "time":
-            return self.offset_at(spot.value)
-        return spot.value
+        return max(self.offset_at(spot.value), bounds.start)
 
     def offset_at(self, written_at: int, above: int = 0) -> int:
         """The first offset written at or after that time; the end when there is none.
@@ -193,7 +190,7 @@ class Log:
         It is not below `above`, from where on it is looked for.
         """
         while True:
-            bounds = self.bounds()
+            bounds = self.stored()
             try:
                 return max(self._offset_at(written_at, bounds, above), above)
             except FileNotFoundError:  # vacuumed or repacked meanwhile
@@ -231,6 +228,10 @@ class Log:
         return found.head.base + bisect_left(times, written_at)
 
     # Housekeeping.
+
+    def holds(self) -> Sequence[Hold]:
+        """Consumers that keep messages from going by their age."""
+        return self._state.holds()
 
     def tidy(self) -> int:
         """Index and repack sealed segments that lack it, keep what is known of producers; how many were done.
@@ -296,7 +297,7 @@ class Log:
 
     def _woken(self) -> None:
         """The folder was opened again: meanwhile it may have become that of another topic."""
-        AWAKE.add(self)
+        AWAKE.add(self, os.path.dirname(self.folder.path))
         bases = self.folder.segments()
         head = read_head(self.folder, bases[-1]) if bases else None
         if head is not None and head.topic_id != self.folder.topic_id:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -221,6 +221,13 @@ def fold_all(
 
     Raises `FileNotFoundError` when a segment on the way was removed.
     """
+    return walk_frames(folder, lambda found: learn(facts, found), place, segment, byte)
+
+
+def walk_frames(
+    folder: Folder, take: Callable[[Frame], None], place: FoldPoint, segment: int, byte: int | None
+) -> FoldPoint:
+    """Call `take` with each frame that names producers; with its body where its header does not tell all."""
     if place.segment == segment and place.byte == byte:
         return place
     bases = [segment]
@@ -230,11 +237,13 @@ def fold_all(
             raise FileNotFoundError(folder.segment_path(place.segment))
     for base in bases:
         at = place if base == place.segment else FoldPoint(base)
-        place = _fold_segment(folder, facts, at, byte if base == segment else None)
+        place = _walk_segment(folder, take, at, byte if base == segment else None)
     return place
 
 
-def _fold_segment(folder: Folder, facts: ProducerTable, place: FoldPoint, end: int | None) -> FoldPoint:
+def _walk_segment(
+    folder: Folder, take: Callable[[Frame], None], place: FoldPoint, end: int | None
+) -> FoldPoint:
     files = folder.files
     fd = files.open(folder.segment_path(place.segment), write=False)
     try:
@@ -242,7 +251,7 @@ def _fold_segment(folder: Folder, facts: ProducerTable, place: FoldPoint, end: i
         generation = head.generation if head is not None else 0
         at = place.byte if generation == place.generation else SEGMENT_HEADER_BYTES
         end = files.size(fd) if end is None else end
-        at = _Walk(folder, fd, place.segment, None if head is None else head.salt, end).fold(facts, at)
+        at = _Walk(folder, fd, place.segment, None if head is None else head.salt, end).walk(take, at)
         return FoldPoint(place.segment, at, generation)
     finally:
         files.close(fd)
@@ -260,8 +269,8 @@ class _Walk:
         self._chunk = b""
         self._chunk_at = 0
 
-    def fold(self, facts: ProducerTable, at: int) -> int:
-        """Take in every frame from `at` to the end; return the end."""
+    def walk(self, take: Callable[[Frame], None], at: int) -> int:
+        """Take every frame from `at` to the end; return the end."""
         while at < self._end:
             head = self._head(at)
             if head is None:
@@ -270,7 +279,7 @@ class _Walk:
                 at = self._next_sound(at)
                 continue
             if head.flags & (PRODUCER | PRODUCERS):
-                self._take(facts, at, head)
+                self._take(take, at, head)
             at += head.size
         return self._end
 
@@ -291,11 +300,11 @@ class _Walk:
     def _read(self, at: int, most: int) -> bytes:
         return self._folder.files.pread(self._fd, min(most, self._end - at), at)
 
-    def _take(self, facts: ProducerTable, at: int, head: Head) -> None:
+    def _take(self, take: Callable[[Frame], None], at: int, head: Head) -> None:
         begin = at - self._chunk_at
         if not head.flags & (SEQNOS | PRODUCERS):
             extension = self._chunk[begin + HEADER_BYTES : begin + head.header_length]
-            learn(facts, Frame(head, extension, b""))
+            take(Frame(head, extension, b""))
             return
         found = frame.read_frame(self._read(at, head.size), 0, head)
         if not found.check_body():
@@ -304,7 +313,7 @@ class _Walk:
                 extra={"path": self._folder.segment_path(self._base), "byte": at},
             )
             return
-        learn(facts, found)
+        take(found)
 
     def _next_sound(self, at: int) -> int:
         """Where the next sound header behind damage is."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -47,6 +48,8 @@ class Claim(NamedTuple):
     #: First and last seqno of the frames; without any frame one more than the highest that may be stored.
     first: int
     last: int
+    #: Of frames below the highest that is stored: whether none of them is, asked when nobody can append.
+    is_missing: Callable[[AppendRecord, int], bool] | None = None
 
 
 class TakenOver(NamedTuple):
@@ -65,7 +68,8 @@ class Producers:
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
         self._mutex = threading.Lock()
-        self._facts: ProducerTable | None = None
+        #: What is known of them; None until someone asked.
+        self.table: ProducerTable | None = None
         self._place = FoldPoint(0)
         #: D's cuts when facts were last taken in under the lock; None before that.
         self._cuts: int | None = None
@@ -77,11 +81,11 @@ class Producers:
 
     def load(self) -> ProducerTable:
         """Take in what is on disk, unless that was done. Needs no lock."""
-        return self._facts if self._facts is not None else self._load()
+        return self.table if self.table is not None else self._load()
 
     def __len__(self) -> int:
         """How many pairs are known so far."""
-        return len(self._facts) if self._facts is not None else 0
+        return len(self.table) if self.table is not None else 0
 
     # Under the append lock.
 
@@ -95,12 +99,15 @@ class Producers:
             if claim.joined:
                 raise taken_over(claim.pair)
             raise StaleClaim(known)
-        if not claim.dropped <= known.seqno < claim.first:
+        if claim.is_missing is not None:
+            if not claim.is_missing(a, durable.cuts):
+                raise StaleClaim(known)
+        elif not claim.dropped <= known.seqno < claim.first:
             raise StaleClaim(known)
 
     def wrote(self, before: AppendRecord, after: AppendRecord, claim: Claim | None) -> None:
         """Take in our own append; no need to read what we wrote."""
-        facts, place = self._facts, self._place
+        facts, place = self.table, self._place
         if facts is None:
             return
         if claim is not None:
@@ -112,7 +119,7 @@ class Producers:
 
     def catch_up(self, a: AppendRecord, durable: DurableRecord) -> ProducerTable:
         """Take in what others appended."""
-        facts, place = self._facts, self._place
+        facts, place = self.table, self._place
         was_cut = self._cuts is not None and self._cuts != durable.cuts
         if facts is None or was_cut or place[:2] > (a.segment, a.byte):
             facts = self._load(anew=facts is not None)
@@ -131,7 +138,7 @@ class Producers:
 
     def _fold(self, a: AppendRecord) -> ProducerTable:
         while True:
-            facts, place = self._facts, self._place
+            facts, place = self.table, self._place
             assert facts is not None
             try:
                 self._place = fold.fold_all(self._folder, facts, place, a.segment, a.byte)
@@ -147,15 +154,15 @@ class Producers:
     def _load(self, *, anew: bool = False) -> ProducerTable:
         """Take in the newest checkpoint and everything durable behind it. Needs no lock."""
         with self._mutex:
-            if self._facts is not None and not anew:
-                return self._facts
+            if self.table is not None and not anew:
+                return self.table
             durable = self._folder.read_durable()
             facts, place = fold.begin(self._folder)
             if durable is not None and durable.boot == self._folder.boot and place.segment <= durable.segment:
                 with suppress(FileNotFoundError):  # retention is at work: the rest is folded with the lock
                     place = fold.fold_all(self._folder, facts, place, durable.segment, durable.byte)
             self._place, self._cuts = place, None
-            self._facts = facts  # last: from here on others use it
+            self.table = facts  # last: from here on others use it
             return facts
 
     def _warn_of_many(self, facts: ProducerTable) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
+from penstock.clock import NANOSECONDS
 from penstock.errors import AlreadyExists, PartitionLost, UnknownConsumer, WrongType
 from penstock.state import deaths, queues
 from penstock.state.database import Database
@@ -31,6 +32,13 @@ class ConsumerOptions:
     def keeps(self) -> bool:
         """Whether messages stay for this consumer that retention would remove."""
         return self.important or self.availability_period_s is not None
+
+    @property
+    def keeps_ns(self) -> int | None:
+        """How young a message is that stays for this consumer; None: it stays until it is committed."""
+        if self.important or self.availability_period_s is None:
+            return None
+        return round(self.availability_period_s * NANOSECONDS)
 
     def __post_init__(self) -> None:
         if not isinstance(self.important, bool):

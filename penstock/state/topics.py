@@ -16,12 +16,16 @@ from penstock.partition_tree import PartitionTree
 from penstock.state.database import Database
 from penstock.state.partitions import Gates, PartitionRows, StoredRow, save_rows, tree_of
 
-#: A binding that nobody used for so long is forgotten (S001-35).
+#: A binding is forgotten when its producer, or a group without one, wrote nothing for so long (S001-35).
 FORGOTTEN_NS = 14 * 86400 * NANOSECONDS
 #: How often the store is told that a binding is in use.
 _REFRESH_NS = 3600 * NANOSECONDS
 #: Forgotten ones are swept out each time so many were made.
 _SWEEP_EVERY = 1000
+
+
+#: Where a pair's messages lie, given the partition of its forgotten binding; None: it has none.
+Settled = Callable[[int | None], int | None]
 
 
 class _Bound(NamedTuple):
@@ -39,13 +43,12 @@ class Bindings:
         self._remembered: dict[tuple[str, str], _Bound] = {}
         self._mutex = threading.Lock()
 
-    def partition(
-        self, producer: str, group: str, active: Sequence[int], now: int, settled: Callable[[], int | None]
-    ) -> int:
+    def partition(self, producer: str, group: str, active: Sequence[int], now: int, settled: Settled) -> int:
         """Where messages of this producer and group go.
 
-        At first use they take turns among the active ones, unless `settled` knows where they went before
-        they were bound. A binding is on disk before it is used: a resend must find the same partition.
+        At first use they take turns among the active ones, unless `settled` knows where they went before,
+        given the partition of a binding that was forgotten. A binding is on disk before it is used: a resend
+        must find the same partition.
         """
         bound = self._remembered.get((producer, group))
         if bound is None or abs(now - bound.used) >= _REFRESH_NS:
@@ -54,18 +57,31 @@ class Bindings:
                 self._remembered[producer, group] = bound
         return bound.partition
 
-    def _ask(
-        self, producer: str, group: str, active: Sequence[int], now: int, settled: Callable[[], int | None]
-    ) -> _Bound:
+    def _ask(self, producer: str, group: str, active: Sequence[int], now: int, settled: Settled) -> _Bound:
         who = (self._topic_id, producer, group)
         row = self._database.row(f"SELECT partition, used FROM bindings WHERE {_WHO}", who)
-        if row is None or now - row[1] >= FORGOTTEN_NS:
-            return self._bind(who, active, now, settled() if row is None else None)
+        if row is None:
+            return self._bind(who, active, now, settled(None))
+        if self._is_forgotten(producer, row[1], now):
+            return self._bind(who, active, now, settled(row[0]))
         bound = _Bound(*row)
         if abs(now - bound.used) >= _REFRESH_NS:
             self._database.quick(f"UPDATE bindings SET used = ? WHERE {_WHO}", (now, *who))
             bound = _Bound(bound.partition, now)
         return bound
+
+    def sweep(self, now: int) -> None:
+        """Remove the bindings that are forgotten."""
+        with self._database.transaction() as connection:
+            connection.execute(_SWEEP, (self._topic_id, now - FORGOTTEN_NS))
+
+    def _is_forgotten(self, producer: str, used: int, now: int) -> bool:
+        """Whether a binding last used then is: one of a producer lasts as long as any other of it."""
+        if producer and now - used >= FORGOTTEN_NS:
+            last = "SELECT max(used) FROM bindings WHERE topic_id = ? AND producer = ?"
+            row = self._database.row(last, (self._topic_id, producer))
+            used = used if row is None or row[0] is None else row[0]
+        return now - used >= FORGOTTEN_NS
 
     def _bind(
         self, who: tuple[int, str, str], active: Sequence[int], now: int, settled: int | None
@@ -89,12 +105,15 @@ class Bindings:
             (self._topic_id,),
         ).fetchone()
         if turn % _SWEEP_EVERY == _SWEEP_EVERY - 1:
-            connection.execute(
-                "DELETE FROM bindings WHERE topic_id = ? AND used <= ?", (self._topic_id, now - FORGOTTEN_NS)
-            )
+            connection.execute(_SWEEP, (self._topic_id, now - FORGOTTEN_NS))
         return int(turn)
 
 
+#: What is left out are bindings of producers that have used another one since.
+_SWEEP = """
+DELETE FROM bindings AS old WHERE topic_id = ?1 AND used <= ?2 AND (producer = '' OR NOT EXISTS (
+    SELECT 1 FROM bindings WHERE topic_id = ?1 AND producer = old.producer AND used > ?2))
+"""
 _WHO = "topic_id = ? AND producer = ? AND message_group = ?"
 
 

@@ -27,7 +27,7 @@ class ConsumerStats(NamedTuple):
     lag: int
     #: When it last committed or was moved, in nanoseconds; None when it has no position yet.
     updated: int | None = None
-    #: The same in bytes as they are stored (to the frame), and the age of the first of them in seconds.
+    #: Bytes it has not committed, as they are stored (to the frame), and the age of the first in seconds.
     lag_bytes: int = 0
     lag_seconds: float = 0.0
     availability_period_s: float | None = None

@@ -156,7 +156,7 @@ def _oldest_expires(log: Log, options: TopicOptions, now: int) -> int:
     """When the oldest message of a partition expires; of an empty one, when a message of now would."""
     by_key = KeyDurations(options.key_retention)
     try:
-        oldest = log.segments.message(log.bounds().start)
+        oldest = log.segments.message(log.stored().start)
     except OffsetTrimmed:
         return now
     if oldest is None:

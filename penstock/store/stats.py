@@ -48,6 +48,8 @@ def written_at(log: Log, offset: int) -> int | None:
 
 
 def _partition_stats(log: Log) -> PartitionStats:
+    if log.folder.is_unused():  # its first segment is made by who writes, with a sync
+        return PartitionStats(log.partition, 0, 0, 0, 0, 0, None, None)
     bounds = log.bounds()
     bases = log.segments.bases()
     total = sum(bounds.byte if base == bounds.segment else file_bytes(log.folder, base) for base in bases)

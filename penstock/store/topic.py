@@ -29,7 +29,7 @@ from penstock.topic.bodies import is_file
 from penstock.topic.input import Value
 from penstock.topic.offsets import nothing_at
 from penstock.topic.open_topic import OpenTopic
-from penstock.topic.producer import NOBODY, group_sender, sender_of
+from penstock.topic.producer import NOBODY, Routing, group_sender, sender_of
 from penstock.topic.retention import VacuumReport, vacuum
 from penstock.topic.routing import Partitioner
 from penstock.topic.scan import Scan, latest, past_of, read_some, require_index, wanted
@@ -136,7 +136,7 @@ class Topic(Generic[V]):
         self, *, producer_id: str | None = None, group: str | None = None,
         partitioner: Partitioner | None = None, headers: Mapping[str, str | bytes] | None = None,
         codec: str | int | None = None, linger: Duration = "2ms", buffer: Size = "16MiB",
-        timeout: Duration | None = None, sync: Sync | None = None,
+        timeout: Duration | None = None, sync: Sync | None = None, route: Routing = "key",
     ) -> Writer[V]:  # fmt: skip
         """A buffered writer, for many messages one after another.
 
@@ -144,7 +144,8 @@ class Topic(Generic[V]):
         `seqno`, or counts. All messages of a `group` go to one partition. `partitioner` chooses the
         partition of a key: a function of the key's bytes and the number of partitions. `codec` packs each
         value: "raw", "gzip", "zstd", "lzop" or one of your own; a topic with a list of codecs refuses
-        others here.
+        others here. `route="producer"` sends all messages of the producer to one partition, whatever their
+        keys: they keep its order.
 
         `linger` is how long a message may wait for company, `buffer` how many bytes may wait for the
         disk before `write` does, `timeout` how long it waits then. `sync="os"` does not wait for the disk.
@@ -153,7 +154,7 @@ class Topic(Generic[V]):
         chosen = sync or self.options.sync
         one_of("sync", chosen, ("disk", "os"))
         number = allowed_codec(codec, self.options)
-        sender = sender_of(producer_id, group, partitioner)
+        sender = sender_of(producer_id, group, partitioner, route)
         return Writer(
             self.open_topic,
             producer=sender,

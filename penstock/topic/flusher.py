@@ -182,16 +182,16 @@ class Flusher:
         if not count:
             return
         batch = buffer.columns(rows[:count], self.topic.clock.now_ns())
-        last = numbering.last
+        last, lasts = numbering.last, numbering.lasts
         if self._producer.id:
-            seqnos = numbering.of(batch.columns.seqnos, len(batch.columns.values))
-            last = seqnos[-1]
+            seqnos, last, lasts = numbering.of(batch.columns.seqnos, batch.groups, len(batch.columns.values))
             batch = batch._replace(columns=batch.columns._replace(seqnos=seqnos))
         delivery = Delivery(batch, self._producer, [], is_kept=True)
         # No call between these: neither Ctrl-C nor another thread gets in. The list itself stays, since a
         # thread that has it in hand would add to the old one.
         self._leaving = delivery
         numbering.last = last
+        numbering.lasts = lasts
         del rows[:count]
         self._finish_leaving()
 

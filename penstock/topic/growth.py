@@ -63,7 +63,7 @@ class PartitionGrowth:
         self._refresh()
         self._require_active(partition)
         log = self._log(partition)
-        log.producers.load()  # most of it, before anyone has to wait for us
+        log.appender.producers.load()  # most of it, before anyone has to wait for us
         begun = self._topics.partitions.begin_split(self._record().id, partition, at, most)
         self._refresh()  # from here on nobody takes a part of its range
         if begun is None:
@@ -108,7 +108,7 @@ class PartitionGrowth:
         """Make the children and seal the parent, whose append lock is held; raises `Sealed`."""
         ends = log.appender.unsealed()
         row = self._record().rows.row(begun.parent)
-        facts = log.producers.catch_up(ends.append, ends.durable)
+        facts = log.appender.producers.catch_up(ends.append, ends.durable)
         now = log.appender.active.written_at(ends.append)
         gates = {begun.parent: ends.append.next}
         for number, low, high in (
@@ -145,7 +145,7 @@ class PartitionGrowth:
             logs = [self._log(number) for number in sorted(record.rows.active)]
             if options.partitions > len(logs):
                 for log in logs:
-                    log.producers.load()  # most of it, before anyone has to wait for us
+                    log.appender.producers.load()  # most of it, before anyone has to wait for us
             try:
                 hold([log.folder.append for log in logs], lambda: self._alter(record, logs, options))  # noqa: B023
             except (TreeChanged, Sealed):
@@ -174,7 +174,7 @@ class PartitionGrowth:
             now = max(now, log.appender.active.written_at(at.append))
             log.sync_all()  # a gate behind messages that go with the power would stay shut
             ends[log.partition] = at.append.next
-            facts[log.partition] = log.producers.catch_up(at.append, at.durable)
+            facts[log.partition] = log.appender.producers.catch_up(at.append, at.durable)
         tree, donors = record.rows, set[int]()
         for donor, number in self._donations(record, options.partitions - len(logs)):
             tree = tree.grown(donor, number, ends.setdefault(donor, 0))

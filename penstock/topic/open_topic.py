@@ -20,7 +20,7 @@ from penstock.errors import (
 )
 from penstock.files import Files
 from penstock.locks import FORKED, hold
-from penstock.log.append import Appended, Rerouted, Sealed
+from penstock.log.append import Rerouted
 from penstock.log.frame_encode import encode, frames
 from penstock.log.log import Log
 from penstock.message import Receipt, StoredRun
@@ -41,6 +41,7 @@ from penstock.topic.identity import keep_identity, mark_dropped
 from penstock.topic.offsets import refuse_ahead
 from penstock.topic.partition_table import PartitionTable
 from penstock.topic.producer import NOBODY, Producer
+from penstock.topic.resends import Resends
 from penstock.topic.write_batch import WriteBatch
 
 #: The folder of a store in which its topics' bodies lie, those that lie in files.
@@ -91,7 +92,8 @@ class OpenTopic:
                 topics.partitions.gates_before_rows,
                 self.log,
             ),
-            catch_up=self.catch_up, refresh=self.refresh, on_appended=self.on_appended,
+            Resends(self.logs, self.active_logs), catch_up=self.catch_up, refresh=self.refresh,
+            on_appended=self.on_appended,
         )  # fmt: skip
         #: Adds and splits partitions.
         self.growth = PartitionGrowth(
@@ -177,6 +179,10 @@ class OpenTopic:
         """Return the logs of all partitions, opened."""
         return [self.log(partition) for partition in self.numbers()]
 
+    def active_logs(self) -> list[Log]:
+        """Return the logs of the partitions that can be written to, opened, by number."""
+        return [self.log(partition) for partition in sorted(self.active())]
+
     def opened_logs(self) -> list[Log]:
         """Return the logs of the partitions that are open already."""
         return list(self._logs.values())
@@ -216,7 +222,9 @@ class OpenTopic:
         record = self.record
         options, active = record.options, record.rows.active
         log = self._logs.get(active[0])
-        if len(active) != 1 or options.payloads is not None or log is None:
+        if len(active) != 1 or log is None:
+            return None
+        if options.payloads is not None and not _stays_inside(columns.values, options.inline_bytes):
             return None
         if producer is not NOBODY or partitions is not None or groups is not None:
             return None
@@ -313,22 +321,7 @@ class OpenTopic:
         """Return when all of it would survive a power cut."""
         for run in runs:
             if run.stop:
-                self._logs[run.partition].sync(Appended(run.first, run.stop, run.cuts))
-
-    def take_over(self, producer: Producer, group: str) -> int:
-        """Fence older writers of a producer's group in all partitions, durably; the highest seqno, or -1."""
-        highest, done = -1, set[int]()
-        while True:
-            self.refresh()  # also after the last one: partitions may have been added meanwhile
-            left = [number for number in self.active() if number not in done]
-            if not left:
-                return highest
-            try:
-                for number in left:
-                    highest = max(highest, self.appender.take_over(self.log(number), producer, group))
-                    done.add(number)
-            except Sealed:
-                self.catch_up(self.log(number))
+                self._logs[run.partition].syncer.sync(run.stop, run.cuts)
 
     def on_appended(self, partition: int) -> None:
         """Have what was sealed tidied."""
@@ -428,6 +421,14 @@ class OpenTopic:
             raise TopicReplaced(f"topic {self.name!r} was dropped", hint="open it anew by its name")
         if self._closed:
             raise Closed(f"topic {self.name!r}: {self._closed}", hint="open the store again")
+
+
+def _stays_inside(values: Sequence[bytes | None], limit: int) -> bool:
+    """Whether a message's value lies in the log; where there are several, somebody else looks."""
+    if len(values) != 1:
+        return False
+    value = values[0]
+    return value is None or (value.__class__ is bytes and len(value) <= limit)
 
 
 def _no_neighbour(name: str, options: dict[str, Any]) -> OpenTopic:

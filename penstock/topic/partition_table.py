@@ -31,19 +31,6 @@ class PartitionTable:
         self._times: list[tuple[int, dict[int, int]]] = []
         self._facts: dict[tuple[int, int], ProducerTable | None] = {}
 
-    def only_partition(self, pair: Pair) -> int | None:
-        """The one that the topic once had alone, when the pair wrote to it; else None."""
-        tree = self._record().rows
-        first, *others = (row for row in tree if not row.parents)
-        if not others and len(tree.rows) > 1:
-            below = tree.descend_pair(first.partition, *pair)  # it knows all that the first one did
-            if self._log(below).appender.known(pair).seqno >= 0:
-                return first.partition
-        for count, ends in self._looked_up():
-            if count == 1 and self._known(0, ends[0], pair) >= 0:
-                return 0
-        return None
-
     def stored_elsewhere(self, route: Route, pair: Pair, choose: Partitioner | None) -> list[int]:
         """Which messages of a share, routed by their keys, an earlier partition of theirs holds."""
         keys, seqnos = route.columns.keys, route.columns.seqnos
@@ -63,6 +50,26 @@ class PartitionTable:
                     break
                 by_key = key is not None and not (route.chosen and route.chosen[place] is not None)
                 if by_key and seqno <= highest.get(choose(key or b"", count), -1):
+                    found.add(place)
+        return sorted(found)
+
+    def outnumbered(self, route: Route, pair: Pair, choose: Partitioner | None) -> list[int]:
+        """Which messages of a share, routed by their keys, came from elsewhere and have a seqno that this
+        partition had passed with other keys before: its highest does not tell whether they are stored.
+        """
+        keys, seqnos = route.columns.keys, route.columns.seqnos
+        assert keys is not None
+        assert seqnos is not None
+        choose = choose or PARTITIONERS[self._record().options.partitioner]
+        found: set[int] = set()
+        for count, ends in self._looked_up():
+            end = ends.get(route.partition)
+            passed = -1 if end is None else self._known(route.partition, end, pair)
+            for place, (key, seqno) in enumerate(zip(keys, seqnos, strict=True)):
+                if seqno is None or seqno > passed:
+                    break
+                by_key = key is not None and not (route.chosen and route.chosen[place] is not None)
+                if by_key and choose(key or b"", count) != route.partition:
                     found.add(place)
         return sorted(found)
 

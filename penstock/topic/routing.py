@@ -68,15 +68,16 @@ class Route(NamedTuple):
 
 
 def route(
-    batch: WriteBatch, tree: PartitionTree, choose: Partitioner, group: str, without_key: Callable[[str], int]
-) -> list[Route]:
+    batch: WriteBatch, tree: PartitionTree, choose: Partitioner | None, group: str,
+    without_key: Callable[[str], int],
+) -> list[Route]:  # fmt: skip
     """What each partition gets: those chosen, then by group, by key, and what `without_key` says of a group.
 
-    `group` is that of messages without one of their own. What was meant for a partition that has been split
-    since goes down the tree.
+    `group` is that of messages without one of their own. Without `choose` keys are not looked at. What was
+    meant for a partition that has been split since goes down the tree.
     """
     columns = batch.columns
-    keys = columns.keys
+    keys = columns.keys if choose is not None else None
     if batch.partitions is None and batch.groups is None:
         if len(tree.active) == 1:
             return [Route(tree.active[0], group, columns)]
@@ -112,17 +113,23 @@ def tree_places(keys: Sequence[bytes], tree: PartitionTree) -> Sequence[int]:
 
 
 def _one_by_one(
-    batch: WriteBatch, tree: PartitionTree, choose: Partitioner, group: str, without_key: Callable[[str], int]
-) -> list[Route]:
+    batch: WriteBatch, tree: PartitionTree, choose: Partitioner | None, group: str,
+    without_key: Callable[[str], int],
+) -> list[Route]:  # fmt: skip
     columns, count = batch.columns, len(batch.columns.values)
     keys, asked, groups = columns.keys, batch.partitions, batch.groups
+    if choose is None:
+        keys = None
     ways: dict[tuple[int, str], int] = {}
     lanes: list[int] = []
     nothing: Sequence[Any] = [None] * count
     for number, own, key in zip(asked or nothing, groups or nothing, keys or nothing, strict=True):
         named = own or group
         if number is None:
-            number = without_key(named) if key is None or named else partition_of(key, tree, choose)
+            if key is None or named or choose is None:
+                number = without_key(named)
+            else:
+                number = partition_of(key, tree, choose)
         elif not tree.is_active(number):
             number = _below(tree, number, key, named)
         lanes.append(ways.setdefault((number, named), len(ways)))

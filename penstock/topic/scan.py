@@ -196,7 +196,7 @@ class Scan(Generic[V]):
             log = partitions.log(number)
             first = partitions.begin(number, start, now, resolve)
             last = resolve(log, spot(stop, number, now))
-            self._ranges.append((number, first, min(last, log.bounds().end)))
+            self._ranges.append((number, first, min(last, log.stored().end)))
 
     @property
     def ranges(self) -> list[tuple[int, int, int]]:
@@ -280,7 +280,7 @@ def read_some(
         found += here
         following[number] = here[-1].stop if here else first
         if limit:
-            following[number] = max(following[number], min(last, log.bounds().end))
+            following[number] = max(following[number], min(last, log.stored().end))
         else:
             more = more or _is_more(log, asked, following[number], last)
     return found, more, following

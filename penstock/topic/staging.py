@@ -188,7 +188,9 @@ def _admit(key: bytes | None, is_placed: bool) -> None:
     """A transaction takes every message that is sound."""
 
 
-def _number(seqno: int | None, timestamp: int | None, partition: int | None, group: str | None) -> Besides:
+def _number(
+    seqno: int | None, timestamp: int | None, partition: int | None, group: str | None, key: bytes | None
+) -> Besides:
     """A transaction numbers nothing."""
     return timestamp, partition, group, None
 

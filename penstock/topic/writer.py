@@ -26,7 +26,7 @@ from penstock.topic import input as outgoing
 from penstock.topic.delayed import Extras, due_at, postponed
 from penstock.topic.flusher import Flusher
 from penstock.topic.open_topic import OpenTopic
-from penstock.topic.producer import NOBODY, Producer, growing, refuse_back
+from penstock.topic.producer import NOBODY, Producer, growing, refuse_back, refuse_two_keys
 from penstock.topic.scan import Scan
 from penstock.topic.value_codec import Packing, checked_seqno
 from penstock.topic.write_batch import WriteBatch
@@ -168,6 +168,10 @@ class Writer(Generic[V]):
         if choose is not None and key is not None and not is_placed:
             choose(key, len(self.open_topic.active()))
 
+    def own_group(self, group: str | None) -> str | None:
+        """The group that a message names, or None when that is the writer's own."""
+        return None if group == self.producer.group else group
+
     def check_seqno(self, seqno: int | None) -> None:
         """Raise unless a message may have this seqno, or none, in this writer."""
         if seqno is not None:
@@ -198,9 +202,9 @@ class Writer(Generic[V]):
                 if self.producer.id:
                     said = besides if besides.__class__ is tuple else (besides, None, None, None)
                     moment, partition, group, seqno = said
-                    besides = self._number(seqno, moment, partition, group)
+                    besides = self._number(seqno, moment, partition, group, key)
                     if besides is not SKIP and seqno is not None:
-                        self.buffer.last = seqno
+                        self.buffer.took(seqno, key, self.own_group(group))
                 if besides is not SKIP:
                     pending += value, key, headers, besides
                 at += WIDTH
@@ -214,12 +218,14 @@ class Writer(Generic[V]):
             self.flusher.make_room()
 
     def _number(
-        self, seqno: int | None, timestamp: int | None, partition: int | None, group: str | None
-    ) -> int | Besides | None:
+        self, seqno: int | None, timestamp: int | None, partition: int | None, group: str | None,
+        key: bytes | None,
+    ) -> int | Besides | None:  # fmt: skip
         """Take the number of a message that is accepted, or see that the writer may count."""
         numbering, last = self.numbering, self.buffer.last
-        if numbering.given and seqno.__class__ is int and last < seqno <= SEQNO_MAX:
-            return timestamp, partition, group, seqno
+        if group is None and numbering.given and seqno.__class__ is int and last < seqno <= SEQNO_MAX:
+            return timestamp, partition, None, seqno
+        group = self.own_group(group)
         self.check_seqno(seqno)
         if seqno is None:
             named = group or self.producer.group
@@ -227,9 +233,10 @@ class Writer(Generic[V]):
                 with self.flusher.lock:
                     self._take_over(named)
             return timestamp if partition is None and group is None else (timestamp, partition, group, None)
-        refuse_back(seqno, last)
+        before = self.buffer.last_of(group)
+        refuse_back(seqno, key, before)
         numbering.given = True
-        if seqno != last:
+        if seqno != before[0]:
             return timestamp, partition, group, seqno
         with self.flusher.lock:
             self.flusher.append_pending()
@@ -283,7 +290,7 @@ class Writer(Generic[V]):
         self.numbering.refuse_mixed(given=False)  # another thread was quicker
         if group not in self.numbering.taken_over:
             self.flusher.append_pending()  # with the numbers that they would have got
-            highest = self.open_topic.take_over(self.producer, group)
+            highest = self.open_topic.appender.take_over(self.producer, group)
             self.producer.automatic = True
             self.numbering.begin_counting(group, highest)
             self.buffer.numbered = False
@@ -296,13 +303,16 @@ class Writer(Generic[V]):
             numbering.last = seqnos[-1]
             self.flusher.append_batch(_numbered(batch, seqnos))
             return
-        refuse_back(given[0], self.buffer.last)
-        fresh = growing(given, self.buffer.last)
+        keys, before = batch.columns.keys, self.buffer.last_of(None)
+        refuse_back(given[0], None if keys is None else keys[0], before)
+        fresh = growing(given, before[0])
         if len(fresh) < count:
+            refuse_two_keys(given, keys)
             batch, given = batch.take(fresh), [given[place] for place in fresh]
         if fresh:
             self.flusher.append_batch(_numbered(batch, given))
             numbering.last = self.buffer.last = given[-1]
+            self.buffer.last_key = None if batch.columns.keys is None else batch.columns.keys[-1]
         numbering.given = True
         if len(fresh) < count:
             self.flusher.skip(count - len(fresh))

@@ -97,7 +97,7 @@ def die_in_transaction(store: str, calls: str) -> None:
 
 
 def die_counting(store: str, calls: str) -> None:
-    """Count the next payment in a transaction, killed by its own hand at a given file call of the commit."""
+    """Count the next payment in a transaction, killed at a given file call of the commit."""
     files = Deadly(int(calls))
     with penstock.open(store, files=files) as opened:
         with opened.topic(ORDERS).reader(consumer="counting") as reader:

@@ -22,14 +22,14 @@ LAYERS = (
     {"topic"},
     {"consume"},
     {"store"},
-    {"events", "exchange", "streams", "sessions"},
+    {"events", "exchange", "sql", "streams", "sessions"},
     {"aio", "client", "tarantool"},
     {"spark", "serve"},
     {"cli"},
 )  # fmt: skip
-# Factories on a lower class: `Store.events`, `.stream` and `.sessions` load what they make when called, and
-# so do the ways in and out.
-LATE = {("penstock.store.store", part) for part in ("events", "exchange", "streams", "sessions")} | {
+# Factories on a lower class: `Store.events`, `.stream`, `.sessions` and `.sql` load what they make when
+# called, and so do the ways in and out.
+LATE = {("penstock.store.store", part) for part in ("events", "exchange", "sql", "streams", "sessions")} | {
     ("penstock.store.topic", "exchange")
 }
 HEIGHT = {part: height for height, layer in enumerate(LAYERS) for part in layer}
