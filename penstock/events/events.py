@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from penstock.errors import InvalidOption, UnknownTopic, WrongType
-from penstock.events.event import Answer, Pushed, epoch_text, stored_pairs
+from penstock.events.cursor import epoch_text
+from penstock.events.event import Answer, Pushed, stored_pairs
 from penstock.events.event_query import EventQuery
 from penstock.keys import Key, Prefix, match
 from penstock.log.frame_encode import FRAME_BYTES, FRAME_MESSAGES

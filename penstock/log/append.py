@@ -317,7 +317,7 @@ class Appender:
         if a.boot != boot or shown.boot != boot or durable.boot != boot:
             return False
         active = self.active
-        if active.base != a.segment and not self.repair.is_there(ends):
+        if active.base != a.segment and not self.repair.is_whole(ends):
             return False
         behind = self.folder.files.pread(active.fd, 8, a.byte)
         return behind == _ROOM or not behind.strip(b"\0")

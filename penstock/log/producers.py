@@ -129,10 +129,8 @@ class Producers:
         return facts
 
     def save_gate(self, a: AppendRecord, durable: DurableRecord) -> None:
-        """Keep the facts as they are now, where partitions are being added, for ever."""
-        facts = self.catch_up(a, durable)
-        if len(facts):
-            checkpoints.save(self._folder, facts, a.next, GATE_PRODUCERS)
+        """Keep the facts as they are now, where partitions are being added or split, for ever."""
+        checkpoints.save(self._folder, self.catch_up(a, durable), a.next, GATE_PRODUCERS)
 
     # Inside.
 

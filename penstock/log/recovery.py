@@ -93,12 +93,14 @@ def _known_end(
     """Up to which offset messages were acknowledged for sure, or left out on purpose.
 
     D says so, and A as long as the machine runs. What consumers have read was durable, except on
-    sync="os" topics. Files that go with a segment prove that there was one.
+    sync="os" topics, where it is there as long as the machine runs. Files that go with a segment prove that
+    there was one.
     """
     known = durable.end if durable is not None else 0
-    if a is not None and a.boot == folder.boot and not a.rolling:
+    is_of_boot = a is not None and a.boot == folder.boot
+    if a is not None and is_of_boot and not a.rolling:
         known = max(known, a.next)
-    if options.sync == "disk":
+    if options.sync == "disk" or is_of_boot:
         known = max(known, state.highest_position())
     return max(known, *folder.witnessed(), 0)
 

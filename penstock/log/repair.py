@@ -1,6 +1,7 @@
 """Repair the end of a partition: finish or undo what a writer that died left behind, before anyone appends.
 
     another boot, or damaged records     recover
+    an end before consumers' positions   recover: the folder was put back to an earlier state
     a failed sync                        cut back to what is durable
     a roll half done                     finish it
     frames behind A                      adopt the sound ones, cut off the rest
@@ -59,7 +60,7 @@ class Repair:
         if tail is not None and tail[0].dropped:
             # We have the lock, so the process that dropped it is done, or died before the rows were gone.
             self._state.require_topic()
-        if ends is None or not ends.published_for(folder.boot) or not self.is_there(ends):
+        if ends is None or not ends.published_for(folder.boot) or not self.is_whole(ends):
             ends = self._recovered()  # a damaged segment is kept as it is, and a new one begun
         if ends.shown.dropped:
             ends = ends._replace(shown=ends.shown._replace(flags=ends.shown.flags & ~records.DROPPED))
@@ -76,8 +77,15 @@ class Repair:
             ends = self.finish_transactions(ends)
         return ends
 
-    def is_there(self, ends: Ends) -> bool:
-        """Open the active segment, if it is there with a sound header."""
+    def is_whole(self, ends: Ends) -> bool:
+        """Open the active segment, if it is there with a sound header and all that consumers read is too.
+
+        A position beyond the end is of a folder that somebody put back alone, from a copy: as after a power
+        cut, what was read is not given to other messages, and what is missing is known as lost.
+        """
+        return self._is_there(ends) and self._state.highest_position() <= ends.append.next
+
+    def _is_there(self, ends: Ends) -> bool:
         try:
             return self.active.open(ends.append.segment)
         except FileNotFoundError:

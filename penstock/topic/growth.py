@@ -108,6 +108,7 @@ class PartitionGrowth:
         """Make the children and seal the parent, whose append lock is held; raises `Sealed`."""
         ends = log.appender.unsealed()
         row = self._record().rows.row(begun.parent)
+        log.appender.save_gate()
         facts = log.appender.producers.catch_up(ends.append, ends.durable)
         now = log.appender.active.written_at(ends.append)
         gates = {begun.parent: ends.append.next}
@@ -173,6 +174,7 @@ class PartitionGrowth:
             at = log.appender.unsealed()
             now = max(now, log.appender.active.written_at(at.append))
             log.sync_all()  # a gate behind messages that go with the power would stay shut
+            log.appender.save_gate()
             ends[log.partition] = at.append.next
             facts[log.partition] = log.appender.producers.catch_up(at.append, at.durable)
         tree, donors = record.rows, set[int]()
