@@ -218,9 +218,9 @@ def begin(folder: Folder, before: int | None = None) -> tuple[ProducerTable, Fol
 def _inherited(folder: Folder, birth: Birth, damaged: str) -> ProducerTable:
     """What a partition's parents knew of producers, from their folders: its own first checkpoint is gone."""
     logger.warning(
-        "the first producer checkpoint is %s: that of the parents is taken", "damaged" if damaged else "missing",
-        extra={"path": folder.path},
-    )  # fmt: skip
+        "a partition's first producer checkpoint is gone: that of its parents is taken",
+        extra={"path": damaged or folder.path},
+    )
     facts = ProducerTable()
     for parent, offset in birth.parents.items():
         path = folder.beside(parent, offset, GATE_PRODUCERS)
