@@ -20,6 +20,7 @@
     │  ├─ OwnedElsewhere
     │  ├─ ProducerFenced
     │  ├─ PartitionLost
+    │  ├─ PartitionInactive
     │  ├─ TopicReplaced
     │  ├─ HistoryChanged
     │  ├─ TakenElsewhere
@@ -169,6 +170,18 @@ class ProducerFenced(ConflictError):
 
 class PartitionLost(ConflictError):
     """The partition now belongs to another member of the consumer."""
+
+
+class PartitionInactive(ConflictError):
+    """The partition was split and is only read; `children` are those that go on where it ends."""
+
+    def __init__(self, topic: str, partition: int, children: tuple[int, ...]) -> None:
+        named = " and ".join(map(str, children[-2:]))
+        super().__init__(
+            f"partition {partition} of {topic!r} was split", hint=f"write to {named}, or give a key instead"
+        )
+        self.partition = partition
+        self.children = children
 
 
 class TopicReplaced(ConflictError):

@@ -144,6 +144,10 @@ class Folder:
         """Return the path of a segment's file: its data, or another kind by its suffix."""
         return os.path.join(self.path, f"{base:020d}{kind}")
 
+    def beside(self, partition: int, base: int, kind: str) -> str:
+        """Return the path of a file of another partition of the topic."""
+        return os.path.join(os.path.dirname(self.path), f"{partition:06d}", f"{base:020d}{kind}")
+
     def segments(self) -> list[int]:
         """First offsets of all segments, ascending; none where nobody has made the folder yet."""
         try:

@@ -131,7 +131,7 @@ class Producers:
         return facts
 
     def save_gate(self, a: AppendRecord, durable: DurableRecord) -> None:
-        """Keep the facts as they are now, where partitions are being added, for ever."""
+        """Keep the facts as they are now, where partitions are being added or split, for ever."""
         checkpoints.save(self._folder, self.catch_up(a, durable), a.next, GATE_PRODUCERS)
 
     # Inside.

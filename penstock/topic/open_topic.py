@@ -37,6 +37,7 @@ from penstock.topic.append import EncodedRoute, TopicAppender
 from penstock.topic.bodies import TopicBodies
 from penstock.topic.delayed import DelaysMessages, NoDelays
 from penstock.topic.delivery import Delivery
+from penstock.topic.growth import PartitionGrowth
 from penstock.topic.identity import keep_identity, mark_dropped
 from penstock.topic.offsets import refuse_ahead
 from penstock.topic.partition_table import PartitionTable
@@ -90,9 +91,15 @@ class OpenTopic:
             PartitionTable(
                 lambda: self.record,
                 topics.partitions.gates_before_rows,
-                lambda number: self.log(number).folder,
+                self.log,
             ),
-            Resends(self.logs), catch_up=self.catch_up, refresh=self.refresh, on_appended=self.on_appended,
+            Resends(self.logs, self.active_logs), catch_up=self.catch_up, refresh=self.refresh,
+            on_appended=self.on_appended,
+        )  # fmt: skip
+        #: Adds and splits partitions.
+        self.growth = PartitionGrowth(
+            topics, lambda: self.record, clock, log=self.log, new_log=self._open, refresh=self.refresh,
+            learn=self._learn,
         )  # fmt: skip
         self._closed = ""
         self._dropped = False
@@ -174,6 +181,10 @@ class OpenTopic:
     def logs(self) -> list[Log]:
         """Return the logs of all partitions, opened."""
         return [self.log(partition) for partition in self.numbers()]
+
+    def active_logs(self) -> list[Log]:
+        """Return the logs of the partitions that can be written to, opened, by number."""
+        return [self.log(partition) for partition in sorted(self.active())]
 
     def opened_logs(self) -> list[Log]:
         """Return the logs of the partitions that are open already."""
@@ -321,11 +332,6 @@ class OpenTopic:
             self.require_place()
             raise
 
-    def take_over(self, producer: Producer, group: str) -> int:
-        """Fence older writers of a producer's group in all partitions, durably; the highest seqno, or -1."""
-        self.refresh()
-        return max(self.appender.take_over(self.log(number), producer, group) for number in self.active())
-
     def on_appended(self, partition: int) -> None:
         """Have what was sealed tidied."""
         if self.log(partition).appender.sealed:
@@ -334,56 +340,47 @@ class OpenTopic:
     def catch_up(self, log: Log) -> None:
         """Learn of new partitions, and finish telling writers if whoever added them died before it did."""
 
-        def tell() -> None:
+        def tell() -> bool:
             self.refresh()
             log.appender.publish_tree(self.record.tree)
+            return log.appender.ready().shown.sealed
 
-        hold((log.folder.append,), tell)
+        if hold((log.folder.append,), tell):
+            self.growth.finish(log.partition)
 
     # The topic as a whole.
 
     def alter(self, options: TopicOptions) -> None:
         """Change options; added partitions open to a consumer once it has read what came before."""
         self.require_place()
-        count = len(self.active())
-        for partition in range(count, options.partitions):
-            self._open(partition).close()
-        if options.partitions > count:
-            for log in self.logs():
-                log.appender.producers.load()  # most of it, before anyone has to wait for us
-        logs = self.logs()
-        hold([log.folder.append for log in logs], lambda: self._alter(logs, options))
+        self.growth.alter(options)
         self.bodies.make_known()
         self.on_options()
 
-    def _alter(self, logs: Sequence[Log], options: TopicOptions) -> None:
-        """Change options; the append locks of all partitions are held."""
-        ends = [(log.partition, log.appender.ready().append.next) for log in logs]
-        count = len(self.active())
-        if options.partitions > count:
-            for log in logs:
-                log.sync_all()  # a gate behind messages that go with the power would stay shut
-                log.appender.save_gate()
-        gates = [
-            (partition, parent, end) for partition in range(count, options.partitions) for parent, end in ends
-        ]
-        self.record = self.topics.alter(self.record, options, gates)
-        for log in logs:
-            log.appender.publish_tree(self.record.tree)
-            log.options = options
-        keep_identity(self.files, self.folder, self.record, self.topics)
+    def _learn(self, record: TopicRecord) -> None:
+        """Take up what this process has changed, and keep it beside the messages too."""
+        self.record = record
+        for log in self.opened_logs():
+            log.options = record.options
+        keep_identity(self.files, self.folder, record, self.topics)
 
     def publish_dropped(self, forget: Callable[[], None]) -> None:
         """Tell every reader and writer that the topic is gone, and call `forget`, all locks held."""
-        logs = self.logs()
 
-        def drop() -> None:
+        def drop() -> bool:
+            if self.topics.by_id(self.record.id).tree != self.record.tree:
+                return False  # there are partitions that nobody has locked
             for log in logs:
                 log.appender.publish_dropped()
             mark_dropped(self.files, self.folder, self.record.id)
             forget()
+            return True
 
-        hold([log.folder.append for log in logs], drop)
+        while True:
+            self.refresh()
+            logs = self.logs()
+            if hold([log.folder.append for log in logs], drop):
+                break
         self._dropped = True
 
     def close(self, reason: str = "the store is closed") -> None:

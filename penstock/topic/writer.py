@@ -142,7 +142,9 @@ class Writer(Generic[V]):
             raise InvalidOption("a writer without producer_id has no seqnos", hint="writer(producer_id=…)")
         pair = Pair(self.producer.id, self.producer.group)
         self.open_topic.refresh()
-        highest = max(log.appender.known(pair).seqno for log in self.open_topic.logs())
+        highest = max(
+            log.appender.known(pair).seqno for log in map(self.open_topic.log, self.open_topic.active())
+        )
         return None if highest < 0 else highest
 
     def close(self) -> None:
@@ -293,7 +295,7 @@ class Writer(Generic[V]):
         self.numbering.refuse_mixed(given=False)  # another thread was quicker
         if group not in self.numbering.taken_over:
             self.flusher.append_pending()  # with the numbers that they would have got
-            highest = self.open_topic.take_over(self.producer, group)
+            highest = self.open_topic.appender.take_over(self.producer, group)
             self.producer.automatic = True
             self.numbering.begin_counting(group, highest)
             self.buffer.numbered = False
