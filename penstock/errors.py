@@ -53,6 +53,7 @@ A duplicate, an empty read and the end of a bounded iteration are not errors.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import ClassVar
 
 
@@ -68,6 +69,16 @@ class PenstockError(Exception):
     def __str__(self) -> str:
         message = super().__str__()
         return f"{message} ({self.hint})" if self.hint else message
+
+
+def close_after(error: BaseException | None, close: Callable[[], None], what: str) -> None:
+    """Close something, perhaps with an error on its way: a second error becomes a note of that one."""
+    try:
+        close()
+    except PenstockError as second:
+        if error is None:
+            raise
+        error.add_note(f"closing {what} failed too: {second}")
 
 
 class UsageError(PenstockError):

@@ -17,7 +17,7 @@ from penstock.consume.dead_letter_topic import dead_name
 from penstock.consume.dead_letters import DeadLetter, DeadLetters
 from penstock.consume.options import Kind, Moment, Retry, reader_options
 from penstock.consume.reader import Reader, open_reader
-from penstock.errors import AlreadyExists, Closed, PenstockError, UnknownTopic
+from penstock.errors import AlreadyExists, Closed, UnknownTopic, close_after
 from penstock.files import Files, Whereabouts
 from penstock.locks import FORKED, forget_in_child, no_fork
 from penstock.options import TopicOptions, topic_changes
@@ -387,13 +387,7 @@ class Store:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:
-            self.close()
-        except PenstockError as second:  # must not hide the error that is on its way
-            error.add_note(f"closing the store failed too: {second}")
+        close_after(error, self.close, "the store")
 
     def __repr__(self) -> str:
         return f"<Store {self.path}{' (closed)' if self._closed else ''}>"

@@ -221,10 +221,14 @@ class TopicAppender:
         """
         producer, route = delivery.producer, share.route
         lane, pair = (route.partition, route.group), Pair(producer.id, route.group)
-        late = set(self._partitions.outnumbered(route, pair, producer.choose)).intersection(left)
+        log, seqnos = self._log(route.partition), cast(Sequence[int], columns.seqnos)
+        if self._may_have_moved(producer):
+            highest = log.appender.producers.peek(pair).seqno
+            late = {place for place in left if seqnos[place] <= highest}
+        else:
+            late = set(self._partitions.outnumbered(route, pair, producer.choose)).intersection(left)
         if not late:
             return []
-        log, seqnos = self._log(route.partition), cast(Sequence[int], columns.seqnos)
         found = search(log, pair, seqnos[min(late)])
         while missing := sorted(place for place in late if seqnos[place] not in found.found):
             wanted = {seqnos[place] for place in missing}
@@ -254,7 +258,7 @@ class TopicAppender:
             runs.append(StoredRun(route.partition, -1, len(older), duplicate=True, places=places))
             left = sorted(set(left) - set(older))
         chosen = route.chosen
-        if route.group not in producer.rebound or route.keyed:
+        if not self._may_have_moved(producer) and (route.group not in producer.rebound or route.keyed):
             left = [place for place in left if chosen[place] is not None] if chosen else ()
         seqnos = cast(Sequence[int], route.columns.seqnos)
         if left and len(self._record().rows.numbers) > 1:
@@ -262,6 +266,12 @@ class TopicAppender:
                 places = share.some_places(own)
                 runs.append(StoredRun(number, -1, len(own), True, places, 0, end.next, end.cuts))
         return runs
+
+    def _may_have_moved(self, producer: Producer) -> bool:
+        """Whether any key may have gone elsewhere before: a partitioner of the user's own counts partitions,
+        and their number has changed.
+        """
+        return producer.choose is not None and self._record().rows.has_grown
 
     def _append_claimed(
         self, columns: MessageColumns, places: Sequence[int] | None, lane: tuple[int, str], delivery: Delivery

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Generic, Self
 
 import msgspec
 
-from penstock.errors import InvalidOption, PenstockError
+from penstock.errors import InvalidOption, close_after
 from penstock.keys import Key
 from penstock.log.frame import RAW
 from penstock.log.producers import Pair
@@ -157,13 +157,7 @@ class Writer(Generic[V]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:  # what was accepted is stored, but must not hide the error that is on its way
-            self.close()
-        except PenstockError as second:
-            error.add_note(f"closing the writer failed too: {second}")
+        close_after(error, self.close, "the writer")
 
     # Inside.
 
