@@ -23,6 +23,7 @@ from penstock.log.folder import Folder
 from penstock.log.frame_encode import EncodedFrame, control
 from penstock.log.frame_header import FENCE
 from penstock.log.lineage import Birth, Seal
+from penstock.log.meter import WriteMeter, meter_of
 from penstock.log.producer_table import ProducerTable, save
 from penstock.log.producers import Claim, LastSeqno, Pair, Producers, TakenOver, signed
 from penstock.log.records import DROPPED, POISONED, ROLLING, SEALING, Ends
@@ -54,6 +55,8 @@ class Appended(NamedTuple):
     next: int
     #: How many cuts D had seen; `Syncer.sync` fails if there is one more.
     cuts: int
+    #: For how many seconds a quota held it back.
+    waited: float = 0.0
 
 
 class Appender:
@@ -64,6 +67,15 @@ class Appender:
         self.active = ActiveSegment(folder, options)
         self.repair = Repair(folder, self.active, state)
         self.producers = Producers(folder)
+        #: Measures and limits what is written; None where nobody wants it.
+        self.meter: WriteMeter | None = meter_of(folder, options)
+
+    def use(self, options: TopicOptions) -> None:
+        """Go by these options from now on."""
+        self.active.use(options)
+        meter, self.meter = self.meter, meter_of(self.folder, options)
+        if meter is not None:
+            meter.close()
 
     @property
     def sealed(self) -> list[int]:
@@ -73,16 +85,16 @@ class Appender:
     @overload
     def append(
         self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None,
-        wait: Literal[True] = True,
+        wait: Literal[True] = True, timeout: float | None = None,
     ) -> Appended: ...  # fmt: skip
     @overload
     def append(
         self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None,
-        wait: Literal[False],
+        wait: Literal[False], timeout: float | None = None,
     ) -> Appended | None: ...  # fmt: skip
     def append(
         self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None,
-        wait: bool = True,
+        wait: bool = True, timeout: float | None = None,
     ) -> Appended | None:  # fmt: skip
         """Write frames side by side and let writers behind us see them; not yet durable.
 
@@ -90,12 +102,19 @@ class Appender:
         partition was split. With a producer's `claim` nothing is stored twice: see `Producers.admit`;
         without frames it is only checked. With `wait=False` nothing is waited for: None if the lock is held,
         the segment is full or a repair is due.
+        A quota (`write_quota`) is waited for up to `timeout` seconds, then `WriteTimeout` is raised.
         """
-        lock = self.folder.append
+        lock, waited = self.folder.append, 0.0
         if lock.is_mine():
             if not wait:
                 return None
             raise lock.held_here()
+        if self.meter is not None and frames:
+            size = sum(frame.size for frame in frames)
+            admitted = self.meter.admit(size, tree=tree, wait=wait, timeout=timeout)
+            if admitted is None:
+                return None
+            waited = admitted
         try:  # as `hold`, which costs a microsecond
             if not lock.try_acquire():
                 if not wait:
@@ -103,11 +122,11 @@ class Appender:
                 lock.acquire()
             appended = self._append_ready(frames, tree, claim, wait)
             lock.release()
-            return appended
         except BaseException as error:
             lock.drop()
             self._refuse(error)
             raise
+        return appended if not waited or appended is None else appended._replace(waited=waited)
 
     def take_over(self, pair: Pair) -> TakenOver:
         """Take over a pair: earlier writers of it cannot write any more. Not yet durable."""
@@ -160,6 +179,9 @@ class Appender:
         ends = self.folder.read_ends()
         assert ends is not None
         after = self.repair.bring_in(ends, pieces)
+        if self.meter is not None:  # its writers cannot wait with all locks held; those behind them do
+            self.meter.charge(max(after.append.byte - ends.append.byte, 0))
+            self.meter.appended(after.append)
         return Appended(pieces[0].base, after.append.next, ends.durable.cuts)
 
     # The partition as a whole.
@@ -268,6 +290,8 @@ class Appender:
     def close(self) -> None:
         """Close the active segment's file."""
         self.active.close()
+        if self.meter is not None:
+            self.meter.close()
 
     # What appending consists of. The append lock is held throughout.
 
@@ -306,6 +330,8 @@ class Appender:
         after = active.write(ends, frames, size, now)
         if self.producers.table is not None:
             self.producers.wrote(ends.append, after.append, claim)
+        if self.meter is not None:
+            self.meter.appended(after.append)
         return after
 
     def _is_ready(self, ends: Ends) -> bool:

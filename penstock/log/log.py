@@ -90,7 +90,7 @@ class Log:
 
     @options.setter
     def options(self, options: TopicOptions) -> None:
-        self.appender.active.use(options)
+        self.appender.use(options)
         self.key_retention.use(options)
 
     # Writing, where it takes more than one part.

@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 from penstock.clock import Clock
 from penstock.errors import DataError, PenstockError, TopicReplaced
 from penstock.locks import hold
-from penstock.log.append import Appended, Rerouted, Sealed
+from penstock.log.append import Rerouted, Sealed
 from penstock.log.frame import ProducerStamp
 from penstock.log.frame_encode import EncodedFrame, MessageColumns, frames
 from penstock.log.in_flight import appended_since, end_of
@@ -159,16 +159,16 @@ class TopicAppender:
         elif share.since is not None:
             found = appended_since(log, share.since, made)
         if found is None:
-            appended = log.appender.append(made, tree=delivery.tree)
+            appended = log.appender.append(made, tree=delivery.tree, timeout=delivery.timeout_s)
         else:
             appended, there = found
             if there < len(made):
-                rest = log.appender.append(made[there:], tree=delivery.tree)
-                appended = Appended(appended.first, rest.next, rest.cuts)
+                rest = log.appender.append(made[there:], tree=delivery.tree, timeout=delivery.timeout_s)
+                appended = rest._replace(first=appended.first)
         size = made[0].size if len(made) == 1 else sum(frame.size for frame in made)
         return StoredRun(
             route.partition, appended.first, len(route.columns.values), False, route.places, size,
-            appended.next, appended.cuts,
+            appended.next, appended.cuts, appended.waited,
         )  # fmt: skip
 
     def _append_carefully(self, share: Share, delivery: Delivery) -> list[StoredRun]:
@@ -210,7 +210,7 @@ class TopicAppender:
             left = _places_beside(share, runs)
             places, columns = share.some_places(left), columns.take(left)
         if columns.values:
-            runs += self._append_claimed(columns, places, lane, producer, delivery.tree)
+            runs += self._append_claimed(columns, places, lane, delivery)
         return runs
 
     def _append_late(
@@ -237,10 +237,11 @@ class TopicAppender:
             claim = Claim(pair, epoch, lane in producer.epochs, -1, min(wanted), max(wanted), is_missing)
             made = self._frames(columns.take(missing)._replace(stamp=signed(pair, epoch)))
             with suppress(StaleClaim):
-                appended = log.appender.append(made, tree=delivery.tree, claim=claim)
+                timeout = delivery.timeout_s
+                appended = log.appender.append(made, tree=delivery.tree, claim=claim, timeout=timeout)
                 producer.epochs[lane] = epoch
                 size, places = sum(frame.size for frame in made), share.some_places(missing)
-                end = appended.next, appended.cuts
+                end = appended.next, appended.cuts, appended.waited
                 return [StoredRun(lane[0], appended.first, len(missing), False, places, size, *end)]
         return []
 
@@ -263,10 +264,10 @@ class TopicAppender:
         return runs
 
     def _append_claimed(
-        self, columns: MessageColumns, places: Sequence[int] | None, lane: tuple[int, str],
-        producer: Producer, tree: int,
-    ) -> Iterator[StoredRun]:  # fmt: skip
+        self, columns: MessageColumns, places: Sequence[int] | None, lane: tuple[int, str], delivery: Delivery
+    ) -> Iterator[StoredRun]:
         """Append all but the duplicates, which come first, since seqnos ascend."""
+        producer, tree, timeout = delivery.producer, delivery.tree, delivery.timeout_s
         log, seqnos, count = self._log(lane[0]), cast(Sequence[int], columns.seqnos), len(columns.values)
         pair = Pair(producer.id, lane[1])
         known = NOTHING if producer.automatic else log.appender.producers.peek(pair)
@@ -279,7 +280,7 @@ class TopicAppender:
                 rest = columns.part(dropped, count) if dropped else columns
                 made = self._frames(rest._replace(stamp=signed(pair, claim.epoch)))
             try:
-                appended = log.appender.append(made, tree=tree, claim=claim)
+                appended = log.appender.append(made, tree=tree, claim=claim, timeout=timeout)
                 break
             except StaleClaim as stale:
                 known = stale.known
@@ -290,7 +291,8 @@ class TopicAppender:
             yield StoredRun(lane[0], -1, dropped, True, listed[:dropped], 0, stop, cuts)
         if dropped < count:
             own, size = listed[dropped:] if dropped else places, sum(frame.size for frame in made)
-            yield StoredRun(lane[0], appended.first, count - dropped, False, own, size, stop, cuts)
+            waited = appended.waited
+            yield StoredRun(lane[0], appended.first, count - dropped, False, own, size, stop, cuts, waited)
 
     def _frames(self, columns: MessageColumns, group: str = "") -> list[EncodedFrame]:
         if group:

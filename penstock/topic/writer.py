@@ -94,7 +94,7 @@ class Writer(Generic[V]):
                 self.write_many(part, keys=keys, headers=headers, timestamps=timestamps, partition=partition)
             return
         topic = self.open_topic
-        topic.check(partition)
+        topic.growth.require_active(partition)
         values = topic.bodies.outside_all(values)
         limit = topic.options.value_bytes
         batch = outgoing.many(values, keys, headers, timestamps, partition, limit, self.packing)
@@ -126,6 +126,11 @@ class Writer(Generic[V]):
     def skipped(self) -> int:
         """How many messages were duplicates and not stored again, as safely as the first ones."""
         return self.flusher.skipped
+
+    @property
+    def waited(self) -> float:
+        """For how many seconds a quota (`write_quota`) held this writer back so far."""
+        return self.flusher.waited
 
     def last_seqno(self) -> int | None:
         """The highest seqno stored for this writer's producer and group, by anyone; None when there is none.
