@@ -304,10 +304,12 @@ class OpenTopic:
             for run in runs:
                 if run.stop:
                     self._logs[run.partition].sync(Appended(run.first, run.stop, run.cuts))
-        except (OSError, NotDurable):
+        except (OSError, NotDurable) as error:
             self.topics.by_id(self.record.id)  # says so when it was dropped: then it is not the disk
             self.require_place()
-            raise
+            if isinstance(error, PenstockError):
+                raise
+            raise _not_yet_durable(error) from error
 
     def take_over(self, producer: Producer, group: str) -> int:
         """Fence older writers of a producer's group in all partitions, durably; the highest seqno, or -1."""
@@ -428,6 +430,7 @@ def _no_neighbour(name: str, options: dict[str, Any]) -> OpenTopic:
     raise AssertionError(f"a topic outside a store knows no {name}")
 
 
-def _not_yet_durable(error: LockTimeout) -> NotYetDurable:
+def _not_yet_durable(error: OSError) -> NotYetDurable:
     """The error for a write whose sync could not be waited for: it is in the log."""
-    return NotYetDurable(f"written, and not yet durable: {error.args[0]}", hint="do not write it again")
+    what = error.args[0] if isinstance(error, LockTimeout) else error.strerror
+    return NotYetDurable(f"written, and not yet durable: {what}", hint="do not write it again")
