@@ -20,6 +20,7 @@ from time import monotonic
 from typing import NoReturn
 
 from penstock.errors import Closed, PenstockError, WriteTimeout
+from penstock.files import in_our_words
 from penstock.locks import FORKED, forget_in_child
 from penstock.message import Receipts, StoredRun
 from penstock.options import Sync
@@ -308,7 +309,7 @@ class Flusher:
 
     def _break(self, error: BaseException) -> None:
         """Keep a failure for the next call."""
-        self._failure = error
+        self._failure = in_our_words(error) if isinstance(error, OSError) else error
         self.broken = self.buffer.alert = True
 
     # The background thread.

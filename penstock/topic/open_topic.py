@@ -333,10 +333,12 @@ class OpenTopic:
             for run in runs:
                 if run.stop:
                     self._logs[run.partition].syncer.sync(run.stop, run.cuts)
-        except (OSError, NotDurable):
+        except (OSError, NotDurable) as error:
             self.topics.by_id(self.record.id)  # says so when it was dropped: then it is not the disk
             self.require_place()
-            raise
+            if isinstance(error, PenstockError):
+                raise
+            raise _not_yet_durable(error) from error
 
     def on_appended(self, partition: int) -> None:
         """Have what was sealed tidied, and what is written to too fast split."""
@@ -409,16 +411,11 @@ class OpenTopic:
     def _open(self, partition: int) -> Log:
         record = self.topics.by_id(self.record.id)  # or the folder may be a newer topic's by now
         return Log(
-            os.path.join(self.folder, "parts", f"{partition:06d}"),
-            topic=record.name,
-            topic_id=record.id,
-            partition=partition,
-            options=record.options,
-            files=self.files,
-            clock=self.clock,
+            os.path.join(self.folder, "parts", f"{partition:06d}"), topic=record.name, topic_id=record.id,
+            partition=partition, options=record.options, files=self.files, clock=self.clock,
             state=StoredPartition(self.topics, self.consumers, self.transactions, record.id, partition),
             read_only=self.read_only,
-        )
+        )  # fmt: skip
 
     @contextmanager
     def named_if_closed(self) -> Iterator[None]:
@@ -446,6 +443,7 @@ def _no_neighbour(name: str, options: dict[str, Any]) -> OpenTopic:
     raise AssertionError(f"a topic outside a store knows no {name}")
 
 
-def _not_yet_durable(error: LockTimeout) -> NotYetDurable:
+def _not_yet_durable(error: OSError) -> NotYetDurable:
     """The error for a write whose sync could not be waited for: it is in the log."""
-    return NotYetDurable(f"written, and not yet durable: {error.args[0]}", hint="do not write it again")
+    what = error.args[0] if isinstance(error, LockTimeout) else error.strerror
+    return NotYetDurable(f"written, and not yet durable: {what}", hint="do not write it again")
