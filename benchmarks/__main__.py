@@ -36,6 +36,7 @@ from benchmarks import (
     pipelines,
     producers,
     queueing,
+    quotas,
     reading,
     servers,
     spark_lake,
@@ -66,6 +67,7 @@ SUBJECTS: dict[str, tuple[str, Subject]] = {
     "commit": ("a commit for each batch, and none", commits.run),
     "handle": ("process, with one worker and with four", lambda bench, _: handling.run(bench)),
     "queue": ("a queue, one at a time and by process", lambda bench, _: queueing.run(bench)),
+    "quota": ("writers held to a speed, by two processes", lambda bench, _: quotas.run(bench)),
     "wait": ("delayed writes and retries, call by call", lambda bench, _: waiting_calls.run(bench)),
     "transaction": ("all or nothing, large and small", lambda bench, _: transactions.run(bench)),
     "latency": (

@@ -24,6 +24,8 @@ class PartitionStats(NamedTuple):
     #: When the oldest and the newest message were written, in nanoseconds; None when empty.
     oldest: int | None
     newest: int | None
+    #: For how many seconds a quota (`write_quota`) held writers back since the machine was started, in all.
+    waited: float = 0.0
 
 
 class TopicStats(NamedTuple):
@@ -58,9 +60,11 @@ def _partition_stats(log: Log) -> PartitionStats:
         newest = written_at(log, bounds.end - 1) if bounds.end > bounds.start else None
     except OffsetTrimmed:  # retention moved on meanwhile
         return _partition_stats(log)
+    meter = log.appender.meter
     return PartitionStats(
-        log.partition, bounds.start, bounds.end, bounds.end - bounds.start, total, len(bases), oldest, newest
-    )
+        log.partition, bounds.start, bounds.end, bounds.end - bounds.start, total, len(bases), oldest, newest,
+        0.0 if meter is None else meter.waited(),
+    )  # fmt: skip
 
 
 class PartitionInfo(NamedTuple):
@@ -98,8 +102,12 @@ def partition_list(topic: OpenTopic) -> list[PartitionInfo]:
         found.append(
             PartitionInfo(
                 row.partition, row.state, row.parents, row.children, row.low, row.high,
-                tree.gates(row.partition), stats.start, stats.end, stats.messages, stats.bytes, None,
-                stats.oldest, stats.newest,
+                tree.gates(row.partition), stats.start, stats.end, stats.messages, stats.bytes,
+                _write_rate(topic.log(row.partition)), stats.oldest, stats.newest,
             )
         )  # fmt: skip
     return found
+
+
+def _write_rate(log: Log) -> float | None:
+    return None if log.appender.meter is None else log.appender.meter.write_rate()
