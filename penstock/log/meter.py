@@ -60,7 +60,7 @@ class WriteMeter:
 
         With `wait=False` None when there is something to wait for, and nothing is reserved. Raises
         `WriteTimeout` when it takes longer than `terms` allow; nothing is reserved then either. Nor is it
-        when `tree` is no longer the number of the partition tree: the append refuses, and the quota may be new.
+        when `tree` is no longer the number of the partition tree: the append refuses, the quota may be new.
         """
         if self._limit is None:
             return 0.0
