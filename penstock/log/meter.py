@@ -54,6 +54,7 @@ class WriteMeter:
         """Go by these options from now on."""
         self._limit = options.write_limit
         self._speed = options.partition_write_speed
+        self._window_ns, self._percent = WINDOW_NS, PERCENT
 
     def admit(self, size: int, terms: QuotaTerms, *, tree: int | None, wait: bool) -> float | None:
         """Reserve so many bytes of the quota, and wait for one's turn; seconds waited.
@@ -107,7 +108,7 @@ class WriteMeter:
         if a is None or record.segment < 0:
             return None
         now = self._now()
-        return write_rate([*record.samples, self._present(record, a, now)], now, WINDOW_NS)
+        return write_rate([*record.samples, self._present(record, a, now)], now, self._window_ns)
 
     def waited(self) -> float:
         """For how many seconds writers were held back since the machine was started, all together."""
@@ -132,14 +133,14 @@ class WriteMeter:
         return held
 
     def _sample(self, now: int, a: AppendRecord) -> None:
-        tenth = WINDOW_NS // SAMPLES
+        tenth = self._window_ns // SAMPLES
         record = counted(self._file.read(), a, self._folder)
         samples = record.samples
         if samples and now < samples[-1].at + tenth:  # another process was quicker
             self._due = samples[-1].at + tenth
             return
         present = self._present(record, a, now)
-        self.is_hot = is_hot([*samples, present], now, self._speed, WINDOW_NS, PERCENT)
+        self.is_hot = is_hot([*samples, present], now, self._speed, self._window_ns, self._percent)
         self._file.write(record._replace(samples=(*samples, present)[-SAMPLES:]))
         self._due = now + tenth
 
