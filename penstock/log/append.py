@@ -22,9 +22,11 @@ from penstock.log.active_segment import ActiveSegment
 from penstock.log.folder import Folder
 from penstock.log.frame_encode import EncodedFrame, control
 from penstock.log.frame_header import FENCE
+from penstock.log.lineage import Birth, Seal
 from penstock.log.meter import HELD, QuotaTerms, WriteMeter, meter_of
+from penstock.log.producer_table import ProducerTable, save
 from penstock.log.producers import Claim, LastSeqno, Pair, Producers, TakenOver, signed
-from penstock.log.records import DROPPED, POISONED, ROLLING, Ends
+from penstock.log.records import DROPPED, POISONED, ROLLING, SEALING, Ends
 from penstock.log.repair import Repair
 from penstock.log.staging import ADOPT_BYTES, PartitionState, PlacedPiece
 from penstock.options import TopicOptions
@@ -34,10 +36,16 @@ logger = logging.getLogger("penstock.log")
 T = TypeVar("T")
 #: What lies behind A when nobody has written there; a segment's room is allocated ahead, filled with these.
 _ROOM = bytes(8)
+#: A writer that died was about to do this.
+_TO_FINISH = ROLLING | SEALING
 
 
 class Rerouted(Exception):
     """The partition tree changed since the caller routed: nothing was written, route again."""
+
+
+class Sealed(Rerouted):
+    """The partition was split: nothing was written, its children go on."""
 
 
 class Appended(NamedTuple):
@@ -90,10 +98,11 @@ class Appender:
     ) -> Appended | None:  # fmt: skip
         """Write frames side by side and let writers behind us see them; not yet durable.
 
-        Raises `Rerouted` when `tree` is no longer the number of the partition tree. With a producer's
-        `claim` nothing is stored twice: see `Producers.admit`; without frames it is only checked. With
-        `wait=False` nothing is waited for: None if the lock is held, the segment is full or a repair is due.
-        A quota (`write_quota`) is waited for as `terms` say; past their time `WriteTimeout` is raised.
+        Raises `Rerouted` when `tree` is no longer the number of the partition tree, `Sealed` when the
+        partition was split. With a producer's `claim` nothing is stored twice: see `Producers.admit`;
+        without frames it is only checked. With `wait=False` nothing is waited for: None if the lock is held,
+        the segment is full or a repair is due. A quota (`write_quota`) is waited for as `terms` say; past
+        their time `WriteTimeout` is raised.
         """
         lock, waited = self.folder.append, 0.0
         if lock.is_mine():
@@ -125,7 +134,7 @@ class Appender:
 
     def take_over_locked(self, pair: Pair) -> TakenOver:
         """Take over a pair. The append lock is held."""
-        ends = self.ready()
+        ends = self.unsealed()
         seqno, epoch = self.producers.catch_up(ends.append, ends.durable).get(pair)
         producer, created = signed(pair, epoch + 1), self.folder.clock.now_ns()
         frame = control(FENCE, b"", created=created, producer=producer, seqno=seqno)
@@ -152,9 +161,9 @@ class Appender:
         """Announce that a transaction is about to append messages; return the offset of the first.
 
         If it does not come to that, the next `ready` finds no record of it and forgets it. Raises
-        `Rerouted` when `tree` is no longer the number of the partition tree.
+        `Rerouted` when `tree` is no longer the number of the partition tree, `Sealed` when it was split.
         """
-        ends, active = self.ready(), self.active
+        ends, active = self.unsealed(), self.active
         if ends.append.tree != tree & 0xFFFF:
             raise Rerouted
         now = active.written_at(ends.append)
@@ -182,6 +191,31 @@ class Appender:
         ends = self.folder.read_ends()
         return ends if ends is not None and self._is_ready(ends) else self.repair.run(ends)
 
+    def unsealed(self) -> Ends:
+        """A, S and D, when nothing is left to finish; raises `Sealed` when nobody may append any more."""
+        ends = self.ready()
+        if ends.shown.sealed:
+            raise Sealed
+        return ends
+
+    def seal(self, seal: Seal, now: int) -> Ends:
+        """End the log, durably: nobody appends behind the seal. The append lock is held."""
+        ends, frame = self.unsealed(), seal.encode(now)
+        if self.active.is_full(ends.append, frame.size, now):
+            ends = self.active.roll(ends, now)
+        return self.repair.finish_seal(self.active.write_seal(ends, frame, now))
+
+    def begin(self, birth: Birth, facts: ProducerTable, now: int) -> None:
+        """Begin the log of a new partition, durably, with what its parents knew of producers.
+
+        Doing so again does no harm, as long as nobody wrote to it. The append lock is held.
+        """
+        ends = self.ready()
+        save(self.folder, facts, 0)
+        frame = birth.encode(now)
+        after = self.active.write(ends, (frame,), frame.size, max(now, self.active.written_at(ends.append)))
+        hold((self.folder.tail,), lambda: self.active.sync(after))
+
     def roll(self, ends: Ends) -> Ends:
         """Seal the active segment and begin the next one behind it. The append lock is held."""
         return self.active.roll(ends, self.active.written_at(ends.append))
@@ -191,7 +225,7 @@ class Appender:
 
         def seal() -> None:
             ends = self.ready()
-            if ends.append.next > ends.append.segment:
+            if ends.append.next > ends.append.segment and not ends.shown.sealed:
                 self.roll(ends)
 
         hold((self.folder.append,), seal)
@@ -203,7 +237,7 @@ class Appender:
         """
 
         def leave() -> int:
-            ends = self.ready()
+            ends = self.unsealed()
             if ends.append.next < stop:
                 ends = self.active.roll(ends, self.active.written_at(ends.append), first=stop)
             return ends.append.next
@@ -269,6 +303,8 @@ class Appender:
             if not wait:
                 return None
             ends = self.repair.run(ends)
+            if ends.shown.sealed:
+                raise Sealed
         if tree is not None and ends.append.tree != tree & 0xFFFF:
             if not wait:
                 return None
@@ -302,7 +338,7 @@ class Appender:
         """Whether nothing is left to finish: no mark is set, and nothing lies behind A."""
         a, shown, durable = ends
         boot = self.folder.boot
-        if a.flags & ROLLING or a.pending or shown.flags & DROPPED or durable.flags & POISONED:
+        if a.flags & _TO_FINISH or a.pending or shown.flags or durable.flags & POISONED:
             return False
         if a.boot != boot or shown.boot != boot or durable.boot != boot:
             return False

@@ -239,6 +239,7 @@ class Flusher:
         later = self.later
         count = len(later)
         if count:
+            self.topic.require_place()
             self.topic.delayed.add(self.topic.name, later[:count], durable=self.sync == "disk")
             self.written += count
             del later[:count]
