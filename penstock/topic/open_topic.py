@@ -25,6 +25,7 @@ from penstock.locks import FORKED, hold
 from penstock.log.append import Rerouted
 from penstock.log.frame_encode import encode, frames
 from penstock.log.log import Log
+from penstock.log.meter import HELD, QuotaTerms
 from penstock.message import Receipt, StoredRun
 from penstock.options import TopicOptions
 from penstock.parse import PARTITIONS_MAX, whole
@@ -210,17 +211,18 @@ class OpenTopic:
     # Writing: the one way in.
 
     def append(
-        self, batch: WriteBatch, producer: Producer = NOBODY, *, stored: list[StoredRun] | None = None
-    ) -> list[StoredRun]:
+        self, batch: WriteBatch, producer: Producer = NOBODY, *, stored: list[StoredRun] | None = None,
+        terms: QuotaTerms = HELD,
+    ) -> list[StoredRun]:  # fmt: skip
         """Append each message to its partition; visible to writers, not yet durable.
 
         Runs enter `stored` as they are stored: a caller that must know what is safe when a later partition
         fails passes its own list.
         """
         runs = [] if stored is None else stored
-        run = self._append_whole(batch, producer)
+        run = self._append_whole(batch, producer) if terms is HELD else None
         if run is None:
-            self.appender.deliver(Delivery(batch, producer, runs))
+            self.appender.deliver(Delivery(batch, producer, runs, terms=terms))
         else:
             runs.append(run)
         return runs
