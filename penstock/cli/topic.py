@@ -329,6 +329,8 @@ def _details(topic: Topic) -> TopicDetails:
 
 def _put_options(options: dict[str, Any]) -> None:
     for name, value in options.items():
+        if name == "used_as" and value is None:
+            continue
         output.put_text(f"  {name.removesuffix('_s'):<23} {_shown(name, value)}")
 
 
