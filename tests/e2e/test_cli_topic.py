@@ -29,8 +29,7 @@ def test_create_takes_every_option_and_makes_the_store(cli):
         "partition_write_speed": 2**21, "partition_write_burst": 2**22, "write_quota": True,
         "key_retention": [['["chat",1]', 3600.0], ["progress.*", 600.0]],
         "autopartitioning": "disabled", "max_partitions": 64, "stabilization_window_s": 300.0,
-        "up_utilization_percent": 90, "used_as": None, "partition_write_speed": 2**20,
-        "partition_write_burst": None, "write_quota": False,
+        "up_utilization_percent": 90, "used_as": None,
     }  # fmt: skip
 
 
