@@ -304,10 +304,9 @@ class OpenTopic:
         return outcomes
 
     def write_without_waiting(self, batch: WriteBatch) -> StoredRun | None:
-        """Write what fits into one frame if nothing but the disk has to be waited for; else None.
+        """Write what fits into one frame if nothing but the disk has to be waited for; else None, and nothing.
 
-        Only for a topic of one partition that keeps its values in the log and syncs. None: nothing was
-        written.
+        Only for a topic of one partition that keeps its values in the log and syncs.
         """
         record = self.record
         options, active = record.options, record.rows.active
