@@ -304,7 +304,7 @@ class OpenTopic:
         return outcomes
 
     def write_without_waiting(self, batch: WriteBatch) -> StoredRun | None:
-        """Write what fits into one frame if nothing but the disk has to be waited for; else None, and nothing.
+        """Write what fits into one frame if only the disk has to be waited for; else nothing, and None.
 
         Only for a topic of one partition that keeps its values in the log and syncs.
         """
