@@ -25,6 +25,7 @@ from penstock.locks import FORKED, hold
 from penstock.log.append import Rerouted
 from penstock.log.frame_encode import encode, frames
 from penstock.log.log import Log
+from penstock.log.meter import HELD, QuotaTerms
 from penstock.message import Receipt, StoredRun
 from penstock.options import TopicOptions
 from penstock.parse import PARTITIONS_MAX, whole
@@ -35,7 +36,7 @@ from penstock.state.consumers import Consumers
 from penstock.state.topics import TopicRecord, Topics
 from penstock.state.transactions import StoredPartition, Transactions
 from penstock.topic.append import EncodedRoute, TopicAppender
-from penstock.topic.bodies import TopicBodies
+from penstock.topic.bodies import TopicBodies, stays_inside
 from penstock.topic.delayed import DelaysMessages, NoDelays
 from penstock.topic.delivery import Delivery
 from penstock.topic.growth import PartitionGrowth
@@ -210,17 +211,18 @@ class OpenTopic:
     # Writing: the one way in.
 
     def append(
-        self, batch: WriteBatch, producer: Producer = NOBODY, *, stored: list[StoredRun] | None = None
-    ) -> list[StoredRun]:
+        self, batch: WriteBatch, producer: Producer = NOBODY, *, stored: list[StoredRun] | None = None,
+        terms: QuotaTerms = HELD,
+    ) -> list[StoredRun]:  # fmt: skip
         """Append each message to its partition; visible to writers, not yet durable.
 
         Runs enter `stored` as they are stored: a caller that must know what is safe when a later partition
         fails passes its own list.
         """
         runs = [] if stored is None else stored
-        run = self._append_whole(batch, producer)
+        run = self._append_whole(batch, producer) if terms is HELD else None
         if run is None:
-            self.appender.deliver(Delivery(batch, producer, runs))
+            self.appender.deliver(Delivery(batch, producer, runs, terms=terms))
         else:
             runs.append(run)
         return runs
@@ -233,7 +235,7 @@ class OpenTopic:
         log = self._logs.get(active[0])
         if len(active) != 1 or log is None:
             return None
-        if options.payloads is not None and not _stays_inside(columns.values, options.inline_bytes):
+        if options.payloads is not None and not stays_inside(columns.values, options.inline_bytes):
             return None
         if producer is not NOBODY or partitions is not None or groups is not None:
             return None
@@ -333,20 +335,22 @@ class OpenTopic:
             for run in runs:
                 if run.stop:
                     self._logs[run.partition].syncer.sync(run.stop, run.cuts)
-        except (OSError, NotDurable):
+        except (OSError, NotDurable) as error:
             self.topics.by_id(self.record.id)  # says so when it was dropped: then it is not the disk
             self.require_place()
-            raise
+            if isinstance(error, PenstockError):
+                raise
+            raise _not_yet_durable(error) from error
 
     def on_appended(self, partition: int) -> None:
         """Have what was sealed tidied, and what is written to too fast split."""
         appender = self.log(partition).appender
         if appender.sealed:
             self.on_roll(partition)
-        if appender.meter is not None and appender.meter.is_hot:
-            appender.meter.is_hot = False  # or each append would say so until the next sample
-            if self.options.autopartitioning == UP:
-                self.on_hot(partition)
+        meter = appender.meter
+        if meter is not None and meter.is_hot and self.options.autopartitioning == UP:
+            meter.is_hot = False  # or each append would say so until the next sample
+            self.on_hot(partition)
 
     def catch_up(self, log: Log) -> None:
         """Learn of new partitions, and finish telling writers if whoever added them died before it did."""
@@ -409,16 +413,11 @@ class OpenTopic:
     def _open(self, partition: int) -> Log:
         record = self.topics.by_id(self.record.id)  # or the folder may be a newer topic's by now
         return Log(
-            os.path.join(self.folder, "parts", f"{partition:06d}"),
-            topic=record.name,
-            topic_id=record.id,
-            partition=partition,
-            options=record.options,
-            files=self.files,
-            clock=self.clock,
+            os.path.join(self.folder, "parts", f"{partition:06d}"), topic=record.name, topic_id=record.id,
+            partition=partition, options=record.options, files=self.files, clock=self.clock,
             state=StoredPartition(self.topics, self.consumers, self.transactions, record.id, partition),
             read_only=self.read_only,
-        )
+        )  # fmt: skip
 
     @contextmanager
     def named_if_closed(self) -> Iterator[None]:
@@ -442,18 +441,11 @@ class OpenTopic:
             raise Closed(f"topic {self.name!r}: {self._closed}", hint="open the store again")
 
 
-def _stays_inside(values: Sequence[bytes | None], limit: int) -> bool:
-    """Whether a message's value lies in the log; where there are several, somebody else looks."""
-    if len(values) != 1:
-        return False
-    value = values[0]
-    return value is None or (value.__class__ is bytes and len(value) <= limit)
-
-
 def _no_neighbour(name: str, options: dict[str, Any]) -> OpenTopic:
     raise AssertionError(f"a topic outside a store knows no {name}")
 
 
-def _not_yet_durable(error: LockTimeout) -> NotYetDurable:
+def _not_yet_durable(error: OSError) -> NotYetDurable:
     """The error for a write whose sync could not be waited for: it is in the log."""
-    return NotYetDurable(f"written, and not yet durable: {error.args[0]}", hint="do not write it again")
+    what = error.args[0] if isinstance(error, LockTimeout) else error.strerror
+    return NotYetDurable(f"written, and not yet durable: {what}", hint="do not write it again")
