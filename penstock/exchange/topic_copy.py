@@ -41,6 +41,7 @@ from penstock.topic.identity import identity_of, keep_identity
 from penstock.topic.open_topic import OpenTopic
 
 KIND = "topic"
+_SECONDS = "_s"
 _STEP_MESSAGES, _STEP_BYTES = 1 << 16, 8 * MIB
 #: Called with how many messages have been copied, and about how many there are.
 Progress = Callable[[int, int], None]
@@ -70,10 +71,13 @@ def copy_topic(
     raw: Topic = Topic(source.open_topic)
     raw.open_topic.refresh()
     address = os.path.join(os.path.dirname(os.path.dirname(raw.open_topic.folder)), raw.name)
+    _refuse_split(raw)
     made = _topic(store, name, raw, address)
     with sole_importer(made.open_topic):
         origin = Origin(KIND, address, facts={"id": raw.id})
         write_origin(made.open_topic, origin)
+        if raw.options.used_as is not None:
+            made.keep_one_partition(raw.options.used_as)
         _copy_layout(raw.open_topic, made.open_topic)
         run = _Run(raw, made, progress)
         run.bring_over()
@@ -129,6 +133,18 @@ class _Run:
         return run.drafts()
 
 
+def _refuse_split(source: Topic) -> None:
+    """A log that was ended by a split begins and ends with frames of its own, which a copy does not make."""
+    tree = source.open_topic.tree
+    inactive = [number for number in tree.numbers if not tree.is_active(number)]
+    if inactive:
+        raise InvalidOption(
+            f"topic {source.name!r} has partitions that were split ({', '.join(map(str, inactive))}), which a "
+            "copy cannot have yet",
+            hint="`penstock pipeline replay` copies its messages into a topic of your own layout",
+        )
+
+
 def _topic(store: Store, name: str, source: Topic, address: str) -> Topic:
     try:
         return store.create_topic(name, **_spoken(source.options))
@@ -162,16 +178,16 @@ def _copy_layout(source: OpenTopic, sink: OpenTopic) -> None:
 
 
 def _spoken(options: TopicOptions) -> dict[str, Any]:
-    """Options as `create_topic` takes them."""
-    fields = {name: getattr(options, name) for name in TopicOptions.__dataclass_fields__}
-    spoken = {
-        name: None if seconds is None else timedelta(seconds=seconds)
-        for name, seconds in (
-            ("retention", fields.pop("retention_s")),
-            ("segment_age", fields.pop("segment_age_s")),
-        )
-    }
-    return {**fields, **spoken, "key_retention": dict(options.key_retention)}
+    """Options as `create_topic` takes them: what is kept in seconds has a name without its unit there."""
+    spoken: dict[str, Any] = {}
+    for name in TopicOptions.__dataclass_fields__:
+        value = getattr(options, name)
+        if name.endswith(_SECONDS):
+            spoken[name.removesuffix(_SECONDS)] = None if value is None else timedelta(seconds=value)
+        else:
+            spoken[name] = value
+    del spoken["used_as"]  # nobody may choose it: who uses a topic says so
+    return {**spoken, "key_retention": dict(options.key_retention)}
 
 
 def _copy_consumers(source: Topic, sink: Topic) -> tuple[str, ...]:

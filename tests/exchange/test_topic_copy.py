@@ -133,6 +133,16 @@ def test_what_cannot_be_is_refused(tmp_path):
         assert copy_topic(source, a, "again").messages == 3101
 
 
+def test_a_topic_whose_partitions_were_split_is_refused(tmp_path):
+    with penstock.open(tmp_path / "a") as a:
+        source = a.create_topic("orders", partitions=2, autopartitioning="paused")
+        source.write(b"x")
+        source.split(0)
+        with pytest.raises(InvalidOption, match=r"were split \(0\)"):
+            copy_topic(source, a, "copy")
+        assert [topic.name for topic in a.topics()] == ["orders"]
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("make", [filled, grown])
 def test_a_copy_killed_again_and_again_is_whole_at_last(tmp_path, make):
