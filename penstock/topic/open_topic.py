@@ -220,11 +220,10 @@ class OpenTopic:
         fails passes its own list.
         """
         runs = [] if stored is None else stored
-        run = self._append_whole(batch, producer) if terms is HELD else None
-        if run is None:
-            self.appender.deliver(Delivery(batch, producer, runs, terms=terms))
-        else:
+        if terms is HELD and (run := self._append_whole(batch, producer)) is not None:
             runs.append(run)
+        else:
+            self.appender.deliver(Delivery(batch, producer, runs, terms=terms))
         return runs
 
     def _append_whole(self, batch: WriteBatch, producer: Producer) -> StoredRun | None:
