@@ -67,6 +67,7 @@ def copy_topic(
     with sole_importer(made.open_topic):
         origin = Origin(KIND, address, facts={"id": raw.id})
         write_origin(made.open_topic, origin)
+        made.open_topic.growth.take(raw.open_topic.tree)
         run = _Run(raw, made, progress)
         run.bring_over()
         copied = _copy_consumers(raw, made) if consumers else ()
@@ -136,15 +137,14 @@ def _topic(store: Store, name: str, source: Topic, address: str) -> Topic:
 
 def _spoken(options: TopicOptions) -> dict[str, Any]:
     """Options as `create_topic` takes them."""
-    fields = {name: getattr(options, name) for name in TopicOptions.__dataclass_fields__}
-    spoken = {
-        name: None if seconds is None else timedelta(seconds=seconds)
-        for name, seconds in (
-            ("retention", fields.pop("retention_s")),
-            ("segment_age", fields.pop("segment_age_s")),
-        )
-    }
-    return {**fields, **spoken, "key_retention": dict(options.key_retention)}
+    spoken: dict[str, Any] = {}
+    for name in TopicOptions.__dataclass_fields__:
+        value = getattr(options, name)
+        if name.endswith("_s"):
+            spoken[name.removesuffix("_s")] = None if value is None else timedelta(seconds=value)
+        elif name != "used_as":
+            spoken[name] = value
+    return {**spoken, "key_retention": dict(options.key_retention)}
 
 
 def _copy_consumers(source: Topic, sink: Topic) -> tuple[str, ...]:

@@ -334,10 +334,8 @@ class OpenTopic:
         appender = self.log(partition).appender
         if appender.sealed:
             self.on_roll(partition)
-        if appender.meter is not None and appender.meter.is_hot:
-            appender.meter.is_hot = False  # or each append would say so until the next sample
-            if self.options.autopartitioning == UP:
-                self.on_hot(partition)
+        if self.options.autopartitioning == UP and appender.meter is not None and appender.meter.notice():
+            self.on_hot(partition)
 
     def catch_up(self, log: Log) -> None:
         """Learn of new partitions, and finish telling writers if whoever added them died before it did."""
