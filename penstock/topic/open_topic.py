@@ -359,8 +359,11 @@ class OpenTopic:
     def _learn(self, record: TopicRecord) -> None:
         """Take up what this process has changed, and keep it beside the messages too."""
         self.record = record
-        for log in self.opened_logs():
-            log.options = record.options
+        for number, log in list(self._logs.items()):
+            if number in record.rows.numbers:
+                log.options = record.options
+            else:
+                self._logs.pop(number).close()
         keep_identity(self.files, self.folder, record, self.topics)
 
     def publish_dropped(self, forget: Callable[[], None]) -> None:
