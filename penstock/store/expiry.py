@@ -23,6 +23,7 @@ from penstock.log.log import Log
 from penstock.log.trim import LINGER_NS
 from penstock.options import TopicOptions
 from penstock.state.topics import Topics
+from penstock.store.drained import remove_drained
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.retention import vacuum_partition
 
@@ -137,6 +138,8 @@ class Expiry:
             if due > now:
                 return due
             done = vacuum_partition(topic, key.number)
+            if not topic.tree.is_active(key.number) and key.number in remove_drained(topic):
+                return now + _NEVER_NS
             if done is None or done.held_by:
                 return now + _AGAIN_NS
             following = _oldest_expires(log, options, now)

@@ -24,6 +24,7 @@ from penstock.state.database import refuse_read_only
 from penstock.state.topics import Topics
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
+from penstock.store.drained import remove_drained
 from penstock.store.stats import PartitionInfo, TopicStats, partition_list, topic_stats
 from penstock.topic import delayed
 from penstock.topic import input as outgoing
@@ -370,7 +371,9 @@ class Topic(Generic[V]):
         """Remove what retention lets go, now, and report it."""
         self.require_writable()
         self.open_topic.refresh()
-        return vacuum(self.open_topic)
+        report = vacuum(self.open_topic)
+        remove_drained(self.open_topic)
+        return report
 
     def delete_before(self, place: Place) -> Batch[V]:
         """Remove everything before a place ("7d" ago, an offset), for good, and return what was removed.

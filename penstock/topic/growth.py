@@ -25,10 +25,10 @@ from penstock.locks import hold
 from penstock.log.append import Sealed
 from penstock.log.lineage import Birth, Seal, read_seal
 from penstock.log.log import Log
-from penstock.log.producer_table import ProducerTable
+from penstock.log.producer_table import ProducerTable, keep_later_checkpoint
 from penstock.options import TopicOptions
 from penstock.parse import MIB, PARTITIONS_MAX, whole
-from penstock.partition_tree import PartitionRow, hash_of, pair_hash, split_point
+from penstock.partition_tree import PartitionRow, PartitionTree, hash_of, pair_hash, split_point
 from penstock.state.partitions import BegunSplit, next_number
 from penstock.state.topics import TopicRecord, Topics, TreeChanged
 
@@ -122,6 +122,23 @@ class PartitionGrowth:
         else:
             self._refresh()
 
+    def remove(self, partition: int) -> bool:
+        """Let the rows say that a split partition is gone, if it is empty; its folder may go then."""
+        log, tree = self._log(partition), self._record().rows
+        for child in tree.row(partition).children:
+            if child in tree.numbers:  # it will not find what its parent knew of producers there any more
+                keep_later_checkpoint(self._log(child).folder, 0)
+
+        def is_empty() -> bool:
+            ends = log.appender.ready()
+            return ends.shown.sealed and ends.shown.start >= ends.append.next
+
+        if not hold((log.folder.append,), is_empty):
+            return False
+        self._topics.partitions.remove(self._record().id, partition)
+        self._learn(self._topics.by_id(self._record().id))
+        return True
+
     def finish_all(self) -> None:
         """Finish splits that were begun: those with a seal are made known, the others go on."""
         for begun in self._topics.partitions.begun(self._record().id):
@@ -185,6 +202,15 @@ class PartitionGrowth:
             except (TreeChanged, Sealed):
                 continue  # another process was quicker
             return
+
+    def take(self, tree: PartitionTree) -> None:
+        """Have the partitions of a topic that this one becomes a copy of; nobody else writes to it."""
+        record = self._record()
+        if record.rows != tree:
+            after = self._topics.alter(record, record.options, tree=tree)
+            self._learn(after)
+            for log in map(self._log, tree.numbers):
+                hold((log.folder.append,), lambda log=log: log.appender.publish_tree(after.tree))  # type: ignore[misc]
 
     def _alter(self, record: TopicRecord, logs: Sequence[Log], options: TopicOptions) -> None:
         """Store new options; the append locks of all active partitions are held."""
