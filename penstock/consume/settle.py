@@ -191,7 +191,7 @@ class Settlement:
         for source, begin in begins.items():
             source.deliver_again(begin)
         if begins:
-            self._assignment.shut_gates()
+            self._assignment.gates.shut()
 
     # Messages that a process died with.
 
@@ -241,6 +241,8 @@ class Settlement:
             self._assignment.release(source)
             raise
         source.stored = position
+        if source.is_drained and source.commits.is_idle:
+            self._assignment.look_soon()  # its children open to the other members
         if source.doubt is not None and position >= max(source.doubt.reach, source.doubt.until):
             source.doubt = None
             source.topic.consumers.deaths.forget(self._place(source))

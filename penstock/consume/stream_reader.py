@@ -113,10 +113,7 @@ class StreamReader:
             if left:
                 batch, self._fetched.messages = cut(left, max_messages, max_bytes)
                 return batch
-            # Without `follow` nobody can be waited for who commits only at the end, and handlers commit.
-            self._assignment.waits_for_commits = self._is_processing or (
-                self.follow and self.consumer is not None
-            )
+            self._assignment.gates.by_commits = self._is_processing  # handlers may have it in other threads
             return self._poll(max_messages, max_bytes)
 
     def hand_out(self, batch: Batch[Any]) -> Message[Any] | None:
@@ -227,13 +224,14 @@ class StreamReader:
         self._require_consumer()
         self._policy = self._options.retry if policy is None else checked_policy(policy)
         self._is_processing = True
+        self._assignment.gates.by_retries = keep_order
         return self._policy
 
     def deliver_again(self, messages: Iterable[Message[Any]]) -> None:
         """Deliver messages again that were not handled."""
         assert self._settlement is not None
         with self._mutex:
-            self._is_processing = False
+            self._is_processing = self._assignment.gates.by_retries = False
             self._settlement.deliver_again(messages)
 
     # Partitions.
@@ -243,12 +241,14 @@ class StreamReader:
         self.require_open()
         now = self._clock.now_ns()
         with self._mutex:
+            self._assignment.take_drained()
             begins = {s: s.topic.begin(s.partition, place, now) for s in self._assignment.order}
             if self._settlement is not None:
                 self._settlement.store_places(begins)
             for source, begin in begins.items():
                 source.move(begin)
-            self._assignment.shut_gates()
+            self._assignment.gates.shut()
+            self._assignment.tell()
             self._fetched.keep(iter(()), None, waited=False)
 
     @property
@@ -340,6 +340,8 @@ class StreamReader:
 
     def _new(self, max_messages: int, max_bytes: int) -> Batch[Any] | None:
         """What the log has, of the partition whose turn it is."""
+        if self.consumer is None and self.follow:
+            self._look()  # also when there is always something to read
         while True:
             gaps, order = len(self.gaps), self._assignment.order
             for _ in range(len(order)):

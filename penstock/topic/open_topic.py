@@ -140,7 +140,9 @@ class OpenTopic:
             return log
         self.require_open()
         if whole("partition", partition, -(2**31), 2**31) not in self.numbers():
-            raise self.tree.unknown(self.name, partition)
+            self.refresh()  # another process may have made it
+            if partition not in self.numbers():
+                raise self.tree.unknown(self.name, partition)
         with self._mutex:
             if partition not in self._logs:
                 self._logs[partition] = self._open(partition)
