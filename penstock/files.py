@@ -14,7 +14,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 
-from penstock.errors import DiskFull, InvalidOption, NotDurable, PenstockError, ReadOnly, Unavailable
+from penstock.errors import (
+    DiskFull,
+    InvalidOption,
+    NotDurable,
+    PenstockError,
+    ReadOnly,
+    StoreMoved,
+    Unavailable,
+)
 
 #: File systems whose locks or mappings do not keep our promises between processes.
 _REFUSED_FILE_SYSTEMS = (
@@ -247,6 +255,36 @@ def file_system(path: str, mounts: str = "/proc/self/mountinfo") -> str:
         if inside and len(point) >= len(best):
             best, kind = point, right.split(" ")[0]
     return kind
+
+
+def inode(path: str | int) -> tuple[int, int]:
+    """What a path or a descriptor stands for, however it is named later; (0, 0) when it is gone."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino
+
+
+def moved(path: str) -> StoreMoved:
+    """The error for a folder that is not where it was opened."""
+    return StoreMoved(
+        f"{path} was moved or removed while the store was open",
+        hint="open the store where it lies now; what was acknowledged is there",
+    )
+
+
+class Whereabouts:
+    """A folder by its name, and what that name stood for when it was opened."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._inode = inode(path)
+
+    def require(self) -> None:
+        """Raise `StoreMoved` unless the name still stands for the same folder."""
+        if inode(self._path) != self._inode:
+            raise moved(self._path)
 
 
 def refuse_network_file_system(path: str, mounts: str = "/proc/self/mountinfo") -> None:

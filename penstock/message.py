@@ -311,6 +311,8 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
     #: Of a delayed message: when it enters the topic, in nanoseconds since 1970. Partition and offset are -1,
     #: since they are given then.
     due_at: int | None = None
+    #: For how many seconds a quota (`write_quota`) held it back.
+    waited: float = 0.0
 
 
 class StoredRun(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
@@ -327,11 +329,15 @@ class StoredRun(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
     #: What a sync waits for: everything up to this offset, unless there was one more cut; 0 for nothing.
     stop: int = 0
     cuts: int = 0
+    #: For how many seconds a quota held them back.
+    waited: float = 0.0
 
     def receipt(self, place: int, sync: Sync) -> Receipt:
         """That of the message at `place` in the run."""
         if self.duplicate:
             return Receipt(self.partition, -1, sync, duplicate=True)
+        if self.waited:
+            return Receipt(self.partition, self.first + place, sync, waited=self.waited)
         return Receipt(self.partition, self.first + place, sync)
 
 

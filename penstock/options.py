@@ -235,6 +235,12 @@ class TopicOptions:
     key_retention: tuple[tuple[str, float], ...] = ()
     #: Where values lie that are too large for the log, and from what size on; None keeps all in the log.
     payloads: Payloads | None = None
+    #: So many bytes of frames a second one partition is meant for.
+    partition_write_speed: int = MIB
+    #: So many bytes may come at once; None is one second's worth.
+    partition_write_burst: int | None = None
+    #: True holds writers to that speed, those of all processes together.
+    write_quota: bool = False
 
     def __post_init__(self) -> None:
         whole("partitions", self.partitions, 1, PARTITIONS_MAX)
@@ -242,6 +248,11 @@ class TopicOptions:
         whole("max_message_bytes", self.max_message_bytes, 1, FRAME_BYTES_MAX - MIB)
         if self.max_bytes is not None:
             whole("max_bytes", self.max_bytes, 1, 2**62)
+        whole("partition_write_speed", self.partition_write_speed, 1, 2**40)
+        if self.partition_write_burst is not None:
+            whole("partition_write_burst", self.partition_write_burst, 1, 2**40)
+        if not isinstance(self.write_quota, bool):
+            raise WrongType(f"write_quota is True or False, not {type(self.write_quota).__name__}")
         if self.segment_age_s is None:
             raise WrongType("segment_age takes seconds or text like '7d', not None")
         one_of("sync", self.sync, ("disk", "os"))
@@ -281,6 +292,13 @@ class TopicOptions:
         return max(int(self.payloads.max_body), self.inline_bytes)
 
     @property
+    def write_limit(self) -> tuple[int, int] | None:
+        """Bytes a second and a burst that writers to a partition are held to; None where they are not."""
+        if not self.write_quota:
+            return None
+        return self.partition_write_speed, self.partition_write_burst or self.partition_write_speed
+
+    @property
     def retention_ns(self) -> int | None:
         """The retention in nanoseconds; None keeps messages for ever."""
         return None if self.retention_s is None else round(self.retention_s * NANOSECONDS)
@@ -304,7 +322,9 @@ class TopicOptions:
 #: What `create_topic` and `alter` call an option, where it is not the field's own name.
 _SPOKEN = {"retention": "retention_s", "segment_age": "segment_age_s"}
 _PARSERS = {"retention_s": "duration", "segment_age_s": "duration"}
-_SIZES = ("max_bytes", "segment_bytes", "max_message_bytes")
+_SIZES = (
+    "max_bytes", "segment_bytes", "max_message_bytes", "partition_write_speed", "partition_write_burst",
+)  # fmt: skip
 #: Options of `create_topic` that later parts bring; asking for them today is answered clearly.
 _NOT_YET: dict[str, tuple[Any, ...]] = {"autopartitioning": ("disabled", None)}
 

@@ -68,7 +68,7 @@ class PartitionRow(NamedTuple):
 class PartitionTree:
     """The partitions of a topic as they are at one moment."""
 
-    __slots__ = ("_by_number", "_lows", "active", "even", "numbers", "rows")
+    __slots__ = ("_by_number", "_lows", "active", "even", "has_grown", "numbers", "rows")
 
     def __init__(self, rows: Iterable[PartitionRow]) -> None:
         #: All of them, by number.
@@ -81,6 +81,8 @@ class PartitionTree:
         #: Those that can be read, ascending.
         self.numbers: tuple[int, ...] = tuple(row.partition for row in self.rows if row.state != "removed")
         self._lows = [row.low for row in active]
+        #: Some came later than others.
+        self.has_grown: bool = any(row.parents or row.gates for row in self.rows)
         #: The active ones are 0 to N - 1 with equal ranges, as a new topic has them.
         self.even: bool = self.active == tuple(range(len(active))) and self._lows == _even_lows(len(active))
 

@@ -91,6 +91,8 @@ class ConsumerFacts:
     availability_period_s: float | None
     read_from: str | None
     read_from_ns: int | None
+    read_speed: int | None
+    read_burst: int | None
     members: list[MemberFacts]
     partitions: list[ConsumerPartition]
 
@@ -160,6 +162,8 @@ def _consumer(topic: str, stats: ConsumerStats, bounds: Mapping[int, tuple[int, 
         availability_period_s=stats.availability_period_s,
         read_from=units.iso(stats.read_from_ns),
         read_from_ns=stats.read_from_ns,
+        read_speed=stats.read_speed,
+        read_burst=stats.read_burst,
         members=[_member(member) for member in stats.members],
         partitions=rows,
     )

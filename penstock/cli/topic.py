@@ -25,7 +25,7 @@ from penstock.cli.arguments import (
 from penstock.cli.facts import ConsumerFacts, PartitionFacts, TopicFacts
 from penstock.errors import InvalidOption
 from penstock.options import FILES, Payloads, TopicOptions, topic_changes
-from penstock.parse import size, topic_name
+from penstock.parse import one_of, size, topic_name
 
 #: Those that were given on the command line, by name, as they were spelled.
 Given = dict[str, Any]
@@ -48,11 +48,16 @@ _OPTIONS: dict[str, tuple[Any, str, str]] = {
         "PATTERN=AGE",
         "Messages of these keys go sooner: 'progress.*=10m'; once for each pattern, all anew; or none.",
     ),
+    "partition_write_speed": (str, "SIZE", "So many bytes a second a partition is meant for; 1MiB."),
+    "partition_write_burst": (str, "SIZE", "So many bytes may come at once; none is one second's worth."),
+    "write_quota": (str, "on|off", "Hold writers to that speed, all together."),
     "payloads": (str, "PLACE", "Where large values lie: files, s3://bucket/prefix; or none."),
     "payloads_above": (str, "SIZE", "Values above this size lie there; 64KiB."),
 }
 #: Of these the word "none" is no limit, or no such thing.
-_MAY_BE_NONE = ("retention", "max_bytes", "codecs", "compress", "index", "payloads")
+_MAY_BE_NONE = (
+    "retention", "max_bytes", "codecs", "compress", "index", "partition_write_burst", "payloads",
+)  # fmt: skip
 
 
 def with_topic_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -89,6 +94,9 @@ def chosen(given: Given, payloads: Payloads | None) -> dict[str, Any]:
     options = {name: value for name, value in given.items() if not name.startswith("payloads")}
     if "codecs" in options:
         options["codecs"] = options["codecs"].split(",")
+    if "write_quota" in options:
+        one_of("--write-quota", options["write_quota"], ("on", "off"))
+        options["write_quota"] = options["write_quota"] == "on"
     if "key_retention" in options:
         options["key_retention"] = _lifetimes(options["key_retention"])
     place = _chosen_payloads(payloads, given.get("payloads"), given.get("payloads_above"))
@@ -279,7 +287,7 @@ def _details(topic: Topic) -> TopicDetails:
 
 def _put_options(options: dict[str, Any]) -> None:
     for name, value in options.items():
-        output.put_text(f"  {name.removesuffix('_s'):<18} {_shown(name, value)}")
+        output.put_text(f"  {name.removesuffix('_s'):<23} {_shown(name, value)}")
 
 
 def _shown(name: str, value: Any) -> str:
@@ -292,6 +300,10 @@ def _shown(name: str, value: Any) -> str:
     if name == "payloads":
         above = value["above"]
         return f"{value['place']}, {'no more' if above is None else f'above {units.size(above)}'}"
+    if isinstance(value, bool):
+        return "on" if value else "off"
     if name.endswith("_s"):
         return units.duration(value)
+    if name.endswith(("_speed", "_burst")):
+        return units.size(value) + ("/s" if name.endswith("_speed") else "")
     return units.size(value) if name.endswith("bytes") else str(value)

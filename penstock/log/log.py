@@ -73,6 +73,7 @@ class Log:
         except OSError as error:
             raise refusal(path, error) from error
         self.appender = Appender(self.folder, options, state)
+        self.appender.producers.topic = topic
         self.syncer = Syncer(self.folder)
         self.segments = Segments(self.folder, options, topic, None if read_only else self._recover_if_needed)
         #: What has expired, by age and by key.
@@ -90,7 +91,7 @@ class Log:
 
     @options.setter
     def options(self, options: TopicOptions) -> None:
-        self.appender.active.use(options)
+        self.appender.use(options)
         self.key_retention.use(options)
 
     # Writing, where it takes more than one part.

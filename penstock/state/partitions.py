@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from penstock.errors import DataError
+from penstock.errors import DataError, InvalidOption, TopicReplaced
+from penstock.parse import PARTITIONS_MAX
 from penstock.partition_tree import PartitionRow, PartitionTree, RowState, with_children
 from penstock.state.database import Database
 
@@ -79,6 +80,51 @@ class PartitionRows:
         )
         return [BegunSplit(*row) for row in rows]
 
+    # Changes. Each is on disk when it returns.
+
+    def begin_split(self, topic_id: int, parent: int, at: int | None, most: int | None) -> BegunSplit | None:
+        """Give a split's children their numbers; one that was begun before keeps those it has.
+
+        It is to be divided at a hash, or in the middle. None when the parent is no longer active, or when
+        there would be more than `most` active partitions.
+        """
+        with self._database.transaction() as connection:
+            tree, begun = self._now(connection, topic_id), self.begun(topic_id)
+            for each in begun:
+                if each.parent == parent:
+                    return each
+            if not tree.is_active(parent) or (most is not None and len(tree.active) + len(begun) >= most):
+                return None
+            first = next_number(tree, begun, 2)
+            split = BegunSplit(parent, first, first + 1, tree.cut(parent, at))
+            connection.execute("INSERT INTO splits VALUES (?, ?, ?, ?, ?)", (topic_id, *split))
+            return split
+
+    def finish_split(self, topic_id: int, split: BegunSplit, end: int) -> None:
+        """Let the rows say what the parent's seal made true; nothing where they say so already."""
+        with self._database.transaction() as connection:
+            tree = self._now(connection, topic_id)
+            connection.execute(
+                "DELETE FROM splits WHERE topic_id = ? AND parent = ?", (topic_id, split.parent)
+            )
+            if tree.is_active(split.parent):
+                after = tree.split(split.parent, split.cut, split.children, end)
+                _change(connection, topic_id, after, (split.parent, *split.children))
+
+    def remove(self, topic_id: int, partition: int) -> None:
+        """Let the row of a split partition say that it is empty for good and has no folder."""
+        with self._database.transaction() as connection:
+            tree = self._now(connection, topic_id)
+            if partition in tree and tree.row(partition).state == "inactive":
+                _change(connection, topic_id, tree.without(partition), (partition,))
+
+    def _now(self, connection: sqlite3.Connection, topic_id: int) -> PartitionTree:
+        """The tree as it is in the transaction of a change."""
+        row = connection.execute("SELECT options FROM topics WHERE id = ?", (topic_id,)).fetchone()
+        if row is None:
+            raise TopicReplaced("the topic was dropped", hint="open it anew by its name")
+        return self._load(topic_id, int(json.loads(row[0])["partitions"]))
+
     def _load(self, topic_id: int, partitions: int) -> PartitionTree:
         gates = self.gates_before_rows(topic_id)
         rows = []
@@ -116,16 +162,40 @@ def stored_rows(tree: PartitionTree) -> list[StoredRow]:
     ]  # fmt: skip
 
 
-def save_rows(connection: sqlite3.Connection, topic_id: int, tree: PartitionTree) -> None:
-    """Keep the rows of a topic, in a transaction of the caller's."""
-    connection.execute("DELETE FROM partitions WHERE topic_id = ?", (topic_id,))
+def save_rows(
+    connection: sqlite3.Connection, topic_id: int, tree: PartitionTree, changed: Iterable[int] = ()
+) -> None:
+    """Keep the rows of a topic, or those that changed, in a transaction of the caller's."""
+    there = "SELECT 1 FROM partitions WHERE topic_id = ? LIMIT 1"
+    chosen = set(changed) if connection.execute(there, (topic_id,)).fetchone() is not None else None
     connection.executemany(
-        "INSERT INTO partitions VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO partitions VALUES (?, ?, ?, ?, ?, ?, ?)",
         [
             (topic_id, number, state, low, high, json.dumps(parents), end)
             for number, state, low, high, parents, end in stored_rows(tree)
+            if not chosen or number in chosen
         ],
     )
+
+
+def _change(
+    connection: sqlite3.Connection, topic_id: int, tree: PartitionTree, changed: Iterable[int]
+) -> None:
+    """Keep rows that changed, under the next number of the tree."""
+    save_rows(connection, topic_id, tree, changed)
+    connection.execute("UPDATE topics SET tree = tree + 1 WHERE id = ?", (topic_id,))
+
+
+def next_number(tree: PartitionTree, begun: Sequence[BegunSplit], count: int) -> int:
+    """The first of `count` numbers that no partition ever had."""
+    used = [tree.rows[-1].partition, *(each.high_child for each in begun)]
+    first = max(used) + 1
+    if first + count > PARTITIONS_MAX:
+        raise InvalidOption(
+            f"no more than {PARTITIONS_MAX} partitions can be made in a topic's life",
+            hint="create a topic anew and copy the messages",
+        )
+    return first
 
 
 def _own_gates(row: PartitionRow) -> dict[int, int]:

@@ -145,6 +145,10 @@ class ForgottenRow(NamedTuple):
     rows: Sequence[StoredRow] = ()
 
 
+class TreeChanged(Exception):
+    """The topic's partitions changed since its record was read: nothing was stored, read it again."""
+
+
 class Topics:
     """The store's list of topics."""
 
@@ -240,24 +244,29 @@ class Topics:
         return self.by_id(topic_id)
 
     def alter(
-        self, record: TopicRecord, options: TopicOptions, gates: list[tuple[int, int, int]]
-    ) -> TopicRecord:
-        """Store new options; with added partitions also the (partition, parent, offset) they open behind."""
-        grown = options.partitions - record.options.partitions
-        if grown < 0:
-            raise InvalidOption(
-                f"partitions cannot be taken away ({record.options.partitions} to {options.partitions})",
-                hint="create a topic with fewer and copy the messages",
-            )
+        self, record: TopicRecord, options: TopicOptions, *, tree: PartitionTree | None = None,
+        gates: Sequence[tuple[int, int, int]] = (),
+    ) -> TopicRecord:  # fmt: skip
+        """Store new options, and with added partitions the tree that has them.
+
+        Where partitions are chosen by their count, `gates` says behind which (partition, parent, offset)
+        the added ones open. None of it unless the topic's tree is still that of `record`.
+        """
+        grown = options.partitions > record.options.partitions or tree is not None
+        # A new number sends writers of other processes here with their next append.
+        is_told = grown or options.write_limit != record.options.write_limit
         with self._database.transaction() as connection:
-            connection.execute(
-                "UPDATE topics SET options = ?, tree = tree + ? WHERE id = ?",
-                (json.dumps(options.as_dict()), 1 if grown else 0, record.id),
+            changed = connection.execute(
+                "UPDATE topics SET options = ?, tree = tree + ? WHERE id = ? AND tree = ?",
+                (json.dumps(options.as_dict()), 1 if is_told else 0, record.id, record.tree),
             )
+            if not changed.rowcount:
+                raise TreeChanged
             connection.executemany(
-                "INSERT OR REPLACE INTO gates VALUES (?, ?, ?, ?)",
-                [(record.id, partition, parent, offset) for partition, parent, offset in gates],
+                "INSERT OR REPLACE INTO gates VALUES (?, ?, ?, ?)", [(record.id, *gate) for gate in gates]
             )
+            if tree is not None:
+                save_rows(connection, record.id, tree)
         return self.by_id(record.id)
 
     def gates(self, topic_id: int) -> Gates:

@@ -9,6 +9,7 @@ import tempfile
 from penstock.clock import Clock
 from penstock.errors import InvalidOption, NotAStore, ReadOnly, WrongType
 from penstock.files import Files, refuse_network_file_system
+from penstock.locks import no_fork
 from penstock.state.database import refuse_stranger
 from penstock.store.store import Store
 
@@ -38,16 +39,17 @@ def open_store(
     files = files or Files()
     if not read_only:
         refuse_network_file_system(folder)
-    _prepare(folder, files, create=create and not read_only)
     try:
-        return Store(
-            os.path.abspath(folder),
-            files,
-            clock or Clock(),
-            read_only=read_only,
-            exclusive=exclusive,
-            temporary=temporary,
-        )
+        with no_fork():
+            _prepare(folder, files, create=create and not read_only)
+            return Store(
+                os.path.abspath(folder),
+                files,
+                clock or Clock(),
+                read_only=read_only,
+                exclusive=exclusive,
+                temporary=temporary,
+            )
     except OSError as error:
         if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
             raise

@@ -24,6 +24,8 @@ class PartitionStats(NamedTuple):
     #: When the oldest and the newest message were written, in nanoseconds; None when empty.
     oldest: int | None
     newest: int | None
+    #: For how many seconds a quota (`write_quota`) held writers back since the machine was started, in all.
+    waited: float = 0.0
 
 
 class TopicStats(NamedTuple):
@@ -58,9 +60,11 @@ def _partition_stats(log: Log) -> PartitionStats:
         newest = written_at(log, bounds.end - 1) if bounds.end > bounds.start else None
     except OffsetTrimmed:  # retention moved on meanwhile
         return _partition_stats(log)
+    meter = log.appender.meter
     return PartitionStats(
-        log.partition, bounds.start, bounds.end, bounds.end - bounds.start, total, len(bases), oldest, newest
-    )
+        log.partition, bounds.start, bounds.end, bounds.end - bounds.start, total, len(bases), oldest, newest,
+        0.0 if meter is None else meter.waited(),
+    )  # fmt: skip
 
 
 class PartitionInfo(NamedTuple):

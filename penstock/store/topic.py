@@ -263,20 +263,24 @@ class Topic(Generic[V]):
 
     def add_consumer(
         self, name: str, *, important: bool = False, availability_period: Duration | None = None,
-        start: Place = "earliest", read_from: Moment | None = None,
+        start: Place = "earliest", read_from: Moment | None = None, read_speed: Size | None = None,
+        read_burst: Size | None = None,
     ) -> None:  # fmt: skip
         """Declare a consumer before its first reader; raises `AlreadyExists`.
 
         Nothing is removed before an important consumer has committed it, however full the disk gets;
-        `availability_period` does so for a time. Messages written before `read_from` are skipped.
+        `availability_period` does so for a time. Messages written before `read_from` are skipped. Its readers
+        together get `read_speed` bytes a second, and `read_burst` at once.
         """
         consumers.add(
             self.open_topic, name, important=important, availability_period=availability_period,
-            start=start, read_from=read_from,
+            start=start, read_from=read_from, read_speed=read_speed, read_burst=read_burst,
         )  # fmt: skip
 
     def alter_consumer(self, name: str, **changes: Any) -> None:
-        """Change `important`, `availability_period` or `read_from`; raises `UnknownConsumer`.
+        """Change `important`, `availability_period`, `read_from`, `read_speed`, `read_burst`.
+
+        Raises `UnknownConsumer`.
 
         Readers that are open take a new `read_from` up with the next partition they get.
         """

@@ -49,17 +49,20 @@ class Share:
 class Delivery:
     """A batch, whose it is, and how far it has come."""
 
-    __slots__ = ("batch", "is_kept", "left", "producer", "stored", "tree")
+    __slots__ = ("batch", "is_kept", "left", "producer", "stored", "timeout_s", "tree")
 
     def __init__(
-        self, batch: WriteBatch, producer: Producer, stored: list[StoredRun], *, is_kept: bool = False
-    ) -> None:
+        self, batch: WriteBatch, producer: Producer, stored: list[StoredRun], *, is_kept: bool = False,
+        timeout_s: float | None = None,
+    ) -> None:  # fmt: skip
         self.batch = batch
         self.producer = producer
         #: Runs enter as they are stored.
         self.stored = stored
         #: Somebody keeps it, and takes it up again.
         self.is_kept = is_kept
+        #: How long a quota may hold it back; None is for ever.
+        self.timeout_s = timeout_s
         #: By the partitions that the topic had at `tree`; None before they were asked for.
         self.left: list[Share] | None = None
         self.tree = -1

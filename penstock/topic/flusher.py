@@ -54,6 +54,8 @@ class Flusher:
         self.later: list[Postponed] = []
         self.written = 0
         self.skipped = 0
+        #: Seconds that a quota held it back.
+        self.waited = 0.0
         #: Failed or closed.
         self.broken = False
         self.closed = ""
@@ -186,7 +188,7 @@ class Flusher:
         if self._producer.id:
             seqnos, last, lasts = numbering.of(batch.columns.seqnos, batch.groups, len(batch.columns.values))
             batch = batch._replace(columns=batch.columns._replace(seqnos=seqnos))
-        delivery = Delivery(batch, self._producer, [], is_kept=True)
+        delivery = Delivery(batch, self._producer, [], is_kept=True, timeout_s=self._timeout_s)
         # No call between these: neither Ctrl-C nor another thread gets in. The list itself stays, since a
         # thread that has it in hand would add to the old one.
         self._leaving = delivery
@@ -197,7 +199,7 @@ class Flusher:
 
     def append_batch(self, batch: WriteBatch) -> None:
         """Append many at once, behind what is pending; they are the caller's until then."""
-        delivery = Delivery(batch, self._producer, [])
+        delivery = Delivery(batch, self._producer, [], timeout_s=self._timeout_s)
         try:
             self.topic.appender.deliver(delivery)
         finally:
@@ -235,6 +237,7 @@ class Flusher:
         later = self.later
         count = len(later)
         if count:
+            self.topic.require_place()
             self.topic.delayed.add(self.topic.name, later[:count], durable=self.sync == "disk")
             self.written += count
             del later[:count]
@@ -246,11 +249,11 @@ class Flusher:
         waits = self.sync == "disk" or self.topic.options.sync == "disk"
         while arrived:
             run = arrived[0]
-            kept = StoredRun(run.partition, run.first, run.count, run.duplicate)
+            kept = StoredRun(run.partition, run.first, run.count, run.duplicate, waited=run.waited)
             joined = _joined(runs[-1], kept) if runs else None
             written = self.written + (run.count if is_counted and not run.duplicate else 0)
             skipped = self.skipped + (run.count if is_counted and run.duplicate else 0)
-            size = self._unsynced_bytes + run.size
+            size, held = self._unsynced_bytes + run.size, self.waited + run.waited
             # No call between these.
             if joined is None:
                 runs += (kept,)
@@ -258,6 +261,7 @@ class Flusher:
                 runs[-1] = joined
             self.written = written
             self.skipped = skipped
+            self.waited = held
             if waits:
                 unsynced += (run,)
                 self._unsynced_bytes = size
@@ -391,7 +395,7 @@ class Flusher:
 
 def _joined(last: StoredRun, run: StoredRun) -> StoredRun | None:
     """Two neighbouring runs as one; None when they are none."""
-    if (last.partition, last.duplicate) != (run.partition, run.duplicate):
+    if (last.partition, last.duplicate) != (run.partition, run.duplicate) or last.waited or run.waited:
         return None
     if not run.duplicate and last.first + last.count != run.first:
         return None

@@ -45,6 +45,16 @@ class Producer:
         #: (partition, group) → the last seqno it tried to append there.
         self.tried: dict[tuple[int, str], int] = {}
 
+    def inherit(self, lane: tuple[int, str], ancestors: Sequence[int]) -> None:
+        """Write to a new partition with the epoch it has in the nearest one that the partition came from."""
+        lanes = [(number, lane[1]) for number in ancestors]
+        epoch = next((self.epochs[each] for each in lanes if each in self.epochs), None)
+        if epoch is not None:
+            self.epochs[lane] = epoch
+        tried = max((self.tried.get(each, -1) for each in lanes), default=-1)
+        if tried >= 0:
+            self.tried[lane] = tried
+
     def offer(self, lane: tuple[int, str], seqnos: Sequence[int], known: LastSeqno, tried: int) -> Offer:
         """The claim for seqnos that ascend, by what is known to be stored; those stored before are left out.
 

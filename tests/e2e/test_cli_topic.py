@@ -17,6 +17,7 @@ def test_create_takes_every_option_and_makes_the_store(cli):
         "--sync", "os", "--segment-bytes", "1MiB", "--segment-age", "1h", "--max-message-bytes", "2MiB",
         "--partitioner", "kafka", "--codecs", "zstd,raw,10001", "--compress", "zstd", "--index", "key",
         "--key-retention", "progress.*=10m", "--key-retention", '["chat", 1]=1h', "--json",
+        "--partition-write-speed", "2MiB", "--partition-write-burst", "4MiB", "--write-quota", "on",
     )  # fmt: skip
     assert "created store penstock-data" in ended.err
     (made,) = ended.json_lines()
@@ -25,6 +26,7 @@ def test_create_takes_every_option_and_makes_the_store(cli):
         "partitions": 3, "retention_s": 604800.0, "max_bytes": 2**30, "sync": "os", "segment_bytes": 2**20,
         "segment_age_s": 3600.0, "max_message_bytes": 2**21, "partitioner": "kafka",
         "codecs": ["raw", "zstd", "10001"], "compress": "zstd", "index": "key", "payloads": None,
+        "partition_write_speed": 2**21, "partition_write_burst": 2**22, "write_quota": True,
         "key_retention": [['["chat",1]', 3600.0], ["progress.*", 600.0]],
     }  # fmt: skip
 
@@ -76,7 +78,7 @@ def test_list_and_show_say_the_same_as_table_and_as_json(cli):
     assert [(p["partition"], p["start"], p["end"]) for p in shown["partitions"]] == [(0, 0, 0), (1, 0, 3)]
     assert [(c["consumer"], c["lag"], c["important"]) for c in shown["consumers"]] == [("billing", 3, True)]
     text = cli.quick("topic", "show", "orders").out
-    assert "retention          12h" in text
+    assert "retention               12h" in text
     assert "billing" in text
 
 

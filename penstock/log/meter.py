@@ -1,0 +1,129 @@
+"""Writes to one partition measured and held to a quota, for all processes together, by the record R.
+
+Measuring costs an append one comparison; once every tenth of the window somebody takes a sample. A quota is
+reserved under the append lock and waited for outside it: those who wait queue up in the order in which they
+came, and nobody is held up by who waits.
+"""
+
+from __future__ import annotations
+
+from penstock.clock import NANOSECONDS
+from penstock.errors import WriteTimeout
+from penstock.locks import hold, try_hold
+from penstock.log.folder import Folder
+from penstock.log.rate_policy import SAMPLES, RateSample, is_hot, reserved, write_rate
+from penstock.log.rate_record import RateFile, RateRecord, counted
+from penstock.log.records import AppendRecord
+from penstock.options import TopicOptions
+
+#: Over so long writes are measured.
+WINDOW_NS = 300 * NANOSECONDS
+#: So much of the speed, throughout the window, is too much for one partition.
+PERCENT = 90
+
+
+class WriteMeter:
+    """What one process does to measure and limit the writes to a partition."""
+
+    def __init__(self, folder: Folder, options: TopicOptions) -> None:
+        self._folder = folder
+        self._file = RateFile(folder)
+        self._due = 0
+        #: Whether the partition was written to at its speed throughout the window, by the latest sample.
+        self.is_hot = False
+        self.use(options)
+
+    def use(self, options: TopicOptions) -> None:
+        """Go by these options from now on."""
+        self._limit = options.write_limit
+        self._speed = options.partition_write_speed
+
+    def admit(self, size: int, *, tree: int | None, wait: bool, timeout: float | None) -> float | None:
+        """Reserve so many bytes of the quota, and wait for one's turn; seconds waited.
+
+        With `wait=False` None when there is something to wait for, and nothing is reserved. Raises
+        `WriteTimeout` when it takes longer than `timeout`; nothing is reserved then either. Nor is it when
+        `tree` is no longer the number of the partition tree: the append refuses, and the quota may be new.
+        """
+        if self._limit is None:
+            return 0.0
+        most = 0 if not wait else None if timeout is None else round(timeout * NANOSECONDS)
+
+        def reserve() -> int:
+            a = self._folder.read_append()
+            is_old = a is not None and tree is not None and a.tree != tree & 0xFFFF
+            return 0 if is_old else self._reserve(size, most)
+
+        if not wait:
+            return 0.0 if try_hold(self._folder.append, reserve) == 0 else None
+        held = hold((self._folder.append,), reserve)
+        if held:
+            self._folder.clock.sleep((held if most is None else min(held, most)) / NANOSECONDS)
+        if most is not None and held > most:
+            raise WriteTimeout(
+                f"{self._folder.path}: partition_write_speed is {self._speed} bytes a second, and the quota "
+                f"would have to be waited for {held / NANOSECONDS:.1f} s, longer than {timeout:g} s",
+                hint="write it again later, write more slowly, or raise partition_write_speed",
+            )
+        return held / NANOSECONDS
+
+    def charge(self, size: int) -> None:
+        """Take so many bytes out of the quota without waiting. The append lock is held."""
+        if self._limit is not None:
+            self._reserve(size, None)
+
+    def appended(self, a: AppendRecord) -> None:
+        """Take a sample if a tenth of the window has passed. The append lock is held."""
+        now = self._now()
+        if now >= self._due:
+            self._sample(now, a)
+
+    def write_rate(self) -> float | None:
+        """Bytes a second over the window; None where nothing was measured yet."""
+        record, a = self._file.read(), self._folder.read_append()
+        if a is None or record.segment < 0:
+            return None
+        now = self._now()
+        return write_rate([*record.samples, self._present(record, a, now)], now, WINDOW_NS)
+
+    def waited(self) -> float:
+        """For how many seconds writers were held back since the machine was started, all together."""
+        return self._file.read().waited / NANOSECONDS
+
+    def close(self) -> None:
+        """Close the file; the next use opens it again."""
+        self._file.close()
+
+    # Inside.
+
+    def _now(self) -> int:
+        return round(self._folder.clock.monotonic() * NANOSECONDS)
+
+    def _reserve(self, size: int, most: int | None) -> int:
+        """How long to wait for so many bytes; reserved, unless that is longer than `most`."""
+        record, limit = self._file.read(), self._limit
+        assert limit is not None
+        arrival, held = reserved(record.arrival, self._now(), size, *limit)
+        if most is None or held <= most:
+            self._file.write(record._replace(arrival=arrival, waited=record.waited + held))
+        return held
+
+    def _sample(self, now: int, a: AppendRecord) -> None:
+        tenth = WINDOW_NS // SAMPLES
+        record = counted(self._file.read(), a, self._folder)
+        samples = record.samples
+        if samples and now < samples[-1].at + tenth:  # another process was quicker
+            self._due = samples[-1].at + tenth
+            return
+        present = self._present(record, a, now)
+        self.is_hot = is_hot([*samples, present], now, self._speed, WINDOW_NS, PERCENT)
+        self._file.write(record._replace(samples=(*samples, present)[-SAMPLES:]))
+        self._due = now + tenth
+
+    def _present(self, record: RateRecord, a: AppendRecord, now: int) -> RateSample:
+        return RateSample(now, counted(record, a, self._folder).before + a.byte)
+
+
+def meter_of(folder: Folder, options: TopicOptions) -> WriteMeter | None:
+    """A meter for a partition whose writes are measured or limited; None for all others."""
+    return WriteMeter(folder, options) if options.write_quota else None
