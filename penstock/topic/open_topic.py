@@ -20,6 +20,7 @@ from penstock.errors import (
     TopicReplaced,
 )
 from penstock.files import Files
+from penstock.growth_rules import UP
 from penstock.locks import FORKED, hold
 from penstock.log.append import Rerouted
 from penstock.log.frame_encode import encode, frames
@@ -109,6 +110,8 @@ class OpenTopic:
         self.readers: weakref.WeakSet[LetsGo] = weakref.WeakSet()
         #: Called after a segment was sealed here, with the partition's number.
         self.on_roll: Callable[[int], None] = lambda partition: None
+        #: Called after a partition was written to too fast for too long, with its number.
+        self.on_hot: Callable[[int], None] = lambda partition: None
         #: Called when options have changed, here or elsewhere.
         self.on_options: Callable[[], None] = lambda: None
         #: Applies what dead processes had committed anywhere in the store; what living ones have in hand.
@@ -150,7 +153,7 @@ class OpenTopic:
             return log
         self.require_open()
         if whole("partition", partition, -(2**31), 2**31) not in self.numbers():
-            self.refresh()  # another process may have made it
+            self.refresh()  # another process may have added it
             if partition not in self.numbers():
                 raise self.tree.unknown(self.name, partition)
         with self._mutex:
@@ -243,8 +246,8 @@ class OpenTopic:
             appended = log.appender.append(made, tree=record.tree)
         except Rerouted:
             return None
-        if log.appender.sealed:
-            self.on_roll(log.partition)
+        if log.appender.sealed or log.appender.meter is not None:
+            self.on_appended(log.partition)
         size = made[0].size if len(made) == 1 else sum(frame.size for frame in made)
         return StoredRun(
             log.partition, appended.first, len(columns.values), False, None, size, appended.next,
@@ -317,6 +320,7 @@ class OpenTopic:
             return None  # the topic was dropped at this moment, and what was stored is gone with it
         if appended is None:
             return None
+        self.on_appended(active[0])
         return StoredRun(active[0], appended.first, made[0].count, size=made[0].size, stop=appended.next)
 
     def encode(self, batch: WriteBatch) -> Iterator[EncodedRoute]:
@@ -335,9 +339,14 @@ class OpenTopic:
             raise
 
     def on_appended(self, partition: int) -> None:
-        """Have what was sealed tidied."""
-        if self.log(partition).appender.sealed:
+        """Have what was sealed tidied, and what is written to too fast split."""
+        appender = self.log(partition).appender
+        if appender.sealed:
             self.on_roll(partition)
+        if appender.meter is not None and appender.meter.is_hot:
+            appender.meter.is_hot = False  # or each append would say so until the next sample
+            if self.options.autopartitioning == UP:
+                self.on_hot(partition)
 
     def catch_up(self, log: Log) -> None:
         """Learn of new partitions, and finish telling writers if whoever added them died before it did."""
@@ -378,12 +387,10 @@ class OpenTopic:
             forget()
             return True
 
-        while True:
+        while not self._dropped:
             self.refresh()
             logs = self.logs()
-            if hold([log.folder.append for log in logs], drop):
-                break
-        self._dropped = True
+            self._dropped = hold([log.folder.append for log in logs], drop)
 
     def close(self, reason: str = "the store is closed") -> None:
         """Release the readers and close every log; later calls say `reason`."""

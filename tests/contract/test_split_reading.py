@@ -14,9 +14,15 @@ def topic(store):
 
 
 @pytest.fixture
-def split(tmp_path):
+def split(tmp_path, topic):
     """Splits a partition of the topic; its children."""
-    return lambda partition, at=None: split_rows(tmp_path / "store", "orders", partition, at)
+
+    def split(partition, at=None):
+        children = split_rows(tmp_path / "store", "orders", partition, at)
+        topic.partitions()  # looks again
+        return children
+
+    return split
 
 
 def write(topic, partition, *values):
@@ -100,6 +106,7 @@ def test_a_reader_notices_a_split_while_another_partition_is_busy(store, tmp_pat
         with topic.reader(consumer=consumer) as reader:
             assert reader.receive(timeout=0) is None or consumer
             first, _ = split_rows(tmp_path / "store", "orders", topic.partitions()[-1].partition - 1)
+            topic.partitions()
             write(topic, first, "child")
             deadline = time.monotonic() + PATIENCE_S
             while True:
@@ -234,6 +241,7 @@ def test_a_child_opens_to_another_member_when_its_parent_is_committed(store, tmp
     topic = store.create_topic("orders", partitions=2, sync="os")
     write(topic, 0, "a")
     first, second = split_rows(tmp_path / "store", "orders", 0)
+    topic.partitions()
     write(topic, first, "b")
     write(topic, second, "c")
     with topic.reader(consumer="c") as one, topic.reader(consumer="c") as other:
