@@ -12,6 +12,7 @@ Everything here is a value: a change makes a new tree.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
@@ -245,6 +246,30 @@ class PartitionTree:
 
     def _with(self, *changed: PartitionRow) -> PartitionTree:
         return PartitionTree({**self._by_number, **{row.partition: row for row in changed}}.values())
+
+
+#: One key, or one bound producer's group, with this share of what is written would be alone in a child.
+_ALONE_PERCENT = 90
+
+
+def split_point(hashes: Sequence[int], row: PartitionRow) -> int | None:
+    """The hash at which about half of what was written goes to each side; None when that is not possible.
+
+    Without any hash, where messages go in turn, it is the middle. None: nearly all of it has one hash, and a
+    split would help nobody.
+    """
+    counted = Counter(hashed for hashed in hashes if row.low <= hashed < row.high)
+    if not counted:
+        return row.low + row.width // 2 if row.width > 1 else None
+    total = counted.total()
+    if max(counted.values()) * 100 >= total * _ALONE_PERCENT:
+        return None
+    below, best, cut = 0, total, None
+    for before, hashed in pairwise(sorted(counted)):
+        below += counted[before]
+        if abs(2 * below - total) < best:
+            best, cut = abs(2 * below - total), hashed
+    return cut
 
 
 def with_children(rows: Sequence[PartitionRow]) -> list[PartitionRow]:

@@ -9,17 +9,13 @@ from __future__ import annotations
 
 from penstock.clock import NANOSECONDS
 from penstock.errors import WriteTimeout
+from penstock.growth_rules import DISABLED
 from penstock.locks import hold, try_hold
 from penstock.log.folder import Folder
 from penstock.log.rate_policy import SAMPLES, RateSample, is_hot, reserved, write_rate
 from penstock.log.rate_record import RateFile, RateRecord, counted
 from penstock.log.records import AppendRecord
 from penstock.options import TopicOptions
-
-#: Over so long writes are measured.
-WINDOW_NS = 300 * NANOSECONDS
-#: So much of the speed, throughout the window, is too much for one partition.
-PERCENT = 90
 
 
 class WriteMeter:
@@ -37,6 +33,9 @@ class WriteMeter:
         """Go by these options from now on."""
         self._limit = options.write_limit
         self._speed = options.partition_write_speed
+        #: Over so long writes are measured; so much of the speed throughout is too much for one partition.
+        self._window = round(options.stabilization_window_s * NANOSECONDS)
+        self._percent = options.up_utilization_percent
 
     def admit(self, size: int, *, tree: int | None, wait: bool, timeout: float | None) -> float | None:
         """Reserve so many bytes of the quota, and wait for one's turn; seconds waited.
@@ -84,7 +83,7 @@ class WriteMeter:
         if a is None or record.segment < 0:
             return None
         now = self._now()
-        return write_rate([*record.samples, self._present(record, a, now)], now, WINDOW_NS)
+        return write_rate([*record.samples, self._present(record, a, now)], now, self._window)
 
     def waited(self) -> float:
         """For how many seconds writers were held back since the machine was started, all together."""
@@ -109,14 +108,14 @@ class WriteMeter:
         return held
 
     def _sample(self, now: int, a: AppendRecord) -> None:
-        tenth = WINDOW_NS // SAMPLES
+        tenth = self._window // SAMPLES
         record = counted(self._file.read(), a, self._folder)
         samples = record.samples
         if samples and now < samples[-1].at + tenth:  # another process was quicker
             self._due = samples[-1].at + tenth
             return
         present = self._present(record, a, now)
-        self.is_hot = is_hot([*samples, present], now, self._speed, WINDOW_NS, PERCENT)
+        self.is_hot = is_hot([*samples, present], now, self._speed, self._window, self._percent)
         self._file.write(record._replace(samples=(*samples, present)[-SAMPLES:]))
         self._due = now + tenth
 
@@ -126,4 +125,5 @@ class WriteMeter:
 
 def meter_of(folder: Folder, options: TopicOptions) -> WriteMeter | None:
     """A meter for a partition whose writes are measured or limited; None for all others."""
-    return WriteMeter(folder, options) if options.write_quota else None
+    is_wanted = options.write_quota or options.autopartitioning != DISABLED
+    return WriteMeter(folder, options) if is_wanted else None

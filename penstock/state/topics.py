@@ -252,9 +252,8 @@ class Topics:
         Where partitions are chosen by their count, `gates` says behind which (partition, parent, offset)
         the added ones open. None of it unless the topic's tree is still that of `record`.
         """
-        grown = options.partitions > record.options.partitions or tree is not None
         # A new number sends writers of other processes here with their next append.
-        is_told = grown or options.write_limit != record.options.write_limit
+        is_told = bool(gates) or tree is not None or options.for_writers != record.options.for_writers
         with self._database.transaction() as connection:
             changed = connection.execute(
                 "UPDATE topics SET options = ?, tree = tree + ? WHERE id = ? AND tree = ?",

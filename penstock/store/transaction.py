@@ -135,7 +135,7 @@ class Transaction:
         """Add many messages: lists, Arrow arrays, a table, a `Batch` or a `Scan`."""
         staging = self.staging_of(topic)
         partitions = staging.partitions
-        partitions.check(partition)
+        partitions.growth.require_active(partition)
         limit = partitions.options.value_bytes
         packed = packing(topic.coder, RAW, limit) if isinstance(topic, Topic) else None
         values = partitions.bodies.outside_all(values)

@@ -14,19 +14,28 @@ commit point, with all locks held; donors hear of it before that, or keys could 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.clock import Clock
 from penstock.errors import InvalidOption, PartitionInactive
+from penstock.growth_rules import UP
 from penstock.locks import hold
 from penstock.log.append import Sealed
 from penstock.log.lineage import Birth, Seal, read_seal
 from penstock.log.log import Log
 from penstock.log.producer_table import ProducerTable
 from penstock.options import TopicOptions
+from penstock.parse import MIB, PARTITIONS_MAX, whole
+from penstock.partition_tree import PartitionRow, hash_of, pair_hash, split_point
 from penstock.state.partitions import BegunSplit, next_number
 from penstock.state.topics import TopicRecord, Topics, TreeChanged
+
+logger = logging.getLogger("penstock.growth")
+
+#: To find where a partition is best divided, so many of its last messages are looked at.
+_LOOKED_AT, _LOOKED_AT_BYTES = 500, 4 * MIB
 
 
 class Donation(NamedTuple):
@@ -54,6 +63,25 @@ class PartitionGrowth:
 
     # Splits.
 
+    def split_hot(self, partition: int) -> tuple[int, int] | None:
+        """Split a partition that is written to too fast, so that half of what came last goes to each child.
+
+        None when its mode or its limit do not let it, or when nearly all of it has one key.
+        """
+        self._refresh()
+        record = self._record()
+        if record.options.autopartitioning != UP or not record.rows.is_active(partition):
+            return None
+        row = record.rows.row(partition)
+        cut = split_point(_last_hashes(self._log(partition), row), row)
+        if cut is None:
+            logger.info("partition %d of %s is written to too fast by one key", partition, record.name)
+            return None
+        children = self.split(partition, cut, record.options.max_partitions)
+        if children is not None:
+            logger.info("split partition %d of %s into %d and %d", partition, record.name, *children)
+        return children
+
     def split(self, partition: int, at: int | None, most: int | None = None) -> tuple[int, int] | None:
         """Split a partition at a hash, or in the middle; return its children, the lower one first.
 
@@ -61,14 +89,14 @@ class PartitionGrowth:
         partitions.
         """
         self._refresh()
-        self._require_active(partition)
+        self.require_active(partition)
         log = self._log(partition)
         log.appender.producers.load()  # most of it, before anyone has to wait for us
         begun = self._topics.partitions.begin_split(self._record().id, partition, at, most)
         self._refresh()  # from here on nobody takes a part of its range
         if begun is None:
             self.finish(partition)
-            self._require_active(partition)
+            self.require_active(partition)
             return None
         try:
             hold((log.folder.append,), lambda: self._seal(log, begun))
@@ -127,12 +155,17 @@ class PartitionGrowth:
         begun = self._topics.partitions.begun(self._record().id)
         return next((each for each in begun if each.parent == log.partition), None)
 
-    def _require_active(self, partition: int) -> None:
-        tree = self._record().rows
-        if partition not in tree:
-            raise tree.unknown(self._record().name, partition)
-        if not tree.is_active(partition):
-            raise PartitionInactive(self._record().name, partition, tree.row(partition).children)
+    def require_active(self, partition: int | None) -> None:
+        """Raise unless messages can be written to a partition, or none was chosen."""
+        if partition is None:
+            return
+        log = self._log(whole("partition", partition, 0, PARTITIONS_MAX))
+        shown = log.folder.read_shown()
+        if shown is not None and shown.sealed and self._record().rows.is_active(partition):
+            self.finish(partition)  # another process has split it
+        row = self._record().rows.row(partition)
+        if row.state != "active":
+            raise PartitionInactive(self._record().name, partition, row.children)
 
     # Options, and partitions added beside others.
 
@@ -227,3 +260,18 @@ class PartitionGrowth:
             hold((log.folder.append,), lambda: log.appender.begin(birth, facts, now))
         finally:
             log.close()
+
+
+def _last_hashes(log: Log, row: PartitionRow) -> list[int]:
+    """The hashes of what was written last: of keys, and of producers' groups that were bound here."""
+    bounds = log.bounds()
+    cursor = log.cursor(max(bounds.end - _LOOKED_AT, bounds.start))
+    found = []
+    for rows in cursor.read(_LOOKED_AT, _LOOKED_AT_BYTES):
+        for message in rows.messages():
+            if message.group is None and message.key is not None:
+                found.append(hash_of(message.key))
+            elif message.group is not None or message.producer_id is not None:
+                hashed = pair_hash(message.producer_id or "", message.group or "", row.partition)
+                found.append(row.low + (hashed * row.width >> 32))
+    return found

@@ -94,7 +94,7 @@ class Writer(Generic[V]):
                 self.write_many(part, keys=keys, headers=headers, timestamps=timestamps, partition=partition)
             return
         topic = self.open_topic
-        topic.check(partition)
+        topic.growth.require_active(partition)
         values = topic.bodies.outside_all(values)
         limit = topic.options.value_bytes
         batch = outgoing.many(values, keys, headers, timestamps, partition, limit, self.packing)

@@ -5,24 +5,17 @@ import time
 import pytest
 
 from tests.kit.patience import PATIENCE_S
-from tests.kit.trees import split_rows
 
 
 @pytest.fixture
 def topic(store):
-    return store.create_topic("orders", partitions=1, sync="os")
+    return store.create_topic("orders", partitions=1, sync="os", autopartitioning="paused")
 
 
 @pytest.fixture
-def split(tmp_path, topic):
-    """Splits a partition of the topic; its children."""
-
-    def split(partition, at=None):
-        children = split_rows(tmp_path / "store", "orders", partition, at)
-        topic.partitions()  # looks again
-        return children
-
-    return split
+def split(open_store, topic, clock):
+    """Splits a partition of the topic elsewhere, as another process does; returns its children."""
+    return open_store(clock=clock).topic("orders").split
 
 
 def write(topic, partition, *values):
@@ -99,21 +92,20 @@ def test_a_child_opens_to_the_reader_that_delivered_its_parent(topic, split):
         assert sorted(values(received(reader, 4))) == ["a", "b", "c", "d"]
 
 
-def test_a_reader_notices_a_split_while_another_partition_is_busy(store, tmp_path):
+def test_a_reader_notices_a_split_while_another_partition_is_busy(store, open_store, clock):
     """It looks once a second, not only when there is nothing left to read."""
-    topic = store.create_topic("orders", partitions=2, sync="os")
-    for consumer in (None, "c"):
+    topic = store.create_topic("orders", partitions=2, sync="os", autopartitioning="paused")
+    elsewhere = open_store(clock=clock).topic("orders")
+    for consumer, parent in ((None, 0), ("c", 2)):
         with topic.reader(consumer=consumer) as reader:
-            assert reader.receive(timeout=0) is None or consumer
-            first, _ = split_rows(tmp_path / "store", "orders", topic.partitions()[-1].partition - 1)
-            topic.partitions()
-            write(topic, first, "child")
+            first, _ = elsewhere.split(parent)
+            elsewhere.write(b"child", partition=first)
             deadline = time.monotonic() + PATIENCE_S
             while True:
                 assert time.monotonic() < deadline
-                write(topic, 1, "busy") if topic.partitions()[1].state == "active" else None
+                topic.write_many([b"busy"] * 10, partition=1)
                 message = reader.receive(timeout=0.01)
-                if message is not None and message.value == b"child":
+                if message is not None and message.partition == first:
                     break
 
 
@@ -237,11 +229,10 @@ def test_members_share_what_can_be_read(topic, split):
             assert values(received(one, 1) + received(other, 1)) == ["b", "c"]
 
 
-def test_a_child_opens_to_another_member_when_its_parent_is_committed(store, tmp_path):
-    topic = store.create_topic("orders", partitions=2, sync="os")
+def test_a_child_opens_to_another_member_when_its_parent_is_committed(store):
+    topic = store.create_topic("orders", partitions=2, sync="os", autopartitioning="paused")
     write(topic, 0, "a")
-    first, second = split_rows(tmp_path / "store", "orders", 0)
-    topic.partitions()
+    first, second = topic.split(0)
     write(topic, first, "b")
     write(topic, second, "c")
     with topic.reader(consumer="c") as one, topic.reader(consumer="c") as other:

@@ -281,3 +281,14 @@ def test_rows_come_as_pandas_polars_and_an_arrow_stream(store, orders):
     assert result.to_polars()["id"].to_list() == [0, 1, 2]
     assert result.columns == ["id"]
     assert [batch.num_rows for batch in result.batches()] == [3]
+
+
+def test_what_is_older_than_the_retention_is_not_there(open_store, clock):
+    """Also where nobody may remove it."""
+    topic = open_store(clock=clock).create_topic("t", retention="1h", index="key")
+    topic.write("old", key="k")
+    clock.advance("2h")
+    topic.write("new", key="k")
+    reading = open_store(read_only=True, clock=clock)
+    assert rows(reading, "select value from t") == [{"value": "new"}]
+    assert rows(reading, "select value from t where key = 'k'") == [{"value": "new"}]

@@ -98,3 +98,23 @@ def test_a_store_that_is_only_read_is_not_changed(open_store):
     store = open_store(read_only=True)
     with pytest.raises(penstock.ReadOnly):
         store.sql("create topic t")
+
+
+def test_quotas_are_set_in_sql(store):
+    """S001-13, S001-18."""
+    store.sql(
+        "create topic t (consumer c with (read_speed = 1000, read_burst = '2KiB')) with ("
+        "partition_write_speed_bytes_per_second = 9000, partition_write_burst_bytes = 100500,"
+        "write_quota = true)"
+    )
+    topic = store.topic("t")
+    options = topic.options
+    assert (options.partition_write_speed, options.partition_write_burst, options.write_quota) == (
+        9000, 100_500, True,
+    )  # fmt: skip
+    assert [(each.read_speed, each.read_burst) for each in topic.consumers()] == [(1000, 2048)]
+    store.sql(
+        "alter topic t reset (partition_write_speed_bytes_per_second, partition_write_burst_bytes)"
+        " alter consumer c set (read_speed = 5)"
+    )
+    assert store.topic("t").options.write_limit == (2**20, 2**20)

@@ -128,3 +128,11 @@ def test_after_a_roll_it_goes_on(store, clock):
 def test_a_quota_that_makes_no_sense_is_refused(store, options):
     with pytest.raises(penstock.UsageError):
         store.create_topic("t", **options)
+
+
+def test_partitions_say_how_fast_they_are_written_to(limited, store, clock):
+    for _ in range(300):
+        limited.write(b"x" * 10 * KIB)
+    (part,) = limited.partitions()
+    assert part.write_rate == pytest.approx(100 * KIB, rel=0.1)
+    assert store.create_topic("free").partitions()[0].write_rate is None

@@ -13,9 +13,9 @@ from tests.kit.source import ROOT, imported_names
 # Bottom to top. The files of the lowest layer are small and may import each other.
 LAYERS = (
     {
-        "arrow", "byte_lock", "checksum", "clock", "codecs", "errors", "files", "findings", "headers", "keys",
-        "locks", "message", "options", "parse", "partition_tree", "place", "references", "wake",
-        "websocket_frames",
+        "arrow", "byte_lock", "checksum", "clock", "codecs", "errors", "files", "findings", "growth_rules",
+        "headers", "keys", "locks", "message", "options", "parse", "partition_tree", "place", "references",
+        "wake", "websocket_frames",
     },
     {"log", "delay", "lake", "payloads"},
     {"state"},

@@ -39,6 +39,7 @@ STILL: dict[str, int | set[str]] = {
         "close",
         "consumers",
         "folder",
+        "growth",
         "log",
         "logs",
         "name",

@@ -6,14 +6,13 @@ from itertools import pairwise
 import pytest
 
 import penstock
-from penstock.log import meter as meter_module
 from penstock.log.rate_policy import SAMPLES, RateSample
 from penstock.log.rate_record import RATE_BYTES, RateRecord, parse_rate
 from penstock.testing import Clock
 from tests.kit.topics import inside
 
 KIB = 1024
-TENTH_S = meter_module.WINDOW_NS / SAMPLES / 1e9
+TENTH_S = 300 / SAMPLES
 
 
 @pytest.fixture
@@ -107,7 +106,7 @@ def test_a_partition_written_to_at_its_speed_for_the_window_is_hot(store, clock)
         hot.append(meter(topic).is_hot)
     assert hot.index(True) in (9, 10)
     assert hot[-1]
-    clock.advance(meter_module.WINDOW_NS / 1e9)
+    clock.advance(300)
     topic.write(b"x")
     assert not meter(topic).is_hot
 
