@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from typing import NamedTuple
 
+from penstock.consume.drained_parents import left_behind
 from penstock.consume.gates import Gates
 from penstock.consume.membership import Member, refuse_held
 from penstock.consume.options import ReaderOptions
-from penstock.consume.partition import Fetched, HeldPartition, Key
+from penstock.consume.partition import Fetched, Gap, HeldPartition, Key
 from penstock.consume.retries import PartitionRetries
 from penstock.errors import AlreadyExists, Closed, InvalidOption, PartitionLost, UnknownConsumer
 from penstock.place import Place
@@ -56,6 +57,8 @@ class Assignment:
         self.fetched = Fetched()
         #: What keeps partitions shut until those before them are done.
         self.gates = Gates(self._held, options.consumer, named=options.partitions is not None)
+        #: What the consumer had not read of partitions that are gone.
+        self.left_behind: dict[OpenTopic, list[Gap]] = {}
         #: When to ask again whether the reader was kicked, by the monotonic clock.
         self.due = float("inf") if options.consumer is None else 0.0
         self._members: list[Member] = []
@@ -171,6 +174,7 @@ class Assignment:
             topic.refresh()
             topic.delayed.look()
             if self.consumer is None:
+                self._forget_removed(topic)
                 self._open_all(topic, "earliest")
         self.rebalance(without_delay=True)
         return not self._held.keys() <= before
@@ -258,6 +262,8 @@ class Assignment:
             found = {p.partition: p for p in topic.consumers.positions(topic.record.id, self.consumer)}
             if self.gates.learn(topic, {number: p.position for number, p in found.items()}):
                 self.fetched.forget_if_shut()
+            if self._options.partitions is None and (gaps := left_behind(topic, self.consumer)):
+                self.left_behind[topic] = gaps
             lost = [
                 source
                 for source in self._held.values()
@@ -350,6 +356,11 @@ class Assignment:
                 begin = topic.begin(number, start, self._clock.now_ns())
                 self._add(topic, number, begin)
         self._list()
+
+    def _forget_removed(self, topic: OpenTopic) -> None:
+        """Close what is gone and was read to its end, for a reader without a consumer."""
+        gone = [source for number in topic.tree.removed() if (source := self.get(topic.name, number))]
+        self._forget([source for source in gone if source.is_drained])
 
     def _add(
         self, topic: OpenTopic, number: int, position: int, *, epoch: int = 0,

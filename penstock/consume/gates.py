@@ -62,6 +62,8 @@ class Gates:
         """Whether a partition was read up to a gate, here or by another member."""
         parent = self._held.get((topic.name, number))
         if parent is not None:
+            if not topic.tree.is_active(number):
+                gate = min(gate, parent.log.bounds().end)
             passed = parent.has_passed(gate, committed=self.by_commits)
         elif self._consumer is None or self._named:
             return True  # it is not read here at all
@@ -76,4 +78,6 @@ class Gates:
         if position >= gate:
             return True
         log = topic.log(number)
+        if not topic.tree.is_active(number):
+            gate = min(gate, log.bounds().end)  # what a damaged log has lost is waited for by nobody
         return nothing_between(log, max(position, log.bounds().start), gate)

@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock.consume import hand_over as background
 from penstock.consume.assignment import LOOK_AGAIN_S, Assignment
+from penstock.consume.drained_parents import go_on_behind
 from penstock.consume.lag import Lag, lag_behind
 from penstock.consume.options import ReaderOptions, Retry, checked_policy
 from penstock.consume.partition import Gap, HeldPartition, Key
@@ -249,6 +250,7 @@ class StreamReader:
             begins = {s: s.topic.begin(s.partition, place, now) for s in self._assignment.order}
             if self._settlement is not None:
                 self._settlement.store_places(begins)
+            self._assignment.left_behind.clear()
             for source, begin in begins.items():
                 source.move(begin)
             self._assignment.gates.shut()
@@ -347,6 +349,7 @@ class StreamReader:
         """What the log has, of the partition whose turn it is."""
         if self.consumer is None and self.follow:
             self._look()  # also when there is always something to read
+        self._go_on_behind_removed()
         while True:
             gaps, order = len(self.gaps), self._assignment.order
             for _ in range(len(order)):
@@ -372,6 +375,15 @@ class StreamReader:
         most = 1 if source.is_doubtful else max_messages
         skips = self._options.skip_gaps
         return source.read(most, max_bytes, skip_gaps=skips, gaps=self.gaps, skipped=self.skipped)
+
+    def _go_on_behind_removed(self) -> None:
+        """Tell what was not read of partitions that are gone."""
+        behind = self._assignment.left_behind
+        while behind:
+            topic, gaps = next(iter(behind.items()))
+            assert self.consumer is not None
+            self.gaps += go_on_behind(topic, self.consumer, gaps, skip=self._options.skip_gaps)
+            del behind[topic]
 
     def _look(self) -> bool:
         """Once a second, and at the end without `follow`: did someone add partitions, or drop the topic?"""
