@@ -164,11 +164,13 @@ def _copy_layout(source: OpenTopic, sink: OpenTopic) -> None:
 def _spoken(options: TopicOptions) -> dict[str, Any]:
     """Options as `create_topic` takes them."""
     fields = {name: getattr(options, name) for name in TopicOptions.__dataclass_fields__}
+    fields.pop("used_as")  # the copy is used as its store uses it
     spoken = {
         name: None if seconds is None else timedelta(seconds=seconds)
         for name, seconds in (
             ("retention", fields.pop("retention_s")),
             ("segment_age", fields.pop("segment_age_s")),
+            ("stabilization_window", fields.pop("stabilization_window_s")),
         )
     }
     return {**fields, **spoken, "key_retention": dict(options.key_retention)}

@@ -35,7 +35,7 @@ from penstock.state.consumers import Consumers
 from penstock.state.topics import TopicRecord, Topics
 from penstock.state.transactions import StoredPartition, Transactions
 from penstock.topic.append import EncodedRoute, TopicAppender
-from penstock.topic.bodies import TopicBodies
+from penstock.topic.bodies import TopicBodies, stays_inside
 from penstock.topic.delayed import DelaysMessages, NoDelays
 from penstock.topic.delivery import Delivery
 from penstock.topic.growth import PartitionGrowth
@@ -233,7 +233,7 @@ class OpenTopic:
         log = self._logs.get(active[0])
         if len(active) != 1 or log is None:
             return None
-        if options.payloads is not None and not _stays_inside(columns.values, options.inline_bytes):
+        if options.payloads is not None and not stays_inside(columns.values, options.inline_bytes):
             return None
         if producer is not NOBODY or partitions is not None or groups is not None:
             return None
@@ -343,10 +343,10 @@ class OpenTopic:
         appender = self.log(partition).appender
         if appender.sealed:
             self.on_roll(partition)
-        if appender.meter is not None and appender.meter.is_hot:
-            appender.meter.is_hot = False  # or each append would say so until the next sample
-            if self.options.autopartitioning == UP:
-                self.on_hot(partition)
+        meter = appender.meter
+        if meter is not None and meter.is_hot and self.options.autopartitioning == UP:
+            meter.is_hot = False  # or each append would say so until the next sample
+            self.on_hot(partition)
 
     def catch_up(self, log: Log) -> None:
         """Learn of new partitions, and finish telling writers if whoever added them died before it did."""
@@ -440,14 +440,6 @@ class OpenTopic:
             raise TopicReplaced(f"topic {self.name!r} was dropped", hint="open it anew by its name")
         if self._closed:
             raise Closed(f"topic {self.name!r}: {self._closed}", hint="open the store again")
-
-
-def _stays_inside(values: Sequence[bytes | None], limit: int) -> bool:
-    """Whether a message's value lies in the log; where there are several, somebody else looks."""
-    if len(values) != 1:
-        return False
-    value = values[0]
-    return value is None or (value.__class__ is bytes and len(value) <= limit)
 
 
 def _no_neighbour(name: str, options: dict[str, Any]) -> OpenTopic:
