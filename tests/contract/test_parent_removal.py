@@ -7,7 +7,7 @@ import pytest
 
 import penstock
 from tests.kit.patience import PATIENCE_S
-from tests.kit.stores import StoreVerifier
+from tests.kit.stores import StoreVerifier, apply_repair, backup, plan_repair, restore
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_a_consumer_that_never_came_to_a_child_hears_of_it(topic, clock):
     """Of a partition that appeared after the consumer began, and went before it read it."""
     topic.write(b"a", partition=0)
     topic.seek_consumer("c", "latest")
-    first, second = topic.split(0)
+    first, _ = topic.split(0)
     topic.write(b"b", partition=first)
     topic.split(first)
     clock.advance("2h")
@@ -229,6 +229,21 @@ def test_verify_knows_removed_partitions(topic, store, clock, tmp_path):
     topic.vacuum()
     store.close()
     assert list(StoreVerifier(tmp_path / "store").findings()) == []
+
+
+def test_a_backup_and_a_rebuilt_store_know_removed_partitions(topic, store, clock, tmp_path, open_store):
+    grown(topic, clock)
+    topic.vacuum()
+    store.close()
+    backup(tmp_path / "store", tmp_path / "backup")
+    restore(tmp_path / "backup", tmp_path / "restored")
+    (tmp_path / "store" / "state.db").unlink()
+    apply_repair(plan_repair(tmp_path / "store"))
+    for path in (tmp_path / "store", tmp_path / "restored"):
+        found = open_store(path, clock=clock).topic("orders")
+        assert (numbers(found), values(found.read(limit=10))) == ([1, 2], ["c", "d"])
+        assert found.split(1) == (3, 4)
+        assert list(StoreVerifier(path).findings()) == []
 
 
 def test_retention_removes_it_by_itself(tmp_path):
