@@ -70,6 +70,11 @@ def go_on_behind(topic: OpenTopic, consumer: str, gaps: list[Gap], *, skip: bool
     return gaps
 
 
+def refuse_left_behind(topic: OpenTopic, consumer: str) -> None:
+    """Raise `OffsetTrimmed` when a consumer had not read all of a partition that is gone."""
+    go_on_behind(topic, consumer, left_behind(topic, consumer), skip=False)
+
+
 def pass_removed(topic: OpenTopic, consumer: str) -> None:
     """Have a consumer stand at the end of every partition that is gone."""
     behind = {gap.partition: gap.stop for gap in left_behind(topic, consumer)}

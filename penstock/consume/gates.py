@@ -60,6 +60,8 @@ class Gates:
 
     def _has_passed(self, topic: OpenTopic, number: int, gate: int) -> bool:
         """Whether a partition was read up to a gate, here or by another member."""
+        if topic.tree.row(number).state == "removed":
+            return True  # what was not read of it is told as a gap
         parent = self._held.get((topic.name, number))
         if parent is not None:
             if not topic.tree.is_active(number):
@@ -75,7 +77,7 @@ class Gates:
 
     def _is_committed(self, topic: OpenTopic, number: int, gate: int) -> bool:
         position = self._stored.get(topic.name, {}).get(number, 0)
-        if position >= gate:
+        if position >= gate or topic.tree.row(number).state == "removed":
             return True
         log = topic.log(number)
         if not topic.tree.is_active(number):

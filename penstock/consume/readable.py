@@ -1,7 +1,7 @@
 """Which partitions of a topic may be read: parents before their children. Plain functions, no files.
 
 A partition that took its range from others has gates: it opens to whoever is done with each of those up to an
-offset, and with all that those had to wait for themselves. What has no folder any more stops nobody.
+offset, and with all that those had to wait for themselves.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from penstock.partition_tree import PartitionTree
 
-#: Whether a partition, by its number, was passed up to an offset.
+#: Whether a partition, by its number, was passed up to an offset; one that is gone mostly was.
 Passed = Callable[[int, int], bool]
 
 
@@ -22,7 +22,7 @@ def is_open(tree: PartitionTree, partition: int, passed: Passed) -> bool:
         for parent, gate in tree.row(left.pop()).gates.items():
             if parent not in tree:
                 continue
-            if tree.row(parent).state != "removed" and not passed(parent, gate):
+            if not passed(parent, gate):
                 return False
             if parent not in seen:
                 seen.add(parent)
@@ -36,7 +36,7 @@ def shut(tree: PartitionTree, passed: Passed) -> dict[int, int]:
     for row in tree:  # by number: parents come first
         for parent, gate in sorted(row.gates.items()):
             first = found.get(parent)
-            if first is None and parent in tree and tree.row(parent).state != "removed":
+            if first is None and parent in tree:
                 first = None if passed(parent, gate) else parent
             if first is not None:
                 found[row.partition] = first
