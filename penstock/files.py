@@ -12,7 +12,8 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, wraps
+from typing import NoReturn, ParamSpec, TypeVar
 
 from penstock.errors import (
     DiskFull,
@@ -296,6 +297,62 @@ def refuse_network_file_system(path: str, mounts: str = "/proc/self/mountinfo") 
             f"{path} lies on a network file system ({kind}), where file locks do not hold",
             hint="put the store on a local disk; read_only=True may read it here",
         )
+
+
+C = TypeVar("C")
+R = TypeVar("R")
+P = ParamSpec("P")
+#: What the system refuses whoever asks: nothing is wrong with the call.
+_OF_THE_SYSTEM = (
+    errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
+)  # fmt: skip
+
+
+def in_our_words(error: OSError) -> BaseException:
+    """The system's error as one of ours, if it is about the disk or about limits; else as it is.
+
+    For errors that come by where nothing is known of what was under way.
+    """
+    if isinstance(error, PenstockError) or error.errno not in _OF_THE_SYSTEM:
+        return error
+    place = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else "the store"
+    if error.errno == errno.EIO:
+        return Unavailable(f"{place}: {error.strerror}", hint="look at the disk (dmesg), then try again")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return DiskFull(
+            f"{place}: {error.strerror}", hint="free space, lower the retention and vacuum, then try again"
+        )
+    return refusal(place, error)
+
+
+def speak(error: OSError) -> NoReturn:
+    """Raise the system's error in our words; for an `except` clause."""
+    said = in_our_words(error)
+    if said is error:
+        raise error
+    raise said from error
+
+
+def speaking(*names: str) -> Callable[[type[C]], type[C]]:
+    """Have these methods of a class raise the system's errors in our words."""
+
+    def spoken(kind: type[C]) -> type[C]:
+        for name in names:
+            setattr(kind, name, _speaking(getattr(kind, name)))
+        return kind
+
+    return spoken
+
+
+def _speaking(method: Callable[P, R]) -> Callable[P, R]:
+    @wraps(method)
+    def called(*args: P.args, **options: P.kwargs) -> R:
+        try:
+            return method(*args, **options)
+        except OSError as error:
+            speak(error)
+
+    return called
 
 
 def refusal(path: str, error: OSError) -> PenstockError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from penstock.cli.output import Column
 from penstock.clock import NANOSECONDS, Clock
 from penstock.consume.membership import MemberStats
 from penstock.errors import DataError, OutOfRange
+from penstock.partition_tree import HASHES
 from penstock.store.consumers import ConsumerStats
 from penstock.store.stats import TopicStats
 
@@ -30,6 +31,16 @@ class PartitionFacts:
     oldest_ns: int | None
     newest: str | None
     newest_ns: int | None
+    #: "active", or "inactive": split, and only read.
+    state: str
+    #: Those it took its range of hashes from, and those that took theirs from it.
+    parents: list[int]
+    children: list[int]
+    low: int
+    high: int
+    #: Consumers read it when they are done with these partitions up to these offsets.
+    gates: dict[int, int]
+    write_rate: float | None
 
 
 @dataclass(frozen=True)
@@ -126,15 +137,34 @@ def _facts(topic: Topic, stats: TopicStats | None, consumers: int, problem: str 
     )
 
 
-def partition_facts(stats: TopicStats) -> list[PartitionFacts]:
+def partition_facts(topic: Topic) -> list[PartitionFacts]:
     """Return what `penstock topic show` says of each partition."""
+    segments = {p.partition: p.segments for p in topic.stats().partitions}
     return [
         PartitionFacts(
-            p.partition, p.start, p.end, p.messages, p.bytes, p.segments,
+            p.partition, p.start, p.end, p.messages, p.bytes, segments.get(p.partition, 0),
             units.iso(p.oldest), p.oldest, units.iso(p.newest), p.newest,
+            p.state, list(p.parents), list(p.children), p.low, p.high, dict(p.gates), p.write_rate,
         )
-        for p in stats.partitions
+        for p in topic.partitions()
     ]  # fmt: skip
+
+
+def tree_lines(partitions: Sequence[PartitionFacts]) -> Iterator[str]:
+    """The partitions drawn as a tree, each below the one it came from, with its share of the hashes."""
+    there = {each.partition: each for each in partitions}
+
+    def drawn(each: PartitionFacts, before: str, branch: str, below: str) -> Iterator[str]:
+        share = f"{100 * (each.high - each.low) / HASHES:.3g} %"
+        yield f"{before}{branch}{each.partition}  {share}, {each.state}"
+        children = [there[number] for number in each.children if number in there]
+        for place, child in enumerate(children):
+            is_last = place == len(children) - 1
+            yield from drawn(child, before + below, "└─ " if is_last else "├─ ", "   " if is_last else "│  ")
+
+    for each in partitions:
+        if not any(parent in there for parent in each.parents):
+            yield from drawn(each, "", "", "")
 
 
 def consumer_facts(topic: Topic) -> list[ConsumerFacts]:

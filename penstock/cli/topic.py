@@ -1,4 +1,4 @@
-"""`penstock topic create | list | show | alter | drop`."""
+"""`penstock topic create | list | show | alter | split | drop`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Given = dict[str, Any]
 
 #: Each option in the order of the help: its type, what stands for its value, and what it does.
 _OPTIONS: dict[str, tuple[Any, str, str]] = {
-    "partitions": (int, "N", "How many logs it is divided into."),
+    "partitions": (int, "N", "How many logs it is divided into, at least."),
     "retention": (str, "AGE", "Older messages go: 7d, 12h; none keeps them for ever."),
     "max_bytes": (str, "SIZE", "The oldest go beyond this size per partition; or none."),
     "sync": (str, "disk|os", "What acknowledged means; cannot be changed later."),
@@ -48,6 +48,14 @@ _OPTIONS: dict[str, tuple[Any, str, str]] = {
         "PATTERN=AGE",
         "Messages of these keys go sooner: 'progress.*=10m'; once for each pattern, all anew; or none.",
     ),
+    "autopartitioning": (
+        str,
+        "disabled|up|paused",
+        "Split partitions that are written to too fast; paused: by hand only.",
+    ),
+    "max_partitions": (int, "N", "No more active ones by splits that happen by themselves; 64."),
+    "stabilization_window": (str, "AGE", "For so long a partition is written to too fast; 5m."),
+    "up_utilization_percent": (int, "N", "Too fast is this share of its speed; 90."),
     "partition_write_speed": (str, "SIZE", "So many bytes a second a partition is meant for; 1MiB."),
     "partition_write_burst": (str, "SIZE", "So many bytes may come at once; none is one second's worth."),
     "write_quota": (str, "on|off", "Hold writers to that speed, all together."),
@@ -161,9 +169,18 @@ class TopicChange:
     after: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class SplitFacts:
+    """What `split` did: the children, the lower range first."""
+
+    topic: str
+    partition: int
+    children: list[PartitionFacts]
+
+
 @app.callback()
 def group(store: StoreOption = "") -> None:
-    """Create, list, show, alter and drop topics."""
+    """Create, list, show, alter, split and drop topics."""
 
 
 @app.command()
@@ -218,6 +235,10 @@ def show(topic: TopicArgument, store: StoreOption = "", as_json: JsonOption = Fa
     _put_options(details.topic.options)
     output.put_text("")
     output.put_table("", details.partitions, _PARTITION_COLUMNS)
+    if any(each.parents for each in details.partitions):
+        output.put_text("")
+        for line in facts.tree_lines(details.partitions):
+            output.put_text(line)
     if details.consumers:
         output.put_text("")
         output.put_table("", details.consumers, facts.consumer_columns())
@@ -251,6 +272,29 @@ def alter(
 
 
 @app.command()
+def split(
+    topic: TopicArgument,
+    partition: Annotated[int, typer.Argument(help="The partition to split in two.")],
+    at: Annotated[
+        int | None, typer.Option("--at", metavar="HASH", help="The first hash of the upper half; the middle.")
+    ] = None,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Split a partition in two; it is only read from then on. Needs --autopartitioning up or paused."""
+    with open_to_write(store, alone=True) as opened:
+        found = opened.topic(topic)
+        children = found.split(partition, at=at)
+        rows = {each.partition: each for each in facts.partition_facts(found)}
+    result = SplitFacts(topic, partition, [rows[number] for number in children])
+    if as_json:
+        output.put_json(result)
+        return
+    for each in result.children:
+        output.put_text(f"partition {each.partition}: hashes {each.low} to {each.high - 1}")
+
+
+@app.command()
 def drop(
     topic: TopicArgument, yes: YesOption = False, store: StoreOption = "", as_json: JsonOption = False
 ) -> None:
@@ -280,13 +324,13 @@ _PARTITION_COLUMNS: tuple[output.Column[PartitionFacts], ...] = (
 
 
 def _details(topic: Topic) -> TopicDetails:
-    return TopicDetails(
-        facts.topic_facts(topic), facts.partition_facts(topic.stats()), facts.consumer_facts(topic)
-    )
+    return TopicDetails(facts.topic_facts(topic), facts.partition_facts(topic), facts.consumer_facts(topic))
 
 
 def _put_options(options: dict[str, Any]) -> None:
     for name, value in options.items():
+        if name == "used_as" and value is None:
+            continue
         output.put_text(f"  {name.removesuffix('_s'):<23} {_shown(name, value)}")
 
 

@@ -82,7 +82,7 @@ def _arrow_batches(file: BinaryIO, path: str, choice: FieldChoice) -> Iterator[p
     from pyarrow import ipc
 
     if path != DASH and file.read(len(_ARROW_FILE)) == _ARROW_FILE:
-        found = ipc.open_file(require_pyarrow().memory_map(path))
+        found = ipc.open_file(require_pyarrow().OSFile(path))  # mapped, a file cut meanwhile would kill us
         columns = _wanted(found.schema.names, choice, shown_name(path))
         for number in range(found.num_record_batches):
             yield found.get_batch(number).select(columns)

@@ -8,7 +8,7 @@ import tempfile
 
 from penstock.clock import Clock
 from penstock.errors import InvalidOption, NotAStore, ReadOnly, WrongType
-from penstock.files import Files, refuse_network_file_system
+from penstock.files import Files, refuse_network_file_system, speak
 from penstock.locks import no_fork
 from penstock.state.database import refuse_stranger
 from penstock.store.store import Store
@@ -52,7 +52,7 @@ def open_store(
             )
     except OSError as error:
         if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
-            raise
+            speak(error)
         raise ReadOnly(
             f"{folder} cannot be written: {error.strerror}", hint="read_only=True may do"
         ) from error

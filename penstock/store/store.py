@@ -18,7 +18,7 @@ from penstock.consume.dead_letters import DeadLetter, DeadLetters
 from penstock.consume.options import Kind, Moment, Retry, reader_options
 from penstock.consume.reader import Reader, open_reader
 from penstock.errors import AlreadyExists, Closed, UnknownTopic, close_after
-from penstock.files import Files, Whereabouts
+from penstock.files import Files, Whereabouts, speaking
 from penstock.locks import FORKED, forget_in_child, no_fork
 from penstock.options import TopicOptions, topic_changes
 from penstock.parse import Duration, identifier, topic_name
@@ -56,6 +56,8 @@ T = TypeVar("T")
 _CLOSE_WAIT_S = 10.0
 
 
+@speaking("create_topic", "topic", "topics", "drop_topic", "transaction", "stream", "reader", "close",
+          "flush_housekeeping")  # fmt: skip
 class Store:
     """An open store. Use it with `with`, or call `close`."""
 
@@ -65,8 +67,7 @@ class Store:
         self.path = path
         self.read_only = read_only
         self._files = files
-        self._clock = clock
-        self._temporary = temporary
+        self._clock, self._temporary = clock, temporary
         self._closed = ""
         self._mutex = threading.Lock()
         self._whereabouts = Whereabouts(path)
@@ -89,8 +90,7 @@ class Store:
         self._catalogue = Catalogue(
             self._records, self._consumers, self._transactions, folders, files, clock, read_only=read_only
         )
-        self._catalogue.neighbour = self._neighbour
-        self._catalogue.require_place = self._whereabouts.require
+        self._catalogue.neighbour, self._catalogue.require_place = self._neighbour, self._whereabouts.require
         self._dropped_bodies = DroppedBodies(path, lambda: self.id, files)
         self._sessions: Sessions | None = None
         self._delayed = DelayedPublisher(

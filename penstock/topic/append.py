@@ -159,11 +159,11 @@ class TopicAppender:
         elif share.since is not None:
             found = appended_since(log, share.since, made)
         if found is None:
-            appended = log.appender.append(made, tree=delivery.tree, timeout=delivery.timeout_s)
+            appended = log.appender.append(made, tree=delivery.tree, terms=delivery.terms)
         else:
             appended, there = found
             if there < len(made):
-                rest = log.appender.append(made[there:], tree=delivery.tree, timeout=delivery.timeout_s)
+                rest = log.appender.append(made[there:], tree=delivery.tree, terms=delivery.terms)
                 appended = rest._replace(first=appended.first)
         size = made[0].size if len(made) == 1 else sum(frame.size for frame in made)
         return StoredRun(
@@ -241,8 +241,8 @@ class TopicAppender:
             claim = Claim(pair, epoch, lane in producer.epochs, -1, min(wanted), max(wanted), is_missing)
             made = self._frames(columns.take(missing)._replace(stamp=signed(pair, epoch)))
             with suppress(StaleClaim):
-                timeout = delivery.timeout_s
-                appended = log.appender.append(made, tree=delivery.tree, claim=claim, timeout=timeout)
+                terms = delivery.terms
+                appended = log.appender.append(made, tree=delivery.tree, claim=claim, terms=terms)
                 producer.epochs[lane] = epoch
                 size, places = sum(frame.size for frame in made), share.some_places(missing)
                 end = appended.next, appended.cuts, appended.waited
@@ -277,7 +277,7 @@ class TopicAppender:
         self, columns: MessageColumns, places: Sequence[int] | None, lane: tuple[int, str], delivery: Delivery
     ) -> Iterator[StoredRun]:
         """Append all but the duplicates, which come first, since seqnos ascend."""
-        producer, tree, timeout = delivery.producer, delivery.tree, delivery.timeout_s
+        producer, tree, terms = delivery.producer, delivery.tree, delivery.terms
         log, seqnos, count = self._log(lane[0]), cast(Sequence[int], columns.seqnos), len(columns.values)
         pair = Pair(producer.id, lane[1])
         known = NOTHING if producer.automatic else log.appender.producers.peek(pair)
@@ -290,7 +290,7 @@ class TopicAppender:
                 rest = columns.part(dropped, count) if dropped else columns
                 made = self._frames(rest._replace(stamp=signed(pair, claim.epoch)))
             try:
-                appended = log.appender.append(made, tree=tree, claim=claim, timeout=timeout)
+                appended = log.appender.append(made, tree=tree, claim=claim, terms=terms)
                 break
             except StaleClaim as stale:
                 known = stale.known

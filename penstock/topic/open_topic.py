@@ -25,6 +25,7 @@ from penstock.locks import FORKED, hold
 from penstock.log.append import Rerouted
 from penstock.log.frame_encode import encode, frames
 from penstock.log.log import Log
+from penstock.log.meter import HELD, QuotaTerms
 from penstock.message import Receipt, StoredRun
 from penstock.options import TopicOptions
 from penstock.parse import PARTITIONS_MAX, whole
@@ -210,17 +211,18 @@ class OpenTopic:
     # Writing: the one way in.
 
     def append(
-        self, batch: WriteBatch, producer: Producer = NOBODY, *, stored: list[StoredRun] | None = None
-    ) -> list[StoredRun]:
+        self, batch: WriteBatch, producer: Producer = NOBODY, *, stored: list[StoredRun] | None = None,
+        terms: QuotaTerms = HELD,
+    ) -> list[StoredRun]:  # fmt: skip
         """Append each message to its partition; visible to writers, not yet durable.
 
         Runs enter `stored` as they are stored: a caller that must know what is safe when a later partition
         fails passes its own list.
         """
         runs = [] if stored is None else stored
-        run = self._append_whole(batch, producer)
+        run = self._append_whole(batch, producer) if terms is HELD else None
         if run is None:
-            self.appender.deliver(Delivery(batch, producer, runs))
+            self.appender.deliver(Delivery(batch, producer, runs, terms=terms))
         else:
             runs.append(run)
         return runs
@@ -302,10 +304,9 @@ class OpenTopic:
         return outcomes
 
     def write_without_waiting(self, batch: WriteBatch) -> StoredRun | None:
-        """Write what fits into one frame if nothing but the disk has to be waited for; else None.
+        """Write what fits into one frame if nothing but the disk has to be waited for; else None, and nothing.
 
-        Only for a topic of one partition that keeps its values in the log and syncs. None: nothing was
-        written.
+        Only for a topic of one partition that keeps its values in the log and syncs.
         """
         record = self.record
         options, active = record.options, record.rows.active
@@ -333,10 +334,12 @@ class OpenTopic:
             for run in runs:
                 if run.stop:
                     self._logs[run.partition].syncer.sync(run.stop, run.cuts)
-        except (OSError, NotDurable):
+        except (OSError, NotDurable) as error:
             self.topics.by_id(self.record.id)  # says so when it was dropped: then it is not the disk
             self.require_place()
-            raise
+            if isinstance(error, PenstockError):
+                raise
+            raise _not_yet_durable(error) from error
 
     def on_appended(self, partition: int) -> None:
         """Have what was sealed tidied, and what is written to too fast split."""
@@ -409,16 +412,11 @@ class OpenTopic:
     def _open(self, partition: int) -> Log:
         record = self.topics.by_id(self.record.id)  # or the folder may be a newer topic's by now
         return Log(
-            os.path.join(self.folder, "parts", f"{partition:06d}"),
-            topic=record.name,
-            topic_id=record.id,
-            partition=partition,
-            options=record.options,
-            files=self.files,
-            clock=self.clock,
+            os.path.join(self.folder, "parts", f"{partition:06d}"), topic=record.name, topic_id=record.id,
+            partition=partition, options=record.options, files=self.files, clock=self.clock,
             state=StoredPartition(self.topics, self.consumers, self.transactions, record.id, partition),
             read_only=self.read_only,
-        )
+        )  # fmt: skip
 
     @contextmanager
     def named_if_closed(self) -> Iterator[None]:
@@ -446,6 +444,7 @@ def _no_neighbour(name: str, options: dict[str, Any]) -> OpenTopic:
     raise AssertionError(f"a topic outside a store knows no {name}")
 
 
-def _not_yet_durable(error: LockTimeout) -> NotYetDurable:
+def _not_yet_durable(error: OSError) -> NotYetDurable:
     """The error for a write whose sync could not be waited for: it is in the log."""
-    return NotYetDurable(f"written, and not yet durable: {error.args[0]}", hint="do not write it again")
+    what = error.args[0] if isinstance(error, LockTimeout) else error.strerror
+    return NotYetDurable(f"written, and not yet durable: {what}", hint="do not write it again")

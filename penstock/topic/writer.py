@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Generic, Self
 import msgspec
 
 from penstock.errors import InvalidOption, close_after
+from penstock.files import speaking
 from penstock.keys import Key
 from penstock.log.frame import RAW
 from penstock.log.producers import Pair
@@ -36,6 +37,7 @@ from penstock.topic.write_buffer import SKIP, WIDTH, Besides, WriteBuffer
 _LOOK_EVERY = 512
 
 
+@speaking("write_many", "flush", "close", "last_seqno")
 class Writer(Generic[V]):
     """Writes many messages to a topic; safe to share between threads. Use it with `with`."""
 

@@ -90,6 +90,33 @@ def test_only_the_times_that_are_asked_for_are_read(store, clock):
     assert (first, stop) == (48, 60)
 
 
+@pytest.mark.parametrize(
+    ("size", "own"), [(3000, False), (3000, True), (300, False)],
+    ids=["the batch's time", "a time for each", "repacked"],
+)  # fmt: skip
+def test_frames_of_other_timestamps_are_not_read(store, clock, size, own):
+    """By their headers, where these say it; nothing is left out where they do not."""
+    topic = store.create_topic("t", segment_bytes=size * 80)
+    begin = clock.now_ns()
+    for _ in range(40):
+        now = clock.now_ns()
+        times = [now + place for place in range(10)] if own else None
+        topic.write_many([b"x" * size] * 10, timestamps=times)
+        clock.advance(3600)
+    store.flush_housekeeping()
+    since, until = (datetime.fromtimestamp(begin / 1e9 + hours * 3600, UTC).isoformat() for hours in (5, 8))
+    found = store.sql(
+        f"select \"offset\" from t where (timestamp >= '{since}' and timestamp < '{until}') "
+        f"or (timestamp = '{since}' and key = 'none')"
+    )
+    assert sorted(row["offset"] for row in found.to_arrow().to_pylist()) == list(range(50, 80))
+    (scan,) = found.scans
+    if own or size < 1000:
+        assert scan.messages == 400
+    else:
+        assert 30 <= scan.messages < 120, "those hours, and the active segment"
+
+
 def test_a_clock_that_was_set_back_hides_nothing(store, clock):
     topic = store.create_topic("t")
     topic.write("a")
