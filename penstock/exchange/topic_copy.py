@@ -195,4 +195,14 @@ def _copy_consumers(source: Topic, sink: Topic) -> tuple[str, ...]:
             sink.open_topic.consumers.alter(
                 each.consumer, sink.id, source.open_topic.consumers.options(each.consumer, source.id)
             )
+            _copy_gaps(source.open_topic, sink.open_topic, each.consumer)
     return tuple(names)
+
+
+def _copy_gaps(source: OpenTopic, sink: OpenTopic, consumer: str) -> None:
+    """What a consumer had not read of partitions that are gone is a gap to it in the copy, too."""
+    gone = sink.tree.removed()
+    for stored in source.consumers.positions(source.record.id, consumer):
+        if stored.partition in gone:
+            place = stored.partition, stored.position
+            sink.consumers.begin(consumer, sink.record.id, *place, sink.clock.now_ns())
