@@ -24,7 +24,6 @@ from penstock.log.log import Log
 from penstock.log.trim import LINGER_NS
 from penstock.options import TopicOptions
 from penstock.state.topics import Topics
-from penstock.store.drained import remove_drained
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.retention import vacuum_partition
 
@@ -139,8 +138,6 @@ class Expiry:
             if due > now:
                 return self._removed(topic, log, now) or due
             done = vacuum_partition(topic, key.number)
-            if not topic.tree.is_active(key.number) and key.number in remove_drained(topic):
-                return now + _NEVER_NS
             if done is None or done.held_by:
                 return now + _AGAIN_NS
             following = self._removed(topic, log, now) or _oldest_expires(log, options, now)

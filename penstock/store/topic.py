@@ -25,7 +25,6 @@ from penstock.state.database import refuse_read_only
 from penstock.state.topics import Topics
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
-from penstock.store.drained import remove_drained
 from penstock.store.stats import PartitionInfo, TopicStats, partition_list, topic_stats
 from penstock.topic import delayed
 from penstock.topic import input as outgoing
