@@ -94,7 +94,7 @@ def _remove(topic: OpenTopic, log: Log) -> bool:
         for child in topic.tree.row(number).children:
             if (
                 child in topic.tree.numbers
-            ):  # what its parent knew of producers it will not find there any more
+            ):  # it will not find there what its parent knew of producers
                 keep_later_checkpoint(topic.log(child).folder, 0)
         topic.topics.partitions.remove(topic_id, number)
         topic.refresh()
