@@ -45,6 +45,10 @@ class Producer:
         #: (partition, group) → the last seqno it tried to append there.
         self.tried: dict[tuple[int, str], int] = {}
 
+    def named(self, group: str | None) -> str | None:
+        """The group that a message names, or None when that is the writer's own."""
+        return None if group == self.group else group
+
     def offer(self, lane: tuple[int, str], seqnos: Sequence[int], known: LastSeqno, tried: int) -> Offer:
         """The claim for seqnos that ascend, by what is known to be stored; those stored before are left out.
 
