@@ -3,7 +3,7 @@
 # from apt when `make test` runs as root on Debian; elsewhere the tests that need it skip, and say so.
 
 PYTHON ?= python3
-EXTRAS := arrow,cli,codecs,s3,server,spark,tarantool,dev
+EXTRAS := arrow,cli,codecs,s3,server,spark,sql,tarantool,dev
 BIN    := .venv/bin
 READY  := .venv/.ready
 PEERS  := .venv/.peers

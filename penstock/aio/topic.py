@@ -158,6 +158,8 @@ class Topic(Generic[V]):
     async def alter(self, **changes: Any) -> None:
         await self.threads.run(self.blocking.alter, **changes)
 
+    split = awaited(sync.Topic[V].split)
+    partitions = awaited(sync.Topic[V].partitions)
     stats = awaited(sync.Topic[V].stats)
     vacuum = awaited(sync.Topic[V].vacuum)
     export_diskq = awaited(sync.Topic[V].export_diskq)

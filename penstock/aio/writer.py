@@ -128,6 +128,11 @@ class Writer(Generic[V]):
         return self._blocking.written
 
     @property
+    def waited(self) -> float:
+        """For how many seconds a quota (`write_quota`) held this writer back so far."""
+        return self._blocking.waited
+
+    @property
     def skipped(self) -> int:
         """How many messages were duplicates and not stored again, as safely as the first ones."""
         return self._blocking.skipped

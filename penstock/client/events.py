@@ -177,6 +177,8 @@ class Subscription:
         self._came: deque[Event] = deque()
         self._last_id = 0
         self._epoch = ""
+        #: What stands before the id in the newest cursor.
+        self._before_id = ""
         self._closed = False
         self._rest = _Rest()
         self._told = cursor
@@ -187,7 +189,7 @@ class Subscription:
     def cursor(self) -> str | None:
         """Where to go on later, or elsewhere: everything before it was given out."""
         if self._came and self._epoch:
-            return f"{self._epoch}.{self._came[0].id}"
+            return f"{self._before_id}.{self._came[0].id}"
         return self._told
 
     def receive(self, timeout: float | None = None) -> Event | None:
@@ -244,8 +246,10 @@ class Subscription:
     def _take(self, answer: _Answer) -> None:
         if answer.error is not None:
             raise Refused(answer.error.get("message", ""), status=answer.error.get("status", 0))
-        epoch = answer.next.rpartition(".")[0]
-        if epoch != self._epoch:
+        self._before_id = answer.next.rpartition(".")[0]
+        epoch = answer.next.partition(".")[0]
+        was_put_back = answer.gap is not None and answer.gap.reason == "ahead"
+        if epoch != self._epoch or was_put_back:  # ids that were had are of other events now
             self._epoch, self._last_id = epoch, 0
         for event in answer.events:
             if event.id > self._last_id:  # else it was had before the connection broke
@@ -308,7 +312,7 @@ class _WebSocketLine:
     def _connect(self, asked: list[tuple[str, str]]) -> WebSocket:
         try:
             return WebSocket(self._events.parts, self._events._path(asked), self._events._headers())
-        except WebSocket.Refused as refused:
+        except WebSocket.HandshakeRefused as refused:
             raise _refused(refused.status, refused.body) from None
 
     def close(self) -> None:

@@ -390,7 +390,7 @@ class Assignment:
     def _open_all(self, topic: OpenTopic, start: Place) -> None:
         """Open the partitions that are not open yet, for a reader without a consumer."""
         chosen = self._options.partitions
-        new = [number for number in range(len(topic)) if (topic.name, number) not in self._held]
+        new = [number for number in topic.numbers() if (topic.name, number) not in self._held]
         gates = topic.topics.gates(topic.record.id) if new else {}
         for number in new:
             if chosen is None or number in chosen:

@@ -133,7 +133,7 @@ class Member:
 
     def look(self) -> LeaseTable:
         """Read the table of members and leases."""
-        return self._file.look(len(self.topic))
+        return self._file.look(self.topic.numbers()[-1] + 1)
 
     def allowed(self, table: LeaseTable) -> int:
         """How many partitions this member may hold now."""
@@ -144,7 +144,7 @@ class Member:
         if self._file.number not in ranks:
             return len(self.held)  # kicked at this moment: the next look says so
         fixed = {number for number, member in table.members.items() if member.fixed}
-        shared = len(self.topic) - sum(holder in fixed for holder in table.held.values())
+        shared = len(self.topic.numbers()) - sum(holder in fixed for holder in table.held.values())
         return quota(shared, len(ranks), ranks.index(self._file.number))
 
     def want(self) -> None:
@@ -165,7 +165,7 @@ class Member:
     ) -> Moves:
         """What to take and to give up."""
         now = time.monotonic()
-        numbers = range(len(self.topic)) if self._chosen is None else self._chosen
+        numbers = self.topic.numbers() if self._chosen is None else self._chosen
         free = [n for n in numbers if n not in table.held and n not in self.held]
         self._free_since = {number: self._free_since.get(number, now) for number in free}
         self.is_short = len(self.held) < allowed
@@ -235,7 +235,7 @@ def members(topic: OpenTopic, consumer: str) -> list[MemberStats]:
     except FileNotFoundError:
         return []
     with closing(file):
-        table = file.look(len(topic))
+        table = file.look(topic.numbers()[-1] + 1)
     found = []
     for number, member in table.members.items():
         partitions = tuple(sorted(p for p, holder in table.held.items() if holder == number))
@@ -256,7 +256,7 @@ def kick(topic: OpenTopic, consumer: str, pid: int | None) -> list[int]:
     except FileNotFoundError:
         return []
     with closing(file):
-        table = file.look(len(topic))
+        table = file.look(topic.numbers()[-1] + 1)
         chosen = [n for n, member in table.members.items() if pid is None or member.pid == pid]
         held: dict[int, list[int]] = {number: [] for number in chosen}
         for partition, holder in table.held.items():

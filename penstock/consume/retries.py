@@ -16,7 +16,7 @@ import msgspec
 from penstock import codecs, references
 from penstock.delay import file_reader as view
 from penstock.delay.identity import uuid7
-from penstock.delay.records import DATA_BYTES_MAX, WaitingRecord
+from penstock.delay.records import DATA_BYTES_MAX, NewRecord, WaitingRecord
 from penstock.delay.waiting import WaitingMessages
 from penstock.delay.window import TakenMessage
 from penstock.errors import DataError, MessageTooLarge, PartitionLost, TakenElsewhere, Unavailable
@@ -102,7 +102,8 @@ def _kept(message: Message[Any]) -> tuple[bytes | None, int]:
         with suppress(DataError, Unavailable):
             where = f"offset {message.offset} of {message.topic!r} partition {message.partition}"
             return references.fetch(reference, where), reference.codec
-    return message.stored, codecs.stored_number(message.codec)
+    codec = message.codec
+    return message.stored, codecs.RAW if codec == "raw" else codecs.stored_number(codec)
 
 
 def encoded(envelope: Envelope) -> bytes:
@@ -296,12 +297,12 @@ class PartitionRetries:
         `attempts` is how often it was tried: it comes back as the next one. `fixed` waits are those that
         other messages wait too (`WaitingMessages.store`).
         """
-        data = encoded(enclosed)
-        self._opened().store(
-            id=waiting_id(self._consumer, enclosed, attempts), topic=self._key[0],
-            data=data, wait=wait_s, attempts=attempts, fixed=fixed,
-        )  # fmt: skip
-        due_ms = self._now_ms() + round(wait_s * 1000)
+        now = -(-self._topic.clock.now_ns() // 1_000_000)  # both rounded up: nothing comes too early
+        wait_ms = -(-round(wait_s * 1_000_000) // 1000)
+        number = waiting_id(self._consumer, enclosed, attempts)
+        record = NewRecord(wait_ms, number, self._key[0], attempts, encoded(enclosed))
+        self._opened().store_one(record, now, fixed=fixed)
+        due_ms = now + wait_ms
         self._next_due_ms = min(self._next_due_ms, due_ms)
         self._note(enclosed.key, enclosed.offset, due_ms)
 

@@ -219,7 +219,7 @@ class Settlement:
 
     def _add_culprit(self, source: HeldPartition, message: Message[Any], count: int) -> None:
         found = enclosed(message, source.topic.record.id).failed(deaths(count))
-        dead.bury(source.topic, self._consumer, found, attempts=count, reason=DIED)
+        dead.add_letter(source.topic, self._consumer, found, attempts=count, reason=DIED)
         logger.error("%s/%d offset %d is a dead letter: %s", *source.key, message.offset, deaths(count))
         self._commit(message)
 
@@ -290,7 +290,7 @@ class Settlement:
             raise lost(topic, partition)
 
     def _add_letter(self, source: HeldPartition, message: Message[Any], found: Envelope, reason: str) -> None:
-        dead.bury(source.topic, self._consumer, found, attempts=message.attempt, reason=reason)
+        dead.add_letter(source.topic, self._consumer, found, attempts=message.attempt, reason=reason)
         self._commit(message)
 
     def _commit(self, message: Message[Any]) -> None:
@@ -299,9 +299,10 @@ class Settlement:
 
 def wait_after(attempt: int, after: Duration | None, policy: Retry) -> float | None:
     """How long to wait after an attempt, as asked or by the policy; None when it was the last one."""
-    wait_s = policy.wait_s(attempt, random.random())
-    asked_s = None if after is None else wait_seconds("after", after)
-    return wait_s if wait_s is None or asked_s is None else asked_s
+    if after is None:
+        return policy.wait_s(attempt, random.random())
+    asked_s = wait_seconds("after", after)
+    return None if attempt >= policy.attempts else asked_s
 
 
 def checked_reason(reason: object) -> str:

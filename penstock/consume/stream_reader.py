@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from operator import length_hint
 from typing import Any
@@ -15,12 +16,13 @@ from penstock.consume.assignment import LOOK_AGAIN_S, Assignment
 from penstock.consume.lag import Lag, lag_behind
 from penstock.consume.options import ReaderOptions, Retry, checked_policy
 from penstock.consume.partition import Gap, HeldPartition, Key
+from penstock.consume.read_quota import ReadQuotas
 from penstock.consume.settle import Settlement, checked_reason, cut, ranges_of
 from penstock.consume.transaction_part import Transactional, TransactionParts
 from penstock.errors import Closed, UsageError
 from penstock.locks import FORKED, forget_in_child
 from penstock.log.rows import MessageRows
-from penstock.message import Batch, Message
+from penstock.message import Batch, Message, Rows
 from penstock.parse import Duration
 from penstock.place import Place
 from penstock.topic.open_topic import OpenTopic
@@ -63,6 +65,7 @@ class StreamReader:
         if options.consumer is not None:
             self._settlement = Settlement(self._assignment, options.consumer, options.retry)
         self._transactions = TransactionParts(self._assignment, self._mutex)
+        self._quotas = ReadQuotas(topics, options.consumer)
         self._turn = 0
         self._policy = options.retry
         #: The partition that the last batch was read from, whether it had waited or not.
@@ -153,9 +156,10 @@ class StreamReader:
     def pause_s(self) -> float | None:
         """Return how long to wait before the next look; None if there is nothing to wait for."""
         self.require_open()
-        if not self.follow and not self._assignment.is_waiting:
+        held = self._quotas.pause_s()
+        if held is None and not self.follow and not self._assignment.is_waiting:
             return None
-        return self._assignment.pause_s
+        return self._assignment.pause_s if held is None else min(held, self._assignment.pause_s)
 
     # Settling.
 
@@ -286,6 +290,7 @@ class StreamReader:
         self._fetched.messages = iter(())
         background.remove(self)
         self._end()
+        self._quotas.close()
         self.bell.ring()
 
     def after_fork_in_child(self) -> None:
@@ -347,10 +352,7 @@ class StreamReader:
                 self._turn += 1
                 if source.is_gone or not self._assignment.may_read(source):
                     continue
-                rows = source.read(
-                    1 if source.is_doubtful else max_messages, max_bytes,
-                    skip_gaps=self._options.skip_gaps, gaps=self.gaps, skipped=self.skipped,
-                )  # fmt: skip
+                rows = self._quotas.read(source.topic, max_bytes, partial(self._read, source, max_messages))
                 if self._settlement is not None and not self._settlement.store_skipped(source):
                     break
                 if rows and source.doubt is not None and self._settlement is not None:
@@ -363,6 +365,11 @@ class StreamReader:
             else:
                 if len(self.gaps) == gaps and not self._look():  # a gap that was skipped may open a partition
                     return None
+
+    def _read(self, source: HeldPartition, max_messages: int, max_bytes: int) -> list[Rows]:
+        most = 1 if source.is_doubtful else max_messages
+        skips = self._options.skip_gaps
+        return source.read(most, max_bytes, skip_gaps=skips, gaps=self.gaps, skipped=self.skipped)
 
     def _look(self) -> bool:
         """Once a second, and at the end without `follow`: did someone add partitions, or drop the topic?"""

@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 from penstock.errors import Closed, Corrupt, InvalidOption, OffsetTrimmed
-from penstock.events.event import Answer, EventGap, cursor_text, heard, next_id
+from penstock.events.cursor import cursor_text, first_unheard, newest_before, parse_cursor
+from penstock.events.event import Answer, EventGap, heard
 from penstock.keys import Match
 from penstock.log.log import Log
 from penstock.message import Message
@@ -133,7 +134,7 @@ class EventQuery:
         self._next = bounds.end
         self._waits = cursor is not None
         if cursor is not None:
-            self._resume(next_id(cursor, self._epoch), bounds.start, bounds.end)
+            self._resume(log, cursor, bounds.start, bounds.end)
         elif rewind is not None:
             self._rewind(log, whole("rewind", rewind, 1, 1_000_000), bounds.start, bounds.end)
         elif since is not None:
@@ -196,13 +197,14 @@ class EventQuery:
         """The empty answer; its cursor stands behind all that was looked at (B002-05)."""
         return self._answer([], self._next)
 
-    def _resume(self, wanted: int | None, start: int, end: int) -> None:
-        if wanted is None:
+    def _resume(self, log: Log, cursor: str, start: int, end: int) -> None:
+        place = parse_cursor(cursor, self._epoch)
+        if place is None:
             self._next, self._gap = start, EventGap("epoch")
-        elif wanted - 1 > end:
-            self._next, self._gap = end, EventGap("ahead", end + 1, wanted)
-        else:
-            self._next = wanted - 1
+            return
+        self._next = first_unheard(log, place, end)
+        if self._next < place.offset:
+            self._gap = EventGap("ahead", self._next + 1, place.offset + 1)
 
     def _rewind(self, log: Log, count: int, start: int, end: int) -> None:
         try:
@@ -236,5 +238,8 @@ class EventQuery:
 
     def _answer(self, messages: list[Message], behind: int, gap: EventGap | None = None) -> Answer:
         with self._partitions.named_if_closed():
-            start = self._partitions.log(0).bounds().start
-        return Answer(list(map(heard, messages)), cursor_text(self._epoch, behind + 1), start + 1, gap)
+            log = self._partitions.log(0)
+            bounds = log.bounds()
+            newest = newest_before(log, max(bounds.end, behind))
+        cursor = cursor_text(self._epoch, behind + 1, newest)
+        return Answer(list(map(heard, messages)), cursor, bounds.start + 1, gap)

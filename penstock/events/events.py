@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from penstock.errors import InvalidOption, UnknownTopic, WrongType
-from penstock.events.event import Answer, Pushed, epoch_text, stored_pairs
+from penstock.events.cursor import epoch_text
+from penstock.events.event import Answer, Pushed, stored_pairs
 from penstock.events.event_query import EventQuery
 from penstock.keys import Key, Prefix, match
 from penstock.log.frame_encode import FRAME_BYTES, FRAME_MESSAGES
@@ -17,29 +17,25 @@ from penstock.parse import KIB, Duration, seconds, whole
 from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
 from penstock.topic import input as outgoing
-from penstock.topic.open_topic import OpenTopic
 from penstock.topic.watch import DeadWriterHelp, TopicWatch
 from penstock.wake import Bell
 
 #: How long a subscriber waits unless it says otherwise: mobile networks bear that (S002-24).
 WAIT_S = 25.0
-#: Stores values under keys, with headers if there are any, side by side, all or none; the first offset.
-Append = Callable[[Sequence[bytes], Sequence[bytes], Sequence[Mapping[str, bytes] | None] | None], int]
-
-#: The same if nothing but the disk has to be waited for; None when nothing was stored.
-AppendAtOnce = Callable[
-    [Sequence[bytes], Sequence[bytes], Sequence[Mapping[str, bytes] | None] | None], int | None
-]
+#: What a message takes in a frame besides its key and value.
+_BESIDES_BYTES = 16
+#: Headers of each event of a push; None when none has any.
+EventHeaders = Sequence[Mapping[str, bytes] | None] | None
 
 
 class Events:
     """The live events of a topic; made by `Store.events`."""
 
-    def __init__(self, partitions: OpenTopic, append: Append, append_at_once: AppendAtOnce) -> None:
-        self.open_topic = partitions
-        self._append = append
-        self._append_at_once = append_at_once
-        self.help_out = DeadWriterHelp(partitions)
+    def __init__(self, topic: Topic, begin: Callable[[], Transaction]) -> None:
+        self._topic = topic
+        self._begin = begin
+        self.open_topic = topic.open_topic
+        self.help_out = DeadWriterHelp(topic.open_topic)
 
     @property
     def topic(self) -> str:
@@ -94,20 +90,30 @@ class Events:
         return f"<Events {self.topic}>"
 
     def push_stored(
-        self, keys: Sequence[bytes], values: Sequence[bytes],
-        headers: Sequence[Mapping[str, bytes] | None] | None = None,
-    ) -> Pushed:  # fmt: skip
-        """Store events whose keys and data are as they are stored."""
-        first = self._append(values, keys, headers) + 1
-        return Pushed(self.epoch, first, first + len(values) - 1)
+        self, keys: Sequence[bytes], values: Sequence[bytes], headers: EventHeaders = None
+    ) -> Pushed:
+        """Store events whose keys and data are as they are stored, side by side, all or none."""
+        topic = self._topic
+        if len(values) == 1:
+            first = topic.write(values[0], key=keys[0], headers=headers[0] if headers else None).offset
+        elif _fit_one_frame(keys, values, headers):
+            first = topic.write_many(values, keys=keys, headers=headers)[0].offset
+        else:
+            with self._begin() as tx:
+                tx.write_many(topic, values, keys=keys, headers=headers)
+            first = tx.stored[topic.name][0].first
+        return Pushed(self.epoch, first + 1, first + len(values))
 
     def push_without_waiting(
-        self, keys: Sequence[bytes], values: Sequence[bytes],
-        headers: Sequence[Mapping[str, bytes] | None] | None = None,
-    ) -> Pushed | None:  # fmt: skip
+        self, keys: Sequence[bytes], values: Sequence[bytes], headers: EventHeaders = None
+    ) -> Pushed | None:
         """Push without waiting for anything but the disk; None when that cannot be: nothing was stored."""
-        first = self._append_at_once(values, keys, headers)
-        return None if first is None else Pushed(self.epoch, first + 1, first + len(values))
+        options = self.open_topic.options
+        if options.codecs:
+            return None
+        batch = outgoing.many(values, keys, headers, None, None, options.value_bytes)
+        run = self.open_topic.write_without_waiting(batch)
+        return None if run is None else Pushed(self.epoch, run.first + 1, run.first + len(values))
 
     def question(
         self, keys: str | Sequence[Key], cursor: str | None, prefixes: Sequence[Prefix], rewind: int | None,
@@ -134,8 +140,6 @@ def _listed(name: str, given: Any) -> Sequence[Any]:
 
 #: What events are kept in: a total order, found by key, for an hour.
 OPTIONS = {"index": "key", "retention": "1h", "sync": "disk"}
-#: What a message takes in a frame besides its key and value.
-_BESIDES_BYTES = 16
 
 
 def open_events(
@@ -151,30 +155,12 @@ def open_events(
             f"topic {name!r} cannot hold events: it needs one partition and an index of its keys",
             hint='alter(index="key") gives it one; partitions cannot be taken away',
         )
-
-    def append(
-        values: Sequence[bytes], keys: Sequence[bytes], headers: Sequence[Mapping[str, bytes] | None] | None
-    ) -> int:
-        """One frame is there or not; more of them need a transaction."""
-        size = sum(map(len, values)) + sum(map(len, keys)) + _BESIDES_BYTES * len(values)
-        size += sum(8 + len(n) + len(v) for each in headers or () for n, v in (each or {}).items())
-        if len(values) <= FRAME_MESSAGES and (size <= FRAME_BYTES - 64 * KIB or len(values) == 1):
-            return topic.write_many(values, keys=keys, headers=headers)[0].offset
-        with begin() as tx:
-            tx.write_many(topic, values, keys=keys, headers=headers)
-        return tx.stored[topic.name][0].first
-
-    return Events(topic.open_topic, append, partial(_append_at_once, topic))
+    topic.keep_one_partition("events")
+    return Events(topic, begin)
 
 
-def _append_at_once(
-    topic: Topic, values: Sequence[bytes], keys: Sequence[bytes],
-    headers: Sequence[Mapping[str, bytes] | None] | None,
-) -> int | None:  # fmt: skip
-    """The first offset of events that are on disk; None where that takes more than one frame and its sync."""
-    partitions = topic.open_topic
-    if partitions.options.codecs:
-        return None
-    batch = outgoing.many(values, keys, headers, None, None, partitions.options.value_bytes)
-    run = partitions.write_without_waiting(batch)
-    return None if run is None else run.first
+def _fit_one_frame(keys: Sequence[bytes], values: Sequence[bytes], headers: EventHeaders) -> bool:
+    """Whether events are there together or not at all without a transaction: in one frame."""
+    size = sum(map(len, values)) + sum(map(len, keys)) + _BESIDES_BYTES * len(values)
+    size += sum(8 + len(n) + len(v) for each in headers or () for n, v in (each or {}).items())
+    return len(values) <= FRAME_MESSAGES and size <= FRAME_BYTES - 64 * KIB

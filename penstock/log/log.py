@@ -14,6 +14,7 @@ Log        what the layers above use
 from __future__ import annotations
 
 import logging
+import os
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
@@ -32,7 +33,7 @@ from penstock.log.descriptors import AWAKE
 from penstock.log.folder import Folder
 from penstock.log.frame_encode import EncodedFrame
 from penstock.log.key_retention import KeyRetention
-from penstock.log.producers import Claim, Pair, Producers, TakenOver, tidy_checkpoints
+from penstock.log.producers import TakenOver, tidy_checkpoints
 from penstock.log.segment import read_head
 from penstock.log.segments import Bounds, Segments
 from penstock.log.staging import Hold, PartitionState
@@ -80,7 +81,7 @@ class Log:
         self.key_retention = KeyRetention(self.segments, state.options, self.offset_at, self._age)
         #: Messages by their key.
         self.keys = keyed.KeySearch(self.segments, self.key_retention)
-        AWAKE.add(self)
+        AWAKE.add(self, os.path.dirname(path))
         self.folder.on_wake = self._woken
 
     @property
@@ -90,16 +91,10 @@ class Log:
 
     @options.setter
     def options(self, options: TopicOptions) -> None:
-        self.appender.active.use(options)
+        self.appender.use(options)
         self.key_retention.use(options)
 
-    # Writing, for those who do not ask the parts themselves.
-
-    def append(
-        self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None
-    ) -> Appended:
-        """Write frames side by side; visible to other writers at once, durable after `sync`."""
-        return self.appender.append(frames, tree=tree, claim=claim)
+    # Writing, where it takes more than one part.
 
     def write_at_once(self, frames: Sequence[EncodedFrame], *, tree: int) -> Appended | None:
         """Append frames and make them durable, if nothing but the disk has to be waited for.
@@ -117,29 +112,16 @@ class Log:
         # where nobody waits.
         return try_hold(self.folder.tail, write)
 
-    def sync(self, appended: Appended) -> None:
-        """Return when what was appended would survive a power cut."""
-        self.syncer.sync(appended.next, appended.cuts)
-
     def sync_all(self) -> None:
         """Make everything appended so far, by anyone, durable."""
         a = self.folder.read_append()
         if a is not None and a.boot == self.folder.boot:
             self.syncer.sync(a.next)
 
-    def fence(self, pair: Pair) -> TakenOver:
-        """Take over a producer's pair; durable after `sync_fence`."""
-        return self.appender.take_over(pair)
-
     def sync_fence(self, taken: TakenOver) -> None:
         """Return when a pair's being taken over would survive a power cut, as far as the topic promises."""
         if self.options.sync == "disk":
             self.syncer.sync_place(taken.segment, taken.byte, taken.cuts)
-
-    @property
-    def producers(self) -> Producers:
-        """What is known of the partition's producers."""
-        return self.appender.producers
 
     def lower_reserve(self) -> None:
         """Give back offsets that were set aside and not used."""
@@ -316,7 +298,7 @@ class Log:
 
     def _woken(self) -> None:
         """The folder was opened again: meanwhile it may have become that of another topic."""
-        AWAKE.add(self)
+        AWAKE.add(self, os.path.dirname(self.folder.path))
         bases = self.folder.segments()
         head = read_head(self.folder, bases[-1]) if bases else None
         if head is not None and head.topic_id != self.folder.topic_id:

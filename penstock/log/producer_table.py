@@ -16,10 +16,11 @@ from penstock.clock import NANOSECONDS
 from penstock.errors import Corrupt, UnknownFormat
 from penstock.files import read_whole, replace
 from penstock.log import frame
+from penstock.log.folder import GATE_PRODUCERS, Folder
 from penstock.log.folder import PRODUCERS as PRODUCERS_FILE
-from penstock.log.folder import Folder
 from penstock.log.frame import Frame
 from penstock.log.frame_header import HEADER_BYTES, MAGIC_BYTES, PRODUCER, PRODUCERS, SEQNOS, Head, read_head
+from penstock.log.lineage import Birth, read_birth
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
 from penstock.parse import KIB
 
@@ -199,6 +200,9 @@ def begin(folder: Folder, before: int | None = None) -> tuple[ProducerTable, Fol
         if not first:
             break
         # Older ones are removed when newer ones are there: between two looks both may have escaped us.
+    birth = None if first else read_birth(folder)
+    if birth is not None:
+        return _inherited(folder, birth, damaged), FoldPoint(0)
     if damaged:
         logger.warning("a damaged producer checkpoint", extra={"path": damaged})
     if first and damaged:
@@ -209,6 +213,23 @@ def begin(folder: Folder, before: int | None = None) -> tuple[ProducerTable, Fol
             extra={"path": folder.path},
         )
     return ProducerTable(), FoldPoint(first)
+
+
+def _inherited(folder: Folder, birth: Birth, damaged: str) -> ProducerTable:
+    """What a partition's parents knew of producers, from their folders: its own first checkpoint is gone."""
+    logger.warning(
+        "a partition's first producer checkpoint is gone: that of its parents is taken",
+        extra={"path": damaged or folder.path},
+    )
+    facts = ProducerTable()
+    for parent, offset in birth.parents.items():
+        path = folder.beside(parent, offset, GATE_PRODUCERS)
+        found = parse(read_whole(folder.files, path), offset, folder.topic_id)
+        if found is None:
+            raise refusal(damaged or folder.segment_path(0, PRODUCERS_FILE), folder.partition)
+        for pair, seqno, epoch, seen in found.items():
+            facts.learn(pair, seqno, epoch, seen)
+    return facts
 
 
 def fold_all(

@@ -70,7 +70,8 @@ class Producers:
         #: Its name, for people.
         self.topic = ""
         self._mutex = threading.Lock()
-        self._facts: ProducerTable | None = None
+        #: What is known of them; None until someone asked.
+        self.table: ProducerTable | None = None
         self._place = FoldPoint(0)
         #: D's cuts when facts were last taken in under the lock; None before that.
         self._cuts: int | None = None
@@ -82,11 +83,11 @@ class Producers:
 
     def load(self) -> ProducerTable:
         """Take in what is on disk, unless that was done. Needs no lock."""
-        return self._facts if self._facts is not None else self._load()
+        return self.table if self.table is not None else self._load()
 
     def __len__(self) -> int:
         """How many pairs are known so far."""
-        return len(self._facts) if self._facts is not None else 0
+        return len(self.table) if self.table is not None else 0
 
     # Under the append lock.
 
@@ -108,7 +109,7 @@ class Producers:
 
     def wrote(self, before: AppendRecord, after: AppendRecord, claim: Claim | None) -> None:
         """Take in our own append; no need to read what we wrote."""
-        facts, place = self._facts, self._place
+        facts, place = self.table, self._place
         if facts is None:
             return
         if claim is not None:
@@ -120,7 +121,7 @@ class Producers:
 
     def catch_up(self, a: AppendRecord, durable: DurableRecord) -> ProducerTable:
         """Take in what others appended."""
-        facts, place = self._facts, self._place
+        facts, place = self.table, self._place
         was_cut = self._cuts is not None and self._cuts != durable.cuts
         if facts is None or was_cut or place[:2] > (a.segment, a.byte):
             facts = self._load(anew=facts is not None)
@@ -130,14 +131,14 @@ class Producers:
         return facts
 
     def save_gate(self, a: AppendRecord, durable: DurableRecord) -> None:
-        """Keep the facts as they are now, where partitions are being added, for ever."""
+        """Keep the facts as they are now, where partitions are being added or split, for ever."""
         checkpoints.save(self._folder, self.catch_up(a, durable), a.next, GATE_PRODUCERS)
 
     # Inside.
 
     def _fold(self, a: AppendRecord) -> ProducerTable:
         while True:
-            facts, place = self._facts, self._place
+            facts, place = self.table, self._place
             assert facts is not None
             try:
                 self._place = fold.fold_all(self._folder, facts, place, a.segment, a.byte)
@@ -153,15 +154,15 @@ class Producers:
     def _load(self, *, anew: bool = False) -> ProducerTable:
         """Take in the newest checkpoint and everything durable behind it. Needs no lock."""
         with self._mutex:
-            if self._facts is not None and not anew:
-                return self._facts
+            if self.table is not None and not anew:
+                return self.table
             durable = self._folder.read_durable()
             facts, place = fold.begin(self._folder)
             if durable is not None and durable.boot == self._folder.boot and place.segment <= durable.segment:
                 with suppress(FileNotFoundError):  # retention is at work: the rest is folded with the lock
                     place = fold.fold_all(self._folder, facts, place, durable.segment, durable.byte)
             self._place, self._cuts = place, None
-            self._facts = facts  # last: from here on others use it
+            self.table = facts  # last: from here on others use it
             return facts
 
     def _warn_of_many(self, facts: ProducerTable) -> None:

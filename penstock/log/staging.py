@@ -101,6 +101,9 @@ class PartitionState(Protocol):
     def require_topic(self) -> None:
         """Raise unless the topic is still there."""
 
+    def is_split(self) -> bool:
+        """Whether the partition has children: nobody appends to it any more."""
+
     def highest_position(self) -> int:
         """The highest offset that a consumer has committed: no offset below it is given again."""
 

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 from penstock.aio.events import Tail
 from penstock.errors import Closed, ConflictError, Corrupt, OffsetTrimmed, PenstockError
-from penstock.events.event import cursor_text
+from penstock.events.cursor import cursor_text, newest_before
 from penstock.events.event_query import EventQuery, Interest
 from penstock.events.events import Events
 from penstock.keys import Match
@@ -75,6 +75,8 @@ class Feed:
         self._stored_at = 0.0
         self._stored_often = 0
         self._hears = True
+        #: A position, and when the last message before it was written.
+        self._newest = (-1, 0)
 
     # Where it stands.
 
@@ -90,7 +92,10 @@ class Feed:
 
     def cursor_at(self, offset: int) -> str:
         """An offset as clients know it."""
-        return cursor_text(self.epoch, offset + 1)
+        seen = max(offset, self.position)
+        if self._newest[0] != seen:
+            self._newest = seen, newest_before(self._partitions.log(0), seen)
+        return cursor_text(self.epoch, offset + 1, self._newest[1])
 
     @property
     def least(self) -> int:
@@ -227,6 +232,7 @@ class Feed:
                     else:
                         pieces += alone
         position = self.position
+        self._newest = position, messages[-1].written_at
         for subscriber, pieces in touched.items():
             subscriber.deliver(pieces, position)
 

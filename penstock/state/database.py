@@ -87,8 +87,13 @@ class Database:
 
     def row(self, sql: str, arguments: Sequence[Any] = ()) -> Any:
         """The first row, or None."""
-        rows = self.rows(sql, arguments)
-        return rows[0] if rows else None
+        with self._mutex:
+            try:
+                if self._reader is not None:
+                    return next(iter(self._reader.rows(sql, arguments)), None)
+                return self._connection.execute(sql, arguments).fetchone()
+            except sqlite3.DatabaseError as error:
+                raise self._explained(error) from error
 
     def has_table(self, name: str) -> bool:
         """Whether the format of this store has a table; only a read-only one may lack any."""

@@ -236,6 +236,12 @@ class StoredPartition:
         """Raise `TopicReplaced` unless the topic is still there."""
         self._topics.by_id(self._place[0])
 
+    def is_split(self) -> bool:
+        """Whether the rows say that the partition has children, and is only read."""
+        topic_id, partition = self._place
+        tree = self._topics.by_id(topic_id).rows
+        return partition in tree and not tree.is_active(partition)
+
     def highest_position(self) -> int:
         """The highest offset that a consumer has committed."""
         return self._consumers.highest(*self._place)

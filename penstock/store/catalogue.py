@@ -145,6 +145,7 @@ class Catalogue:
                     self._transactions, self._files, self._clock, read_only=self._read_only,
                 )  # fmt: skip
                 partitions.on_roll = lambda number, opened=partitions: self.housekeeper.add(opened, number)  # type: ignore[misc]
+                partitions.on_hot = lambda number, opened=partitions: self.housekeeper.split(opened, number)  # type: ignore[misc]
                 partitions.on_options = self.on_options
                 partitions.finish_transactions = self.finish_transactions
                 partitions.require_place = self.require_place

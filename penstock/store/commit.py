@@ -119,7 +119,7 @@ class Commit:
         """Step 5 of what is applied; notes in `stored` where the messages of each topic are, run by run."""
         for each in applied:
             try:
-                each.target.log.sync(each.appended)
+                each.target.log.syncer.sync(each.appended.next, each.appended.cuts)
                 runs = each.stored()
             except NotDurable:
                 runs = _try_again(each)

@@ -60,7 +60,9 @@ class Expiry:
 
     def start_if_needed(self) -> None:
         """Start the thread when some topic has messages that expire, unless time is moved by hand."""
-        if not self._clock.drives_threads or not any(map(_expires, self._all_options().values())):
+        if not self._clock.drives_threads or not any(
+            _expires(record.options) for record in self._topics.all()
+        ):
             return
         with self._changed:
             if self._thread is None and not self._ended:
@@ -72,11 +74,18 @@ class Expiry:
     def remove_due(self) -> float:
         """Remove what has expired by now; returns how many seconds nothing else will."""
         now = self._clock.now_ns()
-        current = self._all_options()
-        self._due = {key: due for key, due in self._due.items() if current.get(key.topic_id) == due[1]}
-        for topic_id, options in current.items():
+        current = {record.id: record for record in self._topics.all()}
+        self._due = {
+            key: due
+            for key, due in self._due.items()
+            if key.topic_id in current
+            and current[key.topic_id].options == due[1]
+            and key.number in current[key.topic_id].rows.numbers
+        }
+        for topic_id, record in current.items():
+            options = record.options
             if _expires(options):
-                for number in range(options.partitions):
+                for number in record.rows.numbers:
                     key = _Partition(topic_id, number)
                     if key not in self._due or self._due[key][0] <= now:
                         self._due[key] = self._look(key, options, now), options
@@ -118,9 +127,6 @@ class Expiry:
         self._changed = threading.Condition()
         self._thread, self._ended = None, True
         self.let_go()
-
-    def _all_options(self) -> dict[int, TopicOptions]:
-        return {record.id: record.options for record in self._topics.all()}
 
     def _look(self, key: _Partition, options: TopicOptions, now: int) -> int:
         """Remove what has expired from one partition; returns when to look again."""

@@ -99,7 +99,7 @@ class PipelinePosition:
         """Take all partitions over; those that were added later begin at their first offset."""
         partitions, topic_id = self._partitions, self._partitions.record.id
         now = partitions.clock.now_ns()
-        numbers = range(len(partitions))
+        numbers = partitions.numbers()
         known = {stored.partition for stored in partitions.consumers.positions(topic_id, self._consumer)}
         for number in numbers:
             if number not in known:

@@ -17,7 +17,7 @@ from penstock.consume.dead_letter_topic import dead_name
 from penstock.consume.dead_letters import DeadLetter, DeadLetters
 from penstock.consume.options import Kind, Moment, Retry, reader_options
 from penstock.consume.reader import Reader, open_reader
-from penstock.errors import AlreadyExists, Closed, PenstockError, UnknownTopic
+from penstock.errors import AlreadyExists, Closed, UnknownTopic, close_after
 from penstock.files import Files, Whereabouts, speaking
 from penstock.locks import FORKED, forget_in_child, no_fork
 from penstock.options import TopicOptions, topic_changes
@@ -45,6 +45,7 @@ from penstock.topic.write_batch import WriteBatch
 if TYPE_CHECKING:  # products stand above the store; their factories here load them when called
     from penstock.events.events import Events
     from penstock.sessions.sessions import Sessions
+    from penstock.sql.session import SqlResult
     from penstock.streams.open import StreamEngineOpener
     from penstock.streams.stream import Stream
 
@@ -273,7 +274,7 @@ class Store:
         with self._mutex:
             if self._sessions is None:
                 folder = os.path.join(self.path, DELAY, SESSIONS)
-                self._sessions = Sessions(folder, self._files, self._clock, self._bury_session)
+                self._sessions = Sessions(folder, self._files, self._clock, self._add_session_letter)
             return self._sessions
 
     def dead_letters(self, topic: str) -> DeadLetters:
@@ -284,11 +285,14 @@ class Store:
         log, letters = self._find(topic), self._find(dead_name(topic_name(topic)))
         if log is None and letters is None:
             raise UnknownTopic(topic, tuple(self._records.names()))
+        return DeadLetters(topic, log, lambda: self._find(dead_name(topic)), self._revive_session)
 
-        def find() -> OpenTopic | None:
-            return self._find(dead_name(topic))
+    def sql(self, text: str) -> SqlResult:
+        """Rows by SQL over topics, or CREATE, ALTER, DROP TOPIC (docs/sql.md); raises `InvalidSql`."""
+        from penstock.sql.session import SqlSession
 
-        return DeadLetters(topic, log, find, self._revive_session)
+        self._require_open()
+        return SqlSession(self).run(text)
 
     # Consumers.
 
@@ -383,13 +387,7 @@ class Store:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:
-            self.close()
-        except PenstockError as second:  # must not hide the error that is on its way
-            error.add_note(f"closing the store failed too: {second}")
+        close_after(error, self.close, "the store")
 
     def __repr__(self) -> str:
         return f"<Store {self.path}{' (closed)' if self._closed else ''}>"
@@ -429,7 +427,7 @@ class Store:
         except UnknownTopic:
             return None
 
-    def _bury_session(self, topic: str, letter: WriteBatch) -> None:
+    def _add_session_letter(self, topic: str, letter: WriteBatch) -> None:
         self._neighbour(dead_name(topic), {"retention": dead.RETENTION}).write(letter)
 
     def _revive_session(self, topic: str, letter: DeadLetter) -> None:

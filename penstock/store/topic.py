@@ -12,17 +12,19 @@ from penstock.consume.options import Kind, Moment, Retry, reader_options
 from penstock.consume.reader import Reader, open_reader
 from penstock.errors import InvalidOption, WrongType
 from penstock.files import speak, speaking
+from penstock.growth_rules import refuse_own_partitioner, refuse_split
 from penstock.keys import Key, Prefix, match
 from penstock.log.frame import RAW
 from penstock.message import Batch, Message, Receipt, Receipts, V, typed
 from penstock.options import Sync, TopicOptions
-from penstock.parse import Duration, Size, nanoseconds, one_of, seconds, size, whole
+from penstock.parse import PARTITIONS_MAX, Duration, Size, nanoseconds, one_of, seconds, size, whole
+from penstock.partition_tree import HASHES
 from penstock.place import Place
 from penstock.state.database import refuse_read_only
 from penstock.state.topics import Topics
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
-from penstock.store.stats import TopicStats, topic_stats
+from penstock.store.stats import PartitionInfo, TopicStats, partition_list, topic_stats
 from penstock.topic import delayed
 from penstock.topic import input as outgoing
 from penstock.topic import retention as deleting
@@ -97,7 +99,7 @@ class Topic(Generic[V]):
         if options.codecs or topic.read_only:
             self.require_raw()
         if partition is not None:
-            topic.check(partition)
+            topic.growth.require_active(partition)
         producer = NOBODY if group is None else group_sender(group)
         if name is not None or (value.__class__ not in _PLAIN and is_file(value)):
             if delay is not None or deliver_at is not None:
@@ -133,7 +135,7 @@ class Topic(Generic[V]):
         """
         partitions = self.open_topic
         self.require_raw()
-        partitions.check(partition)
+        partitions.growth.require_active(partition)
         if isinstance(values, Scan):
             return self._write_scan(values, partition)
         limit = self.options.value_bytes
@@ -165,6 +167,8 @@ class Topic(Generic[V]):
         chosen = sync or self.options.sync
         one_of("sync", chosen, ("disk", "os"))
         number = allowed_codec(codec, self.options)
+        if partitioner is not None:
+            refuse_own_partitioner(self.name, self.options.autopartitioning)
         sender = sender_of(producer_id, group, partitioner, route)
         return Writer(
             self.open_topic,
@@ -274,20 +278,24 @@ class Topic(Generic[V]):
 
     def add_consumer(
         self, name: str, *, important: bool = False, availability_period: Duration | None = None,
-        start: Place = "earliest", read_from: Moment | None = None,
+        start: Place = "earliest", read_from: Moment | None = None, read_speed: Size | None = None,
+        read_burst: Size | None = None,
     ) -> None:  # fmt: skip
         """Declare a consumer before its first reader; raises `AlreadyExists`.
 
         Nothing is removed before an important consumer has committed it, however full the disk gets;
-        `availability_period` does so for a time. Messages written before `read_from` are skipped.
+        `availability_period` does so for a time. Messages written before `read_from` are skipped. Its readers
+        together get `read_speed` bytes a second, and `read_burst` at once.
         """
         consumers.add(
             self.open_topic, name, important=important, availability_period=availability_period,
-            start=start, read_from=read_from,
+            start=start, read_from=read_from, read_speed=read_speed, read_burst=read_burst,
         )  # fmt: skip
 
     def alter_consumer(self, name: str, **changes: Any) -> None:
-        """Change `important`, `availability_period` or `read_from`; raises `UnknownConsumer`.
+        """Change `important`, `availability_period`, `read_from`, `read_speed`, `read_burst`.
+
+        Raises `UnknownConsumer`.
 
         Readers that are open take a new `read_from` up with the next partition they get.
         """
@@ -329,6 +337,29 @@ class Topic(Generic[V]):
         if options.key_retention and not self.options.key_retention:
             consumers.refuse_key_retention(self.open_topic)
         self.open_topic.alter(options)
+
+    def keep_one_partition(self, used_as: str) -> None:
+        """Remember that the topic holds a stream or events, which have one order: it never gets more."""
+        if self.options.used_as is None and not self.open_topic.read_only:
+            self.open_topic.alter(self.options.using_as(used_as))
+
+    def split(self, partition: int, *, at: int | None = None) -> tuple[int, int]:
+        """Split a partition in two, at a hash or in the middle; returns both, the lower range first.
+
+        It is only read from then on, and its children go on where it ends. Needs `autopartitioning="up"` or
+        "paused". Raises `PartitionInactive` when it was split before.
+        """
+        self.require_writable()
+        self.open_topic.refresh()
+        refuse_split(self.name, self.options.autopartitioning)
+        number = whole("partition", partition, 0, PARTITIONS_MAX)
+        children = self.open_topic.growth.split(number, None if at is None else whole("at", at, 0, HASHES))
+        assert children is not None, "only splits that happen by themselves have a limit"
+        return children
+
+    def partitions(self) -> list[PartitionInfo]:
+        """The partitions that can be read, by number: their ranges, parents and children, what they hold."""
+        return partition_list(self.open_topic)
 
     def stats(self) -> TopicStats:
         """Messages, bytes and times of each partition, without reading the messages."""
@@ -373,7 +404,7 @@ class Topic(Generic[V]):
         return export_diskq(self, path, encoding=encoding)
 
     def __repr__(self) -> str:
-        return f"<Topic {self.name}: {len(self.open_topic)} partitions>"
+        return f"<Topic {self.name}: {len(self.open_topic.active())} partitions>"
 
     # Inside.
 

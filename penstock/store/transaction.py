@@ -34,6 +34,7 @@ from penstock.log.frame import RAW
 from penstock.log.staging import StagedPiece
 from penstock.message import StoredRun, V
 from penstock.parse import Duration
+from penstock.partition_tree import PartitionTree
 from penstock.state.transactions import DelayedRow, PositionUpdate, Transactions
 from penstock.store.commit import Applied, Commit, Target, committed_but, nothing
 from penstock.store.topic import Topic
@@ -136,7 +137,7 @@ class Transaction:
         """Add many messages: lists, Arrow arrays, a table, a `Batch` or a `Scan`."""
         staging = self.staging_of(topic)
         partitions = staging.partitions
-        partitions.check(partition)
+        partitions.growth.require_active(partition)
         limit = partitions.options.value_bytes
         packed = packing(topic.coder, RAW, limit) if isinstance(topic, Topic) else None
         values = partitions.bodies.outside_all(values)
@@ -223,17 +224,17 @@ class Transaction:
 
     def adopt(
         self, topic: str | Topic[Any], pieces: Mapping[int, Sequence[StagedPiece]],
-        *, tree: int, partitions: int,
+        *, tree: int, rows: PartitionTree,
         raw: bool = True, bodies: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """Take what others staged for a topic, by partition, when it had this tree, and bodies made for it.
+        """Take what others staged for a topic, by partition, when it had this tree; and bodies made for it.
 
         From here on it is the transaction's own: committed with it, removed with it. Partitions that
         were added since then make keys go elsewhere; that is seen to at the commit. With `raw=False` the
         caller has asked the topic's list of codecs.
         """
         staging = self.staging_of(topic, raw=raw)
-        staging.adopt(pieces, tree=tree, partitions=partitions, bodies=bodies)
+        staging.adopt(pieces, tree=tree, rows=rows, bodies=bodies)
 
     def roll_back_if_open(self) -> None:
         """Roll back what nobody ended: its store is closed, or nobody holds it any more."""

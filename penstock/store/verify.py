@@ -38,7 +38,7 @@ def body_findings(partitions: OpenTopic) -> Iterator[Finding]:
     bodies = partitions.bodies
     if not bodies.is_used:
         return
-    referring = [each for number in range(len(partitions)) for each in _referring(partitions, number)]
+    referring = [each for number in partitions.numbers() for each in _referring(partitions, number)]
     sizes: dict[int, dict[str, int]] = {}
     for place, store in bodies.stores().items():
         try:
@@ -131,7 +131,7 @@ class _Known(NamedTuple):
 
     name: str
     id: int = 0
-    partitions: int = 0
+    partitions: frozenset[int] = frozenset()
     sync: str = "disk"
     positions: tuple[Position, ...] = ()
     #: Where each partition ended when others were added.
@@ -227,10 +227,12 @@ class StoreVerifier:
             positions = tuple(consumers.positions(record.id))
             options = record.options
             gates: dict[int, set[int]] = {}
-            for parents in topics.gates(record.id).values():
+            for parents in topics.partitions.gates_before_rows(record.id).values():
                 for parent, end in parents.items():
                     gates.setdefault(parent, set()).add(end)
-            topic = _Known(name, record.id, options.partitions, options.sync, positions, gates)
+            begun = topics.partitions.begun(record.id)
+            numbers = {*record.rows.numbers, *(number for each in begun for number in each.children)}
+            topic = _Known(name, record.id, frozenset(numbers), options.sync, positions, gates)
             known.append(topic._replace(pieces=transactions.pieces(record.id)))
 
     # Topics.
@@ -240,7 +242,7 @@ class StoreVerifier:
         parts = os.path.join(self._topics, topic.name, "parts")
         there = sorted(self._files.listdir(parts)) if self._files.exists(parts) else []
         numbers = {int(name) for name in there if name.isdecimal()}
-        for number in sorted(numbers | set(range(topic.partitions))):
+        for number in sorted(numbers | topic.partitions):
             path = os.path.join(parts, f"{number:06d}")
             for finding in self._partition_findings(path, topic, number):
                 yield finding._replace(topic=topic.name, partition=number)
@@ -260,7 +262,7 @@ class StoreVerifier:
                 yield from abandoned(folder, {piece.file for piece in topic.pieces.get(number, ())})
         except FileNotFoundError:
             yield note(path, None, "no folder: nothing was written here yet, or it was removed")
-        if topic.id and number >= topic.partitions:
+        if topic.id and number not in topic.partitions:
             yield note(path, None, "a partition the topic does not have: left by an interrupted alter")
         for piece in topic.pieces.get(number, ()):
             yield from self._piece_findings(path, piece, end)

@@ -31,6 +31,7 @@ from penstock.streams.subjects import (
     checked_durable,
     checked_limit,
     checked_object_name,
+    checked_pattern,
     checked_sequence,
     checked_stream_headers,
     checked_subject,
@@ -184,7 +185,7 @@ class Stream(MiniToolStream, TtlCleanup):
         Never goes back: acks may come in any order. Raises `OffsetAhead` for a sequence that was never
         given. `update_consumer_position` puts a consumer anywhere.
         """
-        asked(subject)
+        checked_pattern(subject)
         checked_durable(durable)
         checked_sequence("sequence", sequence)
         last = self.engine.last()

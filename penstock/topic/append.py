@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 from penstock.clock import Clock
 from penstock.errors import DataError, PenstockError, TopicReplaced
 from penstock.locks import hold
-from penstock.log.append import Appended, Rerouted
+from penstock.log.append import Rerouted, Sealed
 from penstock.log.frame import ProducerStamp
 from penstock.log.frame_encode import EncodedFrame, MessageColumns, frames
 from penstock.log.in_flight import appended_since, end_of
@@ -94,21 +94,36 @@ class TopicAppender:
 
     def route(self, batch: WriteBatch, producer: Producer) -> list[Route]:
         """What each partition gets of a batch."""
-        options = self._record().options
+        record = self._record()
         choose = None
         if producer.by_key:
-            choose = producer.choose or PARTITIONERS[options.partitioner]
+            choose = producer.choose or PARTITIONERS[record.options.partitioner]
         without_key = partial(self._without_key, producer)
-        return route(batch, options.partitions, choose, producer.group, without_key)
+        return route(batch, record.rows, choose, producer.group, without_key)
 
-    def take_over(self, log: Log, producer: Producer, group: str) -> int:
+    def take_over(self, producer: Producer, group: str) -> int:
+        """Fence older writers of a producer's group in all partitions, durably; the highest seqno, or -1."""
+        highest, done = -1, set[int]()
+        while True:
+            self._refresh()  # also after the last one: partitions may have been added meanwhile
+            left = [number for number in sorted(self._record().rows.active) if number not in done]
+            if not left:
+                return highest
+            try:
+                for number in left:
+                    highest = max(highest, self._take_over(self._log(number), producer, group))
+                    done.add(number)
+            except Sealed:
+                self._catch_up(self._log(number))
+
+    # Inside.
+
+    def _take_over(self, log: Log, producer: Producer, group: str) -> int:
         """Fence older writers of a producer's group in one partition, durably; its highest seqno, or -1."""
-        taken = log.fence(Pair(producer.id, group))
+        taken = log.appender.take_over(Pair(producer.id, group))
         log.sync_fence(taken)
         producer.epochs[log.partition, group] = taken.epoch
         return taken.seqno
-
-    # Inside.
 
     def _join(self, log: Log, producer: Producer, group: str) -> None:
         """Take over a producer's group in a partition that was added since this writer did so in the others.
@@ -119,7 +134,7 @@ class TopicAppender:
         pair = Pair(producer.id, group)
         number = min((number for number, named in producer.epochs if named == group), default=None)
         if number is None:
-            self.take_over(log, producer, group)
+            self._take_over(log, producer, group)
             return
         first, epoch = self._log(number), producer.epochs[number, group]
 
@@ -144,16 +159,16 @@ class TopicAppender:
         elif share.since is not None:
             found = appended_since(log, share.since, made)
         if found is None:
-            appended = log.appender.append(made, tree=delivery.tree)
+            appended = log.appender.append(made, tree=delivery.tree, terms=delivery.terms)
         else:
             appended, there = found
             if there < len(made):
-                rest = log.appender.append(made[there:], tree=delivery.tree)
-                appended = Appended(appended.first, rest.next, rest.cuts)
+                rest = log.appender.append(made[there:], tree=delivery.tree, terms=delivery.terms)
+                appended = rest._replace(first=appended.first)
         size = made[0].size if len(made) == 1 else sum(frame.size for frame in made)
         return StoredRun(
             route.partition, appended.first, len(route.columns.values), False, route.places, size,
-            appended.next, appended.cuts,
+            appended.next, appended.cuts, appended.waited,
         )  # fmt: skip
 
     def _append_carefully(self, share: Share, delivery: Delivery) -> list[StoredRun]:
@@ -180,7 +195,10 @@ class TopicAppender:
         """Append a producer's share, without what is stored already; a run for that, one for the rest."""
         producer, route = delivery.producer, share.route
         lane, pair = (route.partition, route.group), Pair(producer.id, route.group)
-        if producer.automatic and lane not in producer.epochs:  # a partition that was added meanwhile
+        if lane not in producer.epochs:  # the first time, or a partition that was added meanwhile
+            tree = self._record().rows
+            producer.inherit(lane, [row.partition for row in tree.ancestors(route.partition)])
+        if producer.automatic and lane not in producer.epochs:
             self._join(self._log(route.partition), producer, route.group)
         columns = route.columns if share.bodies is None else share.bodies.columns
         places, runs = route.places, list[StoredRun]()
@@ -192,7 +210,7 @@ class TopicAppender:
             left = _places_beside(share, runs)
             places, columns = share.some_places(left), columns.take(left)
         if columns.values:
-            runs += self._append_claimed(columns, places, lane, producer, delivery.tree)
+            runs += self._append_claimed(columns, places, lane, delivery)
         return runs
 
     def _append_late(
@@ -203,10 +221,14 @@ class TopicAppender:
         """
         producer, route = delivery.producer, share.route
         lane, pair = (route.partition, route.group), Pair(producer.id, route.group)
-        late = set(self._partitions.outnumbered(route, pair, producer.choose)).intersection(left)
+        log, seqnos = self._log(route.partition), cast(Sequence[int], columns.seqnos)
+        if self._may_have_moved(producer):
+            highest = log.appender.producers.peek(pair).seqno
+            late = {place for place in left if seqnos[place] <= highest}
+        else:
+            late = set(self._partitions.outnumbered(route, pair, producer.choose)).intersection(left)
         if not late:
             return []
-        log, seqnos = self._log(route.partition), cast(Sequence[int], columns.seqnos)
         found = search(log, pair, seqnos[min(late)])
         while missing := sorted(place for place in late if seqnos[place] not in found.found):
             wanted = {seqnos[place] for place in missing}
@@ -219,10 +241,11 @@ class TopicAppender:
             claim = Claim(pair, epoch, lane in producer.epochs, -1, min(wanted), max(wanted), is_missing)
             made = self._frames(columns.take(missing)._replace(stamp=signed(pair, epoch)))
             with suppress(StaleClaim):
-                appended = log.appender.append(made, tree=delivery.tree, claim=claim)
+                terms = delivery.terms
+                appended = log.appender.append(made, tree=delivery.tree, claim=claim, terms=terms)
                 producer.epochs[lane] = epoch
                 size, places = sum(frame.size for frame in made), share.some_places(missing)
-                end = appended.next, appended.cuts
+                end = appended.next, appended.cuts, appended.waited
                 return [StoredRun(lane[0], appended.first, len(missing), False, places, size, *end)]
         return []
 
@@ -235,20 +258,26 @@ class TopicAppender:
             runs.append(StoredRun(route.partition, -1, len(older), duplicate=True, places=places))
             left = sorted(set(left) - set(older))
         chosen = route.chosen
-        if route.group not in producer.rebound or route.keyed:
+        if not self._may_have_moved(producer) and (route.group not in producer.rebound or route.keyed):
             left = [place for place in left if chosen[place] is not None] if chosen else ()
         seqnos = cast(Sequence[int], route.columns.seqnos)
-        if left and self._record().options.partitions > 1:
+        if left and len(self._record().rows.numbers) > 1:
             for number, own, end in self._resends.found(producer, pair, route.partition, seqnos, left):
                 places = share.some_places(own)
                 runs.append(StoredRun(number, -1, len(own), True, places, 0, end.next, end.cuts))
         return runs
 
+    def _may_have_moved(self, producer: Producer) -> bool:
+        """Whether any key may have gone elsewhere before: a partitioner of the user's own counts partitions,
+        and their number has changed.
+        """
+        return producer.choose is not None and self._record().rows.has_grown
+
     def _append_claimed(
-        self, columns: MessageColumns, places: Sequence[int] | None, lane: tuple[int, str],
-        producer: Producer, tree: int,
-    ) -> Iterator[StoredRun]:  # fmt: skip
+        self, columns: MessageColumns, places: Sequence[int] | None, lane: tuple[int, str], delivery: Delivery
+    ) -> Iterator[StoredRun]:
         """Append all but the duplicates, which come first, since seqnos ascend."""
+        producer, tree, terms = delivery.producer, delivery.tree, delivery.terms
         log, seqnos, count = self._log(lane[0]), cast(Sequence[int], columns.seqnos), len(columns.values)
         pair = Pair(producer.id, lane[1])
         known = NOTHING if producer.automatic else log.appender.producers.peek(pair)
@@ -261,7 +290,7 @@ class TopicAppender:
                 rest = columns.part(dropped, count) if dropped else columns
                 made = self._frames(rest._replace(stamp=signed(pair, claim.epoch)))
             try:
-                appended = log.appender.append(made, tree=tree, claim=claim)
+                appended = log.appender.append(made, tree=tree, claim=claim, terms=terms)
                 break
             except StaleClaim as stale:
                 known = stale.known
@@ -272,7 +301,8 @@ class TopicAppender:
             yield StoredRun(lane[0], -1, dropped, True, listed[:dropped], 0, stop, cuts)
         if dropped < count:
             own, size = listed[dropped:] if dropped else places, sum(frame.size for frame in made)
-            yield StoredRun(lane[0], appended.first, count - dropped, False, own, size, stop, cuts)
+            waited = appended.waited
+            yield StoredRun(lane[0], appended.first, count - dropped, False, own, size, stop, cuts, waited)
 
     def _frames(self, columns: MessageColumns, group: str = "") -> list[EncodedFrame]:
         if group:
@@ -295,21 +325,22 @@ class TopicAppender:
 
     def _without_key(self, producer: Producer, group: str) -> int:
         """The partition that a group, or a producer, is bound to; for others the next one in turn."""
-        count = self._record().options.partitions
-        if count == 1:
-            return 0
+        tree = self._record().rows
+        if len(tree.active) == 1:
+            return tree.active[0]
         if not group and not producer.id:
-            return next(self._turn) % count
+            return tree.active[next(self._turn) % len(tree.active)]
         pair = Pair(producer.id, group)
 
         def settled(earlier: int | None) -> int | None:
             producer.rebound.add(group)
             return self._resends.home(pair, earlier)
 
-        number = self._bindings.partition(*pair, count, self._clock.now_ns(), settled)
-        if number >= count:  # bound by a process that knows of more partitions than we do
+        number = self._bindings.partition(*pair, tree.active, self._clock.now_ns(), settled)
+        if number not in tree:  # bound by a process that knows of more partitions than we do
             self._refresh()
-        return number
+            tree = self._record().rows
+        return tree.descend_pair(number, *pair)
 
 
 def _new_places(share: Share, runs: Sequence[StoredRun]) -> Sequence[int]:

@@ -22,6 +22,7 @@ from typing import NoReturn
 from penstock.errors import Closed, PenstockError, WriteTimeout
 from penstock.files import in_our_words
 from penstock.locks import FORKED, forget_in_child
+from penstock.log.meter import QuotaTerms
 from penstock.message import Receipts, StoredRun
 from penstock.options import Sync
 from penstock.topic.delayed import Postponed
@@ -55,6 +56,8 @@ class Flusher:
         self.later: list[Postponed] = []
         self.written = 0
         self.skipped = 0
+        #: Seconds that a quota held it back.
+        self.waited = 0.0
         #: Failed or closed.
         self.broken = False
         self.closed = ""
@@ -63,6 +66,7 @@ class Flusher:
         self._linger_s = linger_s
         self._buffer_bytes = max(buffer_bytes, 1)
         self._timeout_s = timeout_s
+        self._terms = QuotaTerms(timeout_s)
         self._changed = threading.Condition(self.lock)
         self._leaving: Delivery | None = None
         self._deadline = 0.0  # when what is pending has lingered long enough
@@ -187,7 +191,7 @@ class Flusher:
         if self._producer.id:
             seqnos, last, lasts = numbering.of(batch.columns.seqnos, batch.groups, len(batch.columns.values))
             batch = batch._replace(columns=batch.columns._replace(seqnos=seqnos))
-        delivery = Delivery(batch, self._producer, [], is_kept=True)
+        delivery = Delivery(batch, self._producer, [], is_kept=True, terms=self._terms)
         # No call between these: neither Ctrl-C nor another thread gets in. The list itself stays, since a
         # thread that has it in hand would add to the old one.
         self._leaving = delivery
@@ -198,7 +202,7 @@ class Flusher:
 
     def append_batch(self, batch: WriteBatch) -> None:
         """Append many at once, behind what is pending; they are the caller's until then."""
-        delivery = Delivery(batch, self._producer, [])
+        delivery = Delivery(batch, self._producer, [], terms=self._terms)
         try:
             self.topic.appender.deliver(delivery)
         finally:
@@ -248,11 +252,11 @@ class Flusher:
         waits = self.sync == "disk" or self.topic.options.sync == "disk"
         while arrived:
             run = arrived[0]
-            kept = StoredRun(run.partition, run.first, run.count, run.duplicate)
+            kept = StoredRun(run.partition, run.first, run.count, run.duplicate, waited=run.waited)
             joined = _joined(runs[-1], kept) if runs else None
             written = self.written + (run.count if is_counted and not run.duplicate else 0)
             skipped = self.skipped + (run.count if is_counted and run.duplicate else 0)
-            size = self._unsynced_bytes + run.size
+            size, held = self._unsynced_bytes + run.size, self.waited + run.waited
             # No call between these.
             if joined is None:
                 runs += (kept,)
@@ -260,6 +264,7 @@ class Flusher:
                 runs[-1] = joined
             self.written = written
             self.skipped = skipped
+            self.waited = held
             if waits:
                 unsynced += (run,)
                 self._unsynced_bytes = size
@@ -393,7 +398,7 @@ class Flusher:
 
 def _joined(last: StoredRun, run: StoredRun) -> StoredRun | None:
     """Two neighbouring runs as one; None when they are none."""
-    if (last.partition, last.duplicate) != (run.partition, run.duplicate):
+    if (last.partition, last.duplicate) != (run.partition, run.duplicate) or last.waited or run.waited:
         return None
     if not run.duplicate and last.first + last.count != run.first:
         return None

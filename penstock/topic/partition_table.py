@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from penstock.log.folder import Folder
+from penstock.log.log import Log
 from penstock.log.producer_table import NOTHING, ProducerTable
 from penstock.log.producers import Pair, gate_facts
 from penstock.state.topics import TopicRecord
@@ -21,11 +21,11 @@ class PartitionTable:
 
     def __init__(
         self, record: Callable[[], TopicRecord], gates: Callable[[int], Mapping[int, dict[int, int]]],
-        folder: Callable[[int], Folder],
+        log: Callable[[int], Log],
     ) -> None:  # fmt: skip
         self._record = record
         self._gates = gates
-        self._folder = folder
+        self._log = log
         self._tree = 0
         #: (number of partitions before, where each of them ended)
         self._times: list[tuple[int, dict[int, int]]] = []
@@ -77,7 +77,7 @@ class PartitionTable:
         """The highest seqno of the pair in a partition at that moment, or -1."""
         key = partition, end
         if key not in self._facts:
-            self._facts[key] = gate_facts(self._folder(partition), end)
+            self._facts[key] = gate_facts(self._log(partition).folder, end)
         facts = self._facts[key]
         return (NOTHING if facts is None else facts.get(pair)).seqno
 

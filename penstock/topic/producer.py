@@ -49,6 +49,16 @@ class Producer:
         """The group that a message names, or None when that is the writer's own."""
         return None if group == self.group else group
 
+    def inherit(self, lane: tuple[int, str], ancestors: Sequence[int]) -> None:
+        """Write to a new partition with the epoch it has in the nearest one that the partition came from."""
+        lanes = [(number, lane[1]) for number in ancestors]
+        epoch = next((self.epochs[each] for each in lanes if each in self.epochs), None)
+        if epoch is not None:
+            self.epochs[lane] = epoch
+        tried = max((self.tried.get(each, -1) for each in lanes), default=-1)
+        if tried >= 0:
+            self.tried[lane] = tried
+
     def offer(self, lane: tuple[int, str], seqnos: Sequence[int], known: LastSeqno, tried: int) -> Offer:
         """The claim for seqnos that ascend, by what is known to be stored; those stored before are left out.
 

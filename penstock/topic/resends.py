@@ -41,8 +41,10 @@ def search(log: Log, pair: Pair, lowest: int) -> SeqnoSearch:
 class Resends:
     """What the partitions of one topic held of a producer when its writers began."""
 
-    def __init__(self, logs: Callable[[], Sequence[Log]]) -> None:
+    def __init__(self, logs: Callable[[], Sequence[Log]], active: Callable[[], Sequence[Log]]) -> None:
         self._logs = logs
+        #: Those that can be written to: they know all that was known of producers where they came from.
+        self._active = active
         #: Writer → pair → the highest seqno of each partition when it first asked.
         self._highest: WeakKeyDictionary[Producer, dict[Pair, dict[int, int]]] = WeakKeyDictionary()
         #: Writer → (pair, partition) → the seqnos there, from the first that was asked for.
@@ -54,11 +56,11 @@ class Resends:
         """
         if not pair.id:
             return None
-        held = self._held(pair)
+        held = _held(pair, self._active())
         if earlier is not None and held.get(earlier, -1) >= 0:
             return earlier
-        seqno, partition = max(((seqno, number) for number, seqno in held.items()), default=(-1, 0))
-        return None if seqno < 0 else partition
+        seqno, beside = max(((seqno, -number) for number, seqno in held.items()), default=(-1, 0))
+        return None if seqno < 0 else -beside  # of equals the first: the others know it from there
 
     def found(
         self, producer: Producer, pair: Pair, partition: int, seqnos: Sequence[int], places: Sequence[int]
@@ -66,7 +68,7 @@ class Resends:
         """Which of these places, whose seqnos ascend, hold messages that lie in another partition."""
         pairs = self._highest.setdefault(producer, {})
         if pair not in pairs:
-            pairs[pair] = self._held(pair)
+            pairs[pair] = _held(pair, self._logs())
         before = list[StoredBefore]()
         for number, highest in pairs[pair].items():
             asked = [place for place in places if seqnos[place] <= highest] if number != partition else []
@@ -78,9 +80,6 @@ class Resends:
                     places = sorted(set(places) - set(own))
         return before
 
-    def _held(self, pair: Pair) -> dict[int, int]:
-        return {log.partition: log.appender.known(pair).seqno for log in self._logs()}
-
     def _stored_in(self, number: int, producer: Producer, pair: Pair, lowest: int) -> SeqnoSearch:
         """Read once for a writer: what it sends later has higher seqnos."""
         stored = self._stored.setdefault(producer, {})
@@ -88,3 +87,8 @@ class Resends:
             log = next(log for log in self._logs() if log.partition == number)
             stored[pair, number] = search(log, pair, lowest)
         return stored[pair, number]
+
+
+def _held(pair: Pair, logs: Sequence[Log]) -> dict[int, int]:
+    """The highest seqno of a pair in each of these logs, or -1."""
+    return {log.partition: log.appender.known(pair).seqno for log in logs}

@@ -78,7 +78,7 @@ class VacuumReport(NamedTuple):
 
 def vacuum(partitions: OpenTopic) -> VacuumReport:
     """Tidy up and remove what retention lets go; a partition that another process is at is left to it."""
-    done = [vacuum_partition(partitions, number) for number in range(len(partitions))]
+    done = [vacuum_partition(partitions, number) for number in partitions.numbers()]
     return VacuumReport(partitions.name, tuple(each for each in done if each is not None))
 
 

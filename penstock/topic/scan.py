@@ -187,7 +187,7 @@ class Scan(Generic[V]):
             arrow.schema(self._names)  # a wrong name is said now
         partitions.refresh()  # others may have added some
         now = partitions.clock.now_ns()
-        chosen = range(len(partitions)) if partition is None else (partition,)
+        chosen = partitions.numbers() if partition is None else (partition,)
         self._partitions = partitions
         self._past = past
         resolve = Log.resolve if past is None else past.resolve
@@ -271,7 +271,7 @@ def read_some(
     found: list[Rows] = []
     following: dict[int, int] = {}
     more = False
-    for number in range(len(topic)) if partition is None else (partition,):
+    for number in topic.numbers() if partition is None else (partition,):
         log = topic.log(number)
         first = topic.begin(number, start, now)
         last = log.resolve(LATEST if stop is None else spot(stop, number, now))

@@ -101,7 +101,7 @@ class WriteBuffer:
         self._limit: int = topic.options.value_bytes
         self._small: int = min(self._limit, _SMALL_BYTES)
         #: So many frames gather: one for each partition, if those are few.
-        self._frames: int = min(len(topic), _FRAMES_MOST)
+        self._frames: int = min(len(topic.active()), _FRAMES_MOST)
         self._worth: int = self._frames * FRAME_WORTH_BYTES
         self._look = look
         self._admit = admit
@@ -300,7 +300,7 @@ class WriteBuffer:
         if waits and value.__class__ not in (bytes, str):
             refuse_waiting_file(value)
         if partition is not None:
-            self._topic.check(partition)
+            self._topic.growth.require_active(partition)
         moment = None if timestamp is None else nanoseconds("timestamp", timestamp)
         name = None if group is None else identifier("group", group)
         stored: bytes | None = value if value.__class__ is bytes is self._plain else self._odd(value)

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Generic, Self
 
 import msgspec
 
-from penstock.errors import InvalidOption, PenstockError
+from penstock.errors import InvalidOption, close_after
 from penstock.files import speaking
 from penstock.keys import Key
 from penstock.log.frame import RAW
@@ -96,7 +96,7 @@ class Writer(Generic[V]):
                 self.write_many(part, keys=keys, headers=headers, timestamps=timestamps, partition=partition)
             return
         topic = self.open_topic
-        topic.check(partition)
+        topic.growth.require_active(partition)
         values = topic.bodies.outside_all(values)
         limit = topic.options.value_bytes
         batch = outgoing.many(values, keys, headers, timestamps, partition, limit, self.packing)
@@ -129,6 +129,11 @@ class Writer(Generic[V]):
         """How many messages were duplicates and not stored again, as safely as the first ones."""
         return self.flusher.skipped
 
+    @property
+    def waited(self) -> float:
+        """For how many seconds a quota (`write_quota`) held this writer back so far."""
+        return self.flusher.waited
+
     def last_seqno(self) -> int | None:
         """The highest seqno stored for this writer's producer and group, by anyone; None when there is none.
 
@@ -139,7 +144,9 @@ class Writer(Generic[V]):
             raise InvalidOption("a writer without producer_id has no seqnos", hint="writer(producer_id=…)")
         pair = Pair(self.producer.id, self.producer.group)
         self.open_topic.refresh()
-        highest = max(log.appender.known(pair).seqno for log in self.open_topic.logs())
+        highest = max(
+            log.appender.known(pair).seqno for log in map(self.open_topic.log, self.open_topic.active())
+        )
         return None if highest < 0 else highest
 
     def close(self) -> None:
@@ -152,13 +159,7 @@ class Writer(Generic[V]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:  # what was accepted is stored, but must not hide the error that is on its way
-            self.close()
-        except PenstockError as second:
-            error.add_note(f"closing the writer failed too: {second}")
+        close_after(error, self.close, "the writer")
 
     # Inside.
 
@@ -166,7 +167,7 @@ class Writer(Generic[V]):
         """Ask a partitioner of the user's own before its message is accepted."""
         choose = self.producer.choose
         if choose is not None and key is not None and not is_placed:
-            choose(key, len(self.open_topic))
+            choose(key, len(self.open_topic.active()))
 
     def check_seqno(self, seqno: int | None) -> None:
         """Raise unless a message may have this seqno, or none, in this writer."""
@@ -286,7 +287,7 @@ class Writer(Generic[V]):
         self.numbering.refuse_mixed(given=False)  # another thread was quicker
         if group not in self.numbering.taken_over:
             self.flusher.append_pending()  # with the numbers that they would have got
-            highest = self.open_topic.take_over(self.producer, group)
+            highest = self.open_topic.appender.take_over(self.producer, group)
             self.producer.automatic = True
             self.numbering.begin_counting(group, highest)
             self.buffer.numbered = False

@@ -47,14 +47,20 @@ def open_golden(path: Path, *, read_only: bool = False, index: str | None = None
 
 def write(log: Log) -> None:
     """Two segments: a sealed one of several frames of every kind, and an active one."""
-    log.append([encode.encode([b"first"], [b"k1"], created=1)])
-    log.append([encode.encode([None, b"", b"x"], [None, b"", b"k"], created=2, timestamps=[5, -6, 7])])
-    log.append([encode.encode([b"h"], created=3, headers=[{"text": "ä", "raw": b"\xff"}])])
-    log.append([encode.encode([b"p", b"q"], created=4, producer=(ProducerStamp("shop", "g", 1), [10, 12]))])
-    log.append([encode.control(FENCE, b"", created=5, producer=ProducerStamp("shop", "g", 2), seqno=12)])
-    log.append([encode.encode([b"%03d" % i for i in range(100)], created=6)])
+    log.appender.append([encode.encode([b"first"], [b"k1"], created=1)])
+    log.appender.append(
+        [encode.encode([None, b"", b"x"], [None, b"", b"k"], created=2, timestamps=[5, -6, 7])]
+    )
+    log.appender.append([encode.encode([b"h"], created=3, headers=[{"text": "ä", "raw": b"\xff"}])])
+    log.appender.append(
+        [encode.encode([b"p", b"q"], created=4, producer=(ProducerStamp("shop", "g", 1), [10, 12]))]
+    )
+    log.appender.append(
+        [encode.control(FENCE, b"", created=5, producer=ProducerStamp("shop", "g", 2), seqno=12)]
+    )
+    log.appender.append([encode.encode([b"%03d" % i for i in range(100)], created=6)])
     seal_segment(log)
-    log.append([encode.encode([b"active"], [b"k2"], created=7)])
+    log.appender.append([encode.encode([b"active"], [b"k2"], created=7)])
     log.sync_all()
 
 

@@ -168,7 +168,9 @@ def test_repacked_frames_tell_the_same(open_store, clock):
     first.close()
     topic = open_store(clock=clock).topic("orders")
     assert log_of(topic).segments.sealed(0).generation == 1
-    facts = {pair: (seqno, epoch) for pair, seqno, epoch, _ in log_of(topic).producers.load().items()}
+    facts = {
+        pair: (seqno, epoch) for pair, seqno, epoch, _ in log_of(topic).appender.producers.load().items()
+    }
     assert facts == {
         Pair("p0", ""): (57, 0), Pair("p1", ""): (58, 0), Pair("p2", ""): (59, 0),
         Pair("counting", ""): (1, 1),
@@ -351,7 +353,7 @@ def test_a_fence_survives_a_restart(open_store, clock, face, tmp_path):
         writer.write(b"2")
     first.close()
     topic = open_store(clock=clock).topic("orders")
-    assert log_of(topic).producers.peek(Pair("shop", "")).epoch == 2
+    assert log_of(topic).appender.producers.peek(Pair("shop", "")).epoch == 2
 
 
 def test_automatic_fences_explicit_writers_too(topic):
@@ -407,10 +409,10 @@ def test_a_segment_of_fences_is_not_sealed(topic):
             writer.write(b"v")
         seal_segment(log_of(topic))
     assert topic.writer(producer_id="other").last_seqno() is None
-    log_of(topic).fence(Pair("shop", ""))
+    log_of(topic).appender.take_over(Pair("shop", ""))
     seal_segment(log_of(topic))
     topic.vacuum()
-    assert log_of(topic).producers.peek(Pair("shop", "")).epoch == 4
+    assert log_of(topic).appender.producers.peek(Pair("shop", "")).epoch == 4
     assert len(topic.read()) == 3
     with topic.writer(producer_id="shop") as writer:
         writer.write(b"v")
@@ -592,7 +594,7 @@ def test_too_many_producers_are_warned_of(topic, clock, caplog, monkeypatch):
     """S001-36, S001-40: once for a partition, and only if they came lately."""
     monkeypatch.setattr(producers_module, "MANY", 20)
     monkeypatch.setattr(producers_module, "_COUNT_EVERY", 5)
-    log_of(topic).producers._count_at = 21
+    log_of(topic).appender.producers._count_at = 21
 
     def warnings():
         return [r for r in caplog.records if "producers wrote" in r.getMessage()]

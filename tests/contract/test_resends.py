@@ -188,7 +188,7 @@ def test_a_binding_lasts_as_long_as_its_producer_writes(open_store, clock):
     bindings = partitions_of(topic).topics.bindings(partitions_of(topic).record.id)
 
     def bound(group):
-        return bindings.partition("shop", group, 3, clock.now_ns(), lambda earlier: None)
+        return bindings.partition("shop", group, range(3), clock.now_ns(), lambda earlier: None)
 
     first, second = bound("a"), bound("b")
     for _ in range(4):
@@ -204,10 +204,10 @@ def test_bindings_of_silent_producers_are_swept_and_others_stay(open_store, cloc
     topic = store.create_topic("orders", partitions=3, sync="os")
     bindings = partitions_of(topic).topics.bindings(partitions_of(topic).record.id)
     for group in ("a", "b"):
-        bindings.partition("alive", group, 3, clock.now_ns(), lambda earlier: None)
-        bindings.partition("silent", group, 3, clock.now_ns(), lambda earlier: None)
+        bindings.partition("alive", group, range(3), clock.now_ns(), lambda earlier: None)
+        bindings.partition("silent", group, range(3), clock.now_ns(), lambda earlier: None)
     clock.advance("10d")
-    bindings.partition("alive", "b", 3, clock.now_ns(), lambda earlier: None)
+    bindings.partition("alive", "b", range(3), clock.now_ns(), lambda earlier: None)
     clock.advance("5d")
     bindings.sweep(clock.now_ns())
     rows = database_of(store).rows("SELECT producer, message_group FROM bindings ORDER BY 1, 2")

@@ -41,7 +41,7 @@ def test_a_gate_lies_where_messages_are_durable(scratch):
     topic = store.create_topic("orders")
     topic.write(b"a")
     log = inside(topic).log(0)
-    log.append([encode([b"not synced"], created=0)])
+    log.appender.append([encode([b"not synced"], created=0)])
     assert log.bounds().end == 1
     topic.alter(partitions=2)
     assert max(inside(topic).topics.gates(topic.id)[1].values()) <= log.bounds().end

@@ -169,7 +169,7 @@ def test_a_numbered_write_may_be_interrupted_anywhere(path):
             sent.append(b"%d" % number)
             pair = Pair(f"p{number}", "")
             is_over = not interrupter.run(number, partial(log.appender.take_over, pair))
-            log.producers.load()
+            log.appender.producers.load()
             send(other if number % 2 else topic)
             assert log.appender.known(pair).epoch <= 1
         assert number > 80
@@ -249,7 +249,7 @@ def test_canary_a_lock_that_is_left_behind_is_noticed(path, monkeypatch):
         topic, other = here.create_topic("orders"), there.topic("orders")
         values.write(topic)
         with pytest.raises(penstock.LockTimeout):
-            Interrupter(LOG).each(values.write_to(topic), values.write_to(other))
+            Interrupter(LOG).each(values.write_to(topic), values.write_to(other, topic))
         monkeypatch.undo()
         inside(topic).log(0).folder.append.drop()
         inside(topic).log(0).folder.tail.drop()

@@ -136,12 +136,12 @@ def test_who_waits_for_what_is_lost_is_not_told_that_it_went_well(store):
     """Its frames went with the file, and recovery begins behind their offsets: D passes them."""
     with opened(store, FIRST_BOOT) as here, opened(store, FIRST_BOOT) as there:
         log = inside(here.topic("orders")).log(0)
-        appended = log.append([encode([b"not yet durable"], created=1)])
+        appended = log.appender.append([encode([b"not yet durable"], created=1)])
         os.unlink(data_files(store)[-1])
         assert there.topic("orders").write(b"more").offset == COUNT + 1
         assert log.folder.read_durable().end > appended.next
         with pytest.raises(NotDurable):
-            log.sync(appended)
+            log.syncer.sync(appended.next, appended.cuts)
 
 
 def test_a_partition_without_any_segment_left_is_lost_as_a_whole(store):

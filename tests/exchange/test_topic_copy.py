@@ -54,6 +54,63 @@ def test_consumers_come_along_if_asked(tmp_path):
         )  # fmt: skip
 
 
+def grown(store):
+    """A topic whose producers wrote before and after partitions were added, and whose first messages went."""
+    topic = store.create_topic("orders", segment_bytes="64KiB")
+    with topic.writer(producer_id="early", group="g") as writer:
+        for n in range(300):
+            writer.write(b"%0500d" % n, seqno=n)
+    with topic.writer(producer_id="shop") as writer:
+        for n in range(40):
+            writer.write(b"%d" % n, key=b"k%d" % n, seqno=n)
+    topic.delete_before({0: 320})
+    topic.alter(partitions=3)
+    with topic.writer(producer_id="shop") as writer:
+        for n in range(40, 90):
+            writer.write(b"%d" % n, key=b"k%d" % (n % 40), seqno=n)
+    return topic
+
+
+def test_partitions_that_were_added_open_in_the_copy_as_in_the_source(tmp_path):  # S001-36
+    with penstock.open(tmp_path / "a") as a, penstock.open(tmp_path / "b") as b:
+        source = grown(a)
+        copy = copy_topic(source, b, "copy").topic
+        assert copy.open_topic.tree == source.open_topic.tree
+        assert copy.open_topic.tree.gates(1) == {0: 340}
+        copy.write(b"later", key="k1")
+    with penstock.open(tmp_path / "b") as b, b.topic("copy").reader(consumer="c", follow=False) as reader:
+        seen = {}
+        for message in reader:
+            seen.setdefault(message.key, []).append(message.value)
+            reader.commit(message)
+        for n in range(20, 40):
+            assert seen[b"k%d" % n][:2] == [b"%d" % n, b"%d" % (n + 40)]
+
+
+def test_producers_go_on_with_the_copy(tmp_path):  # S001-33
+    with penstock.open(tmp_path / "a") as a, penstock.open(tmp_path / "b") as b:
+        source = grown(a)
+        copy_topic(source, b, "copy")
+        a.drop_topic("orders")
+    for _ in range(2):  # also after the store was opened anew
+        with penstock.open(tmp_path / "b") as b:
+            copy = b.topic("copy")
+            before = sum(each.end for each in copy.stats().partitions)
+            with copy.writer(producer_id="early", group="g") as writer:
+                assert writer.last_seqno() == 299
+                for n in (250, 299):
+                    writer.write(b"again", seqno=n)
+                assert [each.duplicate for each in writer.flush()] == [True, True]
+            with copy.writer(producer_id="shop") as writer:
+                for n in range(90):
+                    writer.write(b"%d" % n, key=b"k%d" % (n % 40), seqno=n)
+                assert {each.duplicate for each in writer.flush()} == {True}
+            assert sum(each.end for each in copy.stats().partitions) == before
+    with penstock.open(tmp_path / "b") as b, b.topic("copy").writer(producer_id="shop") as writer:
+        writer.write(b"90", key=b"k10", seqno=90)
+        assert [each.duplicate for each in writer.flush()] == [False]
+
+
 def test_bodies_outside_the_log_come_along(tmp_path):
     with penstock.open(tmp_path / "a") as a, penstock.open(tmp_path / "b") as b:
         source = a.create_topic("t", payloads="files")
@@ -77,9 +134,10 @@ def test_what_cannot_be_is_refused(tmp_path):
 
 
 @pytest.mark.timeout(120)
-def test_a_copy_killed_again_and_again_is_whole_at_last(tmp_path):
+@pytest.mark.parametrize("make", [filled, grown])
+def test_a_copy_killed_again_and_again_is_whole_at_last(tmp_path, make):
     with penstock.open(tmp_path / "a") as a:
-        filled(a)
+        make(a)
     kills, length = 0, 5
     while run_until_killed("copy", tmp_path / "a", tmp_path / "b", length):
         kills += 1
@@ -88,3 +146,6 @@ def test_a_copy_killed_again_and_again_is_whole_at_last(tmp_path):
     with penstock.open(tmp_path / "a") as a, penstock.open(tmp_path / "b") as b:
         source, copy = a.topic("orders"), b.topic("orders")
         assert [rows(copy, n) for n in (0, 1)] == [rows(source, n) for n in (0, 1)]
+        assert copy.open_topic.tree == source.open_topic.tree
+        with source.writer(producer_id="shop") as theirs, copy.writer(producer_id="shop") as ours:
+            assert ours.last_seqno() == theirs.last_seqno()

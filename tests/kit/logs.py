@@ -48,6 +48,9 @@ class Alone:
     def require_topic(self) -> None:
         raise TopicReplaced("the topic was dropped", hint="open it anew by its name")
 
+    def is_split(self) -> bool:
+        return False
+
     def highest_position(self) -> int:
         return 0
 

@@ -150,7 +150,7 @@ class ProducerMachine(RuleBasedStateMachine):
     def seal(self, store, partition, tidy):
         partitions = inside(self._topic(store))
         partitions.refresh()
-        log = partitions.log(partition % len(partitions))
+        log = partitions.log(partition % len(partitions.active()))
         seal_segment(log)
         if tidy:
             do_housekeeping(log)
@@ -160,12 +160,12 @@ class ProducerMachine(RuleBasedStateMachine):
         self.clock.forward(minutes * MINUTE_NS)
         self._topic(store).vacuum()
 
-    @precondition(lambda self: len(inside(self._topic(0))) < 4)
+    @precondition(lambda self: len(inside(self._topic(0)).active()) < 4)
     @rule(store=which)
     def add_partition(self, store):
         topic = self._topic(store)
         inside(topic).refresh()
-        topic.alter(partitions=len(inside(topic)) + 1)
+        topic.alter(partitions=len(inside(topic).active()) + 1)
         self.has_grown = True
         inside(self._topic(1 - store)).refresh()
 

@@ -110,11 +110,8 @@ def check_places(places: Places, topics: Mapping[str, OpenTopic]) -> None:
     for topic, number in places.each:
         if topic not in topics:
             raise UnknownTopic(topic, tuple(topics))
-        if number >= len(topics[topic]):
-            raise InvalidOption(
-                f"topic {topic!r} has no partition {number}",
-                hint=f"they are 0 to {len(topics[topic]) - 1}",
-            )
+        if number not in topics[topic].numbers():
+            raise topics[topic].tree.unknown(topic, number)
 
 
 class Seen(NamedTuple):

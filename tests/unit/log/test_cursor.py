@@ -14,8 +14,8 @@ from tests.kit.logs import lone_log
 @pytest.fixture
 def log(tmp_path):
     log = lone_log(str(tmp_path / "000000"), TopicOptions())
-    log.append([encode([b"%d" % number for number in range(10)], created=1)])
-    log.append([encode([b"x"], created=1)])
+    log.appender.append([encode([b"%d" % number for number in range(10)], created=1)])
+    log.appender.append([encode([b"x"], created=1)])
     log.sync_all()
     yield log
     log.close()
@@ -42,11 +42,11 @@ def test_a_repacked_file_in_the_place_of_the_active_segment_is_damage_for_all_wh
     """Restored under the wrong name: nobody may wait for ever for the segment that bounds speak of."""
     log = lone_log(str(tmp_path / "a"), TopicOptions(index="key"))
     for _ in range(50):
-        log.append([encode([b"x"], [b"k"], created=1)])
+        log.appender.append([encode([b"x"], [b"k"], created=1)])
     log.appender.seal_active()
     assert log.tidy()
     other = lone_log(str(tmp_path / "b"), TopicOptions(index="key"))
-    other.append([encode([b"y"], [b"k"], created=1)])
+    other.appender.append([encode([b"y"], [b"k"], created=1)])
     other.sync_all()
     shutil.copyfile(log.folder.segment_path(0), other.folder.segment_path(0))
     for look in (

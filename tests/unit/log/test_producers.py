@@ -46,7 +46,7 @@ def draft(*seqnos: int, pair: Pair = SHOP, epoch: int = 0) -> encode.EncodedFram
 
 
 def store(log: Log, *seqnos: int, **how) -> None:
-    log.append([draft(*seqnos)], claim=claim(seqnos[0], seqnos[-1], **how))
+    log.appender.append([draft(*seqnos)], claim=claim(seqnos[0], seqnos[-1], **how))
 
 
 # As bytes.
@@ -97,12 +97,12 @@ def test_a_claim_must_know_what_is_stored(log):
     with pytest.raises(StaleClaim):  # it says that 4 is stored, but it is not
         store(log, 5, dropped=4)
     store(log, 4, dropped=3)
-    assert log.producers.peek(SHOP) == LastSeqno(4, 0)
+    assert log.appender.producers.peek(SHOP) == LastSeqno(4, 0)
 
 
 def test_a_fence_stops_those_who_joined_before_it(log):
     store(log, 1)
-    fenced = log.fence(SHOP)
+    fenced = log.appender.take_over(SHOP)
     assert (fenced.seqno, fenced.epoch) == (1, 1)
     with pytest.raises(ProducerFenced):
         store(log, 2, joined=True)
@@ -117,7 +117,7 @@ def test_a_fence_alone_is_made_durable(log):
     """It takes no offset, so waiting for an offset would not do."""
     store(log, 1)
     log.sync_all()
-    fenced = log.fence(SHOP)
+    fenced = log.appender.take_over(SHOP)
     assert log.folder.read_durable().byte < fenced.byte
     log.sync_fence(fenced)
     assert log.folder.read_durable().byte == fenced.byte
@@ -130,7 +130,7 @@ def test_another_process_sees_the_same(log, tmp_path):
     other = opened(tmp_path)
     for number in range(1, 40):
         store(log if number % 2 else other, number)
-        assert (log if number % 2 else other).producers.peek(SHOP).seqno == number
+        assert (log if number % 2 else other).appender.producers.peek(SHOP).seqno == number
     with pytest.raises(StaleClaim):
         store(other, 39)
     other.close()
@@ -138,20 +138,20 @@ def test_another_process_sees_the_same(log, tmp_path):
 
 def test_large_frames_are_hopped_over_and_long_ids_read(log, tmp_path):
     long = Pair("🙂" * 2048, "g" * 2048)
-    log.append([encode.encode([b"x" * 300_000], created=1)])
-    log.append([draft(5, 9, pair=long)])
-    log.append([encode.encode([b"x" * 300_000], created=1), draft(7)])
+    log.appender.append([encode.encode([b"x" * 300_000], created=1)])
+    log.appender.append([draft(5, 9, pair=long)])
+    log.appender.append([encode.encode([b"x" * 300_000], created=1), draft(7)])
     log.sync_all()
     other = opened(tmp_path)
-    assert other.producers.peek(long) == LastSeqno(9, 0)
-    assert other.producers.peek(SHOP) == LastSeqno(7, 0)
+    assert other.appender.producers.peek(long) == LastSeqno(9, 0)
+    assert other.appender.producers.peek(SHOP) == LastSeqno(7, 0)
     other.close()
 
 
 def test_damage_costs_no_more_than_what_it_hit(log, tmp_path, caplog):
-    log.append([draft(1)])
-    log.append([draft(5, pair=Pair("lost", ""))])
-    log.append([draft(2)])
+    log.appender.append([draft(1)])
+    log.appender.append([draft(5, pair=Pair("lost", ""))])
+    log.appender.append([draft(2)])
     log.sync_all()
     path = log.folder.segment_path(0)
     with open(path, "r+b") as file:
@@ -159,8 +159,8 @@ def test_damage_costs_no_more_than_what_it_hit(log, tmp_path, caplog):
         file.seek(at)
         file.write(b"Lost")
     other = opened(tmp_path)
-    assert other.producers.peek(SHOP).seqno == 2
-    assert other.producers.peek(Pair("lost", "")).seqno == -1
+    assert other.appender.producers.peek(SHOP).seqno == 2
+    assert other.appender.producers.peek(Pair("lost", "")).seqno == -1
     assert "damage" in caplog.text
     other.close()
 
@@ -253,7 +253,7 @@ def test_a_checkpoint_that_moves_on_while_one_looks_is_found(log, tmp_path, monk
 
     monkeypatch.setattr(facts, "load", blind_at_first)
     other = opened(tmp_path)
-    assert other.producers.peek(SHOP) == LastSeqno(3, 0)
+    assert other.appender.producers.peek(SHOP) == LastSeqno(3, 0)
     other.close()
 
 
@@ -282,5 +282,5 @@ def test_verify_tells_damage_that_matters_from_damage_that_does_not(log):
 
 def test_without_a_producer_nothing_is_loaded(log):
     """The fast path stays what it was."""
-    log.append([encode.encode([b"v"], created=1)])
-    assert log.producers._facts is None
+    log.appender.append([encode.encode([b"v"], created=1)])
+    assert log.appender.producers.table is None
