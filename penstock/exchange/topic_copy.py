@@ -139,8 +139,8 @@ def _refuse_split(source: Topic) -> None:
     inactive = [number for number in tree.numbers if not tree.is_active(number)]
     if inactive:
         raise InvalidOption(
-            f"topic {source.name!r} has partitions that were split ({', '.join(map(str, inactive))}), which a "
-            "copy cannot have yet",
+            f"topic {source.name!r} has partitions that were split ({', '.join(map(str, inactive))}): "
+            "a copy cannot have them yet",
             hint="`penstock pipeline replay` copies its messages into a topic of your own layout",
         )
 
