@@ -120,6 +120,10 @@ class PartitionTree:
         """The row of a partition that there is, or was."""
         return self._by_number[partition]
 
+    def removed(self) -> dict[int, int]:
+        """The partitions that are gone, each with the offset behind its last message."""
+        return {row.partition: row.end or 0 for row in self.rows if row.state == "removed"}
+
     def is_active(self, partition: int) -> bool:
         """Whether a partition can be written to."""
         row = self._by_number.get(partition)

@@ -23,6 +23,7 @@ class PartitionArrival:
         self._topic = topic
         self._partition = partition
         self._log = topic.log(partition)
+        self._log.appender.takes_arrivals = True  # the copy of a split partition is split from the start
         #: The offset that the next message will get; also after a process that died half-way.
         self.next = self._log.appender.leave_out(0)
 

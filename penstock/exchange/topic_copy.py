@@ -71,7 +71,6 @@ def copy_topic(
     raw: Topic = Topic(source.open_topic)
     raw.open_topic.refresh()
     address = os.path.join(os.path.dirname(os.path.dirname(raw.open_topic.folder)), raw.name)
-    _refuse_split(raw)
     made = _topic(store, name, raw, address)
     with sole_importer(made.open_topic):
         origin = Origin(KIND, address, facts={"id": raw.id})
@@ -131,18 +130,6 @@ class _Run:
         if isinstance(run, FrameRun) and REFERENCE in run.codecs():
             return list(self._carrier.drafts(run, None))
         return run.drafts()
-
-
-def _refuse_split(source: Topic) -> None:
-    """A log that was ended by a split begins and ends with frames of its own, which a copy does not make."""
-    tree = source.open_topic.tree
-    inactive = [number for number in tree.numbers if not tree.is_active(number)]
-    if inactive:
-        raise InvalidOption(
-            f"topic {source.name!r} has partitions that were split ({', '.join(map(str, inactive))}): "
-            "a copy cannot have them yet",
-            hint="`penstock pipeline replay` copies its messages into a topic of your own layout",
-        )
 
 
 def _topic(store: Store, name: str, source: Topic, address: str) -> Topic:
@@ -208,4 +195,14 @@ def _copy_consumers(source: Topic, sink: Topic) -> tuple[str, ...]:
             sink.open_topic.consumers.alter(
                 each.consumer, sink.id, source.open_topic.consumers.options(each.consumer, source.id)
             )
+            _copy_gaps(source.open_topic, sink.open_topic, each.consumer)
     return tuple(names)
+
+
+def _copy_gaps(source: OpenTopic, sink: OpenTopic, consumer: str) -> None:
+    """What a consumer had not read of partitions that are gone is a gap to it in the copy, too."""
+    gone = sink.tree.removed()
+    for stored in source.consumers.positions(source.record.id, consumer):
+        if stored.partition in gone:
+            place = stored.partition, stored.position
+            sink.consumers.begin(consumer, sink.record.id, *place, sink.clock.now_ns())

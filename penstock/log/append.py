@@ -69,6 +69,8 @@ class Appender:
         self.producers = Producers(folder)
         #: Measures and limits what is written; None where nobody wants it.
         self.meter: WriteMeter | None = meter_of(folder, options)
+        #: Whether the copy of a partition that was split elsewhere may still be filled.
+        self.takes_arrivals = False
 
     def use(self, options: TopicOptions) -> None:
         """Go by these options from now on."""
@@ -194,7 +196,7 @@ class Appender:
     def unsealed(self) -> Ends:
         """A, S and D, when nothing is left to finish; raises `Sealed` when nobody may append any more."""
         ends = self.ready()
-        if ends.shown.sealed:
+        if ends.shown.sealed and not self.takes_arrivals:
             raise Sealed
         return ends
 
@@ -303,7 +305,7 @@ class Appender:
             if not wait:
                 return None
             ends = self.repair.run(ends)
-            if ends.shown.sealed:
+            if ends.shown.sealed and not self.takes_arrivals:
                 raise Sealed
         if tree is not None and ends.append.tree != tree & 0xFFFF:
             if not wait:

@@ -263,7 +263,7 @@ class StoreVerifier:
         except FileNotFoundError:
             yield note(path, None, "no folder: nothing was written here yet, or it was removed")
         if topic.id and number not in topic.partitions:
-            yield note(path, None, "a partition the topic does not have: left by an interrupted alter")
+            yield note(path, None, "a partition the topic does not have: an interrupted change left it")
         for piece in topic.pieces.get(number, ()):
             yield from self._piece_findings(path, piece, end)
         for position in topic.positions:

@@ -3,9 +3,15 @@
 import pytest
 
 import penstock
-from penstock.errors import AlreadyExists, InvalidOption
+from penstock.errors import AlreadyExists, InvalidOption, PartitionInactive
+from penstock.testing import Clock
 from tests.exchange.dying import run_until_killed
 from tests.kit.values import copy_topic
+
+
+@pytest.fixture
+def clock():
+    return Clock()
 
 
 def rows(topic, partition):
@@ -133,16 +139,6 @@ def test_what_cannot_be_is_refused(tmp_path):
         assert copy_topic(source, a, "again").messages == 3101
 
 
-def test_a_topic_whose_partitions_were_split_is_refused(tmp_path):
-    with penstock.open(tmp_path / "a") as a:
-        source = a.create_topic("orders", partitions=2, autopartitioning="paused")
-        source.write(b"x")
-        source.split(0)
-        with pytest.raises(InvalidOption, match=r"were split \(0\)"):
-            copy_topic(source, a, "copy")
-        assert [topic.name for topic in a.topics()] == ["orders"]
-
-
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("make", [filled, grown])
 def test_a_copy_killed_again_and_again_is_whole_at_last(tmp_path, make):
@@ -159,3 +155,47 @@ def test_a_copy_killed_again_and_again_is_whole_at_last(tmp_path, make):
         assert copy.open_topic.tree == source.open_topic.tree
         with source.writer(producer_id="shop") as theirs, copy.writer(producer_id="shop") as ours:
             assert ours.last_seqno() == theirs.last_seqno()
+
+
+def test_a_topic_whose_partitions_grew_is_copied_with_its_tree(tmp_path):
+    """Every message at its offset, and the next ones go where they would have gone (S001-20)."""
+    keys = [f"key-{number}" for number in range(40)]
+    with penstock.open(tmp_path / "a") as store, penstock.open(tmp_path / "b") as other:
+        topic = store.create_topic("orders", autopartitioning="paused")
+        topic.write_many([b"1"] * 40, keys=keys)
+        topic.split(0)
+        topic.alter(partitions=3)
+        topic.write_many([b"2"] * 40, keys=keys)
+        made = copy_topic(topic, other, "orders").topic
+        assert [(m.partition, m.offset, m.key, m.value) for m in made.scan().messages()] == [
+            (m.partition, m.offset, m.key, m.value) for m in topic.scan().messages()
+        ]
+        rows = [(each.partition, each.state, each.low, each.gates) for each in topic.partitions()]
+        assert [(each.partition, each.state, each.low, each.gates) for each in made.partitions()] == rows
+        after = [receipt.partition for receipt in topic.write_many([b"3"] * 40, keys=keys)]
+        assert [receipt.partition for receipt in made.write_many([b"3"] * 40, keys=keys)] == after
+
+
+def test_split_partitions_are_copied_with_their_tree(tmp_path, clock):
+    """S001-22: a parent comes over as one that is only read, and one that is gone stays gone."""
+    with penstock.open(tmp_path / "a", clock=clock) as a, penstock.open(tmp_path / "b", clock=clock) as b:
+        source = a.create_topic("orders", retention="1h", autopartitioning="paused")
+        source.write_many([b"%d" % n for n in range(50)], keys=[b"k%d" % n for n in range(50)])
+        source.add_consumer("c", start={0: 10})
+        source.split(0)
+        clock.advance("50m")
+        source.write_many([b"%d" % n for n in range(50)], keys=[b"k%d" % n for n in range(50)])
+        whole = copy_topic(source, b, "whole", consumers=True).topic
+        assert [rows(whole, n) for n in (0, 1, 2)] == [rows(source, n) for n in (0, 1, 2)]
+        assert whole.open_topic.tree == source.open_topic.tree
+        with pytest.raises(PartitionInactive):
+            whole.write(b"late", partition=0)
+        for key in (b"k1", b"k2", b"k3"):
+            assert whole.write(b"more", key=key).partition == source.write(b"more", key=key).partition
+        clock.advance("20m")
+        assert source.vacuum().removed == (0,)
+        rest = copy_topic(source, b, "rest", consumers=True).topic
+        assert [rows(rest, n) for n in (1, 2)] == [rows(source, n) for n in (1, 2)]
+        with rest.reader(consumer="c", on_gap="skip", follow=False) as reader:
+            assert len(list(reader)) == 53
+            assert [gap[:4] for gap in reader.gaps] == [("rest", 0, 10, 50)]
