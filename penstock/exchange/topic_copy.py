@@ -41,6 +41,7 @@ from penstock.topic.identity import identity_of, keep_identity
 from penstock.topic.open_topic import OpenTopic
 
 KIND = "topic"
+_SECONDS = "_s"
 _STEP_MESSAGES, _STEP_BYTES = 1 << 16, 8 * MIB
 #: Called with how many messages have been copied, and about how many there are.
 Progress = Callable[[int, int], None]
@@ -74,6 +75,8 @@ def copy_topic(
     with sole_importer(made.open_topic):
         origin = Origin(KIND, address, facts={"id": raw.id})
         write_origin(made.open_topic, origin)
+        if raw.options.used_as is not None:
+            made.keep_one_partition(raw.options.used_as)
         _copy_layout(raw.open_topic, made.open_topic)
         run = _Run(raw, made, progress)
         run.bring_over()
@@ -162,18 +165,16 @@ def _copy_layout(source: OpenTopic, sink: OpenTopic) -> None:
 
 
 def _spoken(options: TopicOptions) -> dict[str, Any]:
-    """Options as `create_topic` takes them."""
-    fields = {name: getattr(options, name) for name in TopicOptions.__dataclass_fields__}
-    fields.pop("used_as")  # the copy is used as its store uses it
-    spoken = {
-        name: None if seconds is None else timedelta(seconds=seconds)
-        for name, seconds in (
-            ("retention", fields.pop("retention_s")),
-            ("segment_age", fields.pop("segment_age_s")),
-            ("stabilization_window", fields.pop("stabilization_window_s")),
-        )
-    }
-    return {**fields, **spoken, "key_retention": dict(options.key_retention)}
+    """Options as `create_topic` takes them: what is kept in seconds has a name without its unit there."""
+    spoken: dict[str, Any] = {}
+    for name in TopicOptions.__dataclass_fields__:
+        value = getattr(options, name)
+        if name.endswith(_SECONDS):
+            spoken[name.removesuffix(_SECONDS)] = None if value is None else timedelta(seconds=value)
+        else:
+            spoken[name] = value
+    del spoken["used_as"]  # nobody may choose it: who uses a topic says so
+    return {**spoken, "key_retention": dict(options.key_retention)}
 
 
 def _copy_consumers(source: Topic, sink: Topic) -> tuple[str, ...]:

@@ -44,6 +44,7 @@ class WriteMeter:
         self._due = 0
         #: Whether the partition was written to at its speed throughout the window, by the latest sample.
         self.is_hot = False
+        self._is_noticed = False
         self.use(options)
 
     def use(self, options: TopicOptions) -> None:
@@ -100,6 +101,12 @@ class WriteMeter:
         if now >= self._due:
             self._sample(now, a)
 
+    def notice(self) -> bool:
+        """Whether the partition is hot, and nobody here was told so since the latest sample."""
+        is_new = self.is_hot and not self._is_noticed
+        self._is_noticed = True
+        return is_new
+
     def write_rate(self) -> float | None:
         """Bytes a second over the window; None where nothing was measured yet."""
         record, a = self._file.read(), self._folder.read_append()
@@ -138,6 +145,7 @@ class WriteMeter:
             self._due = samples[-1].at + tenth
             return
         present = self._present(record, a, now)
+        self._is_noticed = False
         self.is_hot = is_hot([*samples, present], now, self._speed, self._window, self._percent)
         self._file.write(record._replace(samples=(*samples, present)[-SAMPLES:]))
         self._due = now + tenth

@@ -12,7 +12,8 @@ The next offset is the highest of: the end found, the offsets reserved, the high
 committed. If that leaves a gap a new segment begins there: a gap is legal, reuse is not. What of the gap
 was acknowledged once is no gap but a loss, and stays known as one (`lost`).
 
-A partition that was split stays so: its seal, the last frame, tells, or the store does; S alone does not.
+A partition that was split stays so: its seal, the last frame, tells, or the store where that is damaged; S
+alone does not.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def recover(folder: Folder, options: TopicOptions, state: PartitionState) -> Non
         start = shown.start if shown is not None else bases[0]
         floor = max(_reserved(a, options, end.next), state.highest_position(), known)
         is_loss = not end.shows_damage and _note_losses(folder, end.next, known, state)
-    is_sealed = end.sealed or state.is_split()
+    is_sealed = end.sealed or (end.damaged and state.is_split())
     end = _bring_in_all(folder, end, state, now)
     if end.damaged or (floor > end.next and not is_sealed):
         end = _begin_segment(folder, max(end.next, floor, end.segment + 1), end, now)

@@ -220,11 +220,10 @@ class OpenTopic:
         fails passes its own list.
         """
         runs = [] if stored is None else stored
-        run = self._append_whole(batch, producer) if terms is HELD else None
-        if run is None:
-            self.appender.deliver(Delivery(batch, producer, runs, terms=terms))
-        else:
+        if terms is HELD and (run := self._append_whole(batch, producer)) is not None:
             runs.append(run)
+        else:
+            self.appender.deliver(Delivery(batch, producer, runs, terms=terms))
         return runs
 
     def _append_whole(self, batch: WriteBatch, producer: Producer) -> StoredRun | None:
@@ -343,9 +342,7 @@ class OpenTopic:
         appender = self.log(partition).appender
         if appender.sealed:
             self.on_roll(partition)
-        meter = appender.meter
-        if meter is not None and meter.is_hot and self.options.autopartitioning == UP:
-            meter.is_hot = False  # or each append would say so until the next sample
+        if self.options.autopartitioning == UP and appender.meter is not None and appender.meter.notice():
             self.on_hot(partition)
 
     def catch_up(self, log: Log) -> None:
@@ -371,8 +368,11 @@ class OpenTopic:
     def _learn(self, record: TopicRecord) -> None:
         """Take up what this process has changed, and keep it beside the messages too."""
         self.record = record
-        for log in self.opened_logs():
-            log.options = record.options
+        for number, log in list(self._logs.items()):
+            if number in record.rows.numbers:
+                log.options = record.options
+            else:
+                self._logs.pop(number).close()
         keep_identity(self.files, self.folder, record, self.topics)
 
     def publish_dropped(self, forget: Callable[[], None]) -> None:

@@ -193,6 +193,49 @@ def test_partitions_can_be_added_beside_split_ones(topic):
     assert stored(topic) == {key: [b"1"] for key in KEYS}
 
 
+# Parents that are empty.
+
+
+def test_a_parent_goes_when_its_messages_are_gone(store, clock, tmp_path):
+    """S001-16, S001-27: its row stays, and a consumer that stood in it goes on in the children."""
+    topic = store.create_topic("orders", autopartitioning="paused", retention="1h", sync="os")
+    topic.add_consumer("billing")
+    with topic.writer(producer_id="shop") as writer:
+        for number, key in enumerate(KEYS):
+            writer.write(b"old", key=key, seqno=number)
+    topic.split(0)
+    topic.vacuum()
+    assert [each.partition for each in topic.partitions()] == [0, 1, 2]
+    clock.advance(7200)
+    topic.write_many([b"new"] * len(KEYS), keys=KEYS)
+    topic.vacuum()
+    assert [(each.partition, dict(each.gates)) for each in topic.partitions()] == [(1, {}), (2, {})]
+    assert not (tmp_path / "store" / "topics" / "orders" / "parts" / "000000").exists()
+    with topic.reader(consumer="billing", follow=False) as reader:
+        assert [message.value for message in reader] == [b"new"] * len(KEYS)
+    with topic.writer(producer_id="shop") as writer:
+        for number, key in enumerate(KEYS):
+            writer.write(b"again", key=key, seqno=number)
+    assert stored(topic) == {key: [b"new"] for key in KEYS}
+    assert topic.split(1) == (3, 4), "a number is used once"
+    with pytest.raises(InvalidOption, match="no partition 0"):
+        topic.write(b"late", partition=0)
+
+
+def test_a_parent_stays_while_a_reader_has_it(store, clock):
+    topic = store.create_topic("orders", autopartitioning="paused", retention="1h", sync="os")
+    topic.write(b"old", key="a")
+    topic.split(0)
+    with topic.reader(consumer="billing") as reader:
+        message = reader.receive(timeout=10)
+        clock.advance(7200)
+        topic.vacuum()
+        assert [each.partition for each in topic.partitions()] == [0, 1, 2]
+        reader.commit(message)
+    topic.vacuum()
+    assert [each.partition for each in topic.partitions()] == [1, 2]
+
+
 # What is refused.
 
 

@@ -319,3 +319,17 @@ def test_what_is_older_than_the_retention_is_not_there(open_store, clock):
     reading = open_store(read_only=True, clock=clock)
     assert rows(reading, "select value from t") == [{"value": "new"}]
     assert rows(reading, "select value from t where key = 'k'") == [{"value": "new"}]
+
+
+def test_a_topic_that_was_split_is_read_whole(store):
+    topic = store.create_topic("t", autopartitioning="up", index="key")
+    topic.write_many([json.dumps({"n": number}) for number in range(50)], keys=[f"k{n}" for n in range(50)])
+    low, high = topic.split(0)
+    topic.write_many([json.dumps({"n": number}) for number in range(50)], keys=[f"k{n}" for n in range(50)])
+    assert rows(store, "select count(*) c, count(distinct key) k, sum(n)::bigint s from t") == [
+        {"c": 100, "k": 50, "s": 2 * sum(range(50))}
+    ]
+    assert rows(store, "select count(*) c from t where partition = 0") == [{"c": 50}]
+    children = rows(store, f"select count(*) c from t where partition in ({low}, {high})")
+    assert children == [{"c": 50}]
+    assert rows(store, "select count(*) c from t where key = 'k7'") == [{"c": 2}]

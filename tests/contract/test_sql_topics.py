@@ -118,3 +118,22 @@ def test_quotas_are_set_in_sql(store):
         " alter consumer c set (read_speed = 5)"
     )
     assert store.topic("t").options.write_limit == (2**20, 2**20)
+
+
+def test_autopartitioning_is_switched_by_alter(store):
+    """S001-29, S001-30: on, paused, on again, and never off."""
+    store.sql(
+        "create topic t with (auto_partitioning_strategy = 'scale_up', min_active_partitions = 2,"
+        "max_active_partitions = 8, auto_partitioning_stabilization_window = Interval('PT1M'),"
+        "auto_partitioning_up_utilization_percent = 50)"
+    )
+    options = store.topic("t").options
+    assert (options.autopartitioning, options.partitions, options.max_partitions) == ("up", 2, 8)
+    assert (options.stabilization_window_s, options.up_utilization_percent) == (60, 50)
+    store.sql("alter topic t set (auto_partitioning_strategy = 'paused')")
+    assert store.topic("t").options.autopartitioning == "paused"
+    store.sql("alter topic t set (auto_partitioning_strategy = 'scale_up')")
+    assert store.topic("t").options.autopartitioning == "up"
+    with pytest.raises(penstock.UsageError):
+        store.sql("alter topic t set (auto_partitioning_strategy = 'disabled')")
+    assert store.topic("t").options.autopartitioning == "up"

@@ -157,6 +157,25 @@ def test_a_copy_killed_again_and_again_is_whole_at_last(tmp_path, make):
             assert ours.last_seqno() == theirs.last_seqno()
 
 
+def test_a_topic_whose_partitions_grew_is_copied_with_its_tree(tmp_path):
+    """Every message at its offset, and the next ones go where they would have gone (S001-20)."""
+    keys = [f"key-{number}" for number in range(40)]
+    with penstock.open(tmp_path / "a") as store, penstock.open(tmp_path / "b") as other:
+        topic = store.create_topic("orders", autopartitioning="paused")
+        topic.write_many([b"1"] * 40, keys=keys)
+        topic.split(0)
+        topic.alter(partitions=3)
+        topic.write_many([b"2"] * 40, keys=keys)
+        made = copy_topic(topic, other, "orders").topic
+        assert [(m.partition, m.offset, m.key, m.value) for m in made.scan().messages()] == [
+            (m.partition, m.offset, m.key, m.value) for m in topic.scan().messages()
+        ]
+        rows = [(each.partition, each.state, each.low, each.gates) for each in topic.partitions()]
+        assert [(each.partition, each.state, each.low, each.gates) for each in made.partitions()] == rows
+        after = [receipt.partition for receipt in topic.write_many([b"3"] * 40, keys=keys)]
+        assert [receipt.partition for receipt in made.write_many([b"3"] * 40, keys=keys)] == after
+
+
 def test_split_partitions_are_copied_with_their_tree(tmp_path, clock):
     """S001-22: a parent comes over as one that is only read, and one that is gone stays gone."""
     with penstock.open(tmp_path / "a", clock=clock) as a, penstock.open(tmp_path / "b", clock=clock) as b:

@@ -38,6 +38,7 @@ STILL: dict[str, int | set[str]] = {
         "clock",
         "close",
         "consumers",
+        "files",
         "folder",
         "growth",
         "log",
