@@ -19,6 +19,7 @@ from penstock.consume.waiting_view import anything_waits
 from penstock.errors import OffsetTrimmed
 from penstock.log.folder import DELETED
 from penstock.log.log import Log
+from penstock.log.producer_table import keep_later_checkpoint
 from penstock.state.queues import QueuePlace
 from penstock.topic.body_trim import GOING
 from penstock.topic.identity import keep_identity
@@ -90,6 +91,11 @@ def _remove(topic: OpenTopic, log: Log) -> bool:
             return False
         for consumer in topic.consumers.of_topic(topic_id):  # also of those who never came to read it
             topic.consumers.begin(consumer.name, topic_id, number, 0, topic.clock.now_ns())
+        for child in topic.tree.row(number).children:
+            if (
+                child in topic.tree.numbers
+            ):  # it will not find there what its parent knew of producers
+                keep_later_checkpoint(topic.log(child).folder, 0)
         topic.topics.partitions.remove(topic_id, number)
         topic.refresh()
         keep_identity(topic.files, topic.folder, topic.record, topic.topics)
