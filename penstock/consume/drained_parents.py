@@ -31,11 +31,11 @@ logger = logging.getLogger("penstock.retention")
 _GONE = ".removed-"
 
 
-def remove_drained(topic: OpenTopic) -> list[int]:
+def remove_drained(topic: OpenTopic) -> tuple[int, ...]:
     """Remove split partitions that are empty and that nobody needs any more; returns their numbers."""
     topic.refresh()
     split = [number for number in topic.numbers() if not topic.tree.is_active(number)]
-    removed = [number for number in split if _remove(topic, topic.log(number))]
+    removed = tuple(number for number in split if _remove(topic, topic.log(number)))
     if topic.tree.removed():
         _delete_folders(topic)
     return removed

@@ -371,7 +371,7 @@ class Topic(Generic[V]):
         """Remove what retention lets go, now, and report it."""
         self.require_writable()
         self.open_topic.refresh()
-        return vacuum(self.open_topic)._replace(removed=tuple(remove_drained(self.open_topic)))
+        return vacuum(self.open_topic)._replace(removed=remove_drained(self.open_topic))
 
     def delete_before(self, place: Place) -> Batch[V]:
         """Remove everything before a place ("7d" ago, an offset), for good, and return what was removed.
