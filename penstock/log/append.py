@@ -109,7 +109,7 @@ class Appender:
             if not wait:
                 return None
             raise lock.held_here()
-        if self.meter is not None and frames:
+        if self.meter is not None and self.meter.is_limited and frames:
             size = sum(frame.size for frame in frames)
             admitted = self.meter.admit(size, tree=tree, wait=wait, timeout=timeout)
             if admitted is None:
