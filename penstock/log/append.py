@@ -312,6 +312,8 @@ class Appender:
         if claim is not None:
             self.producers.admit(claim, ends.append, ends.durable)
             if not frames:
+                if ends.shown.end < ends.append.next:  # who wrote it may have died before it told readers
+                    self.active.show(ends)
                 return Appended(ends.append.next, ends.append.next, ends.durable.cuts)
         if not wait and not self._has_room(ends, frames):
             return None
