@@ -77,7 +77,7 @@ def _compared(bench: Bench, spark: SparkSession, room: Path, rows: int) -> Itera
         return spark.read.parquet(parquet)
 
     def alone() -> DataFrame:
-        return spark.read.parquet(f"{lake}/*").selectExpr("'x' AS topic", "*")
+        return spark.read.parquet(lake).selectExpr("'x' AS topic", "*")
 
     of = "Parquet of the same rows"
     yield turns("full", "history + tail, six columns", lambda: _full(both()), lambda: _full(files()), 1.0, of)

@@ -53,6 +53,7 @@ A duplicate, an empty read and the end of a bounded iteration are not errors.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import ClassVar
 
 
@@ -68,6 +69,16 @@ class PenstockError(Exception):
     def __str__(self) -> str:
         message = super().__str__()
         return f"{message} ({self.hint})" if self.hint else message
+
+
+def close_after(error: BaseException | None, close: Callable[[], None], what: str) -> None:
+    """Close something, perhaps with an error on its way: a second error becomes a note of that one."""
+    try:
+        close()
+    except PenstockError as second:
+        if error is None:
+            raise
+        error.add_note(f"closing {what} failed too: {second}")
 
 
 class UsageError(PenstockError):
@@ -186,6 +197,10 @@ class PartitionInactive(ConflictError):
 
 class TopicReplaced(ConflictError):
     """The topic was dropped, perhaps created anew: offsets held for the old one mean nothing now."""
+
+
+class StoreMoved(ConflictError):
+    """The store's folder was moved or removed while it was open. What was acknowledged went with it."""
 
 
 class HistoryChanged(ConflictError):

@@ -69,7 +69,7 @@ class PartitionRow(NamedTuple):
 class PartitionTree:
     """The partitions of a topic as they are at one moment."""
 
-    __slots__ = ("_by_number", "_lows", "active", "even", "numbers", "rows")
+    __slots__ = ("_by_number", "_lows", "active", "even", "has_grown", "numbers", "rows")
 
     def __init__(self, rows: Iterable[PartitionRow]) -> None:
         #: All of them, by number.
@@ -82,6 +82,8 @@ class PartitionTree:
         #: Those that can be read, ascending.
         self.numbers: tuple[int, ...] = tuple(row.partition for row in self.rows if row.state != "removed")
         self._lows = [row.low for row in active]
+        #: Some came later than others.
+        self.has_grown: bool = any(row.parents or row.gates for row in self.rows)
         #: The active ones are 0 to N - 1 with equal ranges, as a new topic has them.
         self.even: bool = self.active == tuple(range(len(active))) and self._lows == _even_lows(len(active))
 
@@ -117,6 +119,10 @@ class PartitionTree:
     def row(self, partition: int) -> PartitionRow:
         """The row of a partition that there is, or was."""
         return self._by_number[partition]
+
+    def removed(self) -> dict[int, int]:
+        """The partitions that are gone, each with the offset behind its last message."""
+        return {row.partition: row.end or 0 for row in self.rows if row.state == "removed"}
 
     def is_active(self, partition: int) -> bool:
         """Whether a partition can be written to."""

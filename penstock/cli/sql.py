@@ -26,6 +26,8 @@ Statements end with a semicolon:
   create topic orders (consumer billing) with (retention_period = Interval('P7D'));
 .tables  the topics    .help  this text    .quit, Ctrl-D  the end"""
 _PROMPT, _GOES_ON = "penstock> ", "     ...> "
+#: What Ctrl-C leaves of a line.
+_CANCELLED = "\x03"
 _HISTORY = "PENSTOCK_HISTORY"
 _HISTORY_LINES = 1000
 
@@ -133,6 +135,9 @@ def _typed(is_asking: bool) -> Iterator[str]:
         output.say("SQL over topics; .help says more, Ctrl-D ends it")
     held = ""
     while (line := _line(is_asking, bool(held))) is not None:
+        if line is _CANCELLED:
+            held = ""
+            continue
         if not held and line.strip() in (".quit", ".exit"):
             return
         if not held and line.strip().startswith("."):
@@ -156,6 +161,9 @@ def _line(is_asking: bool, goes_on: bool) -> str | None:
     except EOFError:
         output.say("")
         return None
+    except KeyboardInterrupt:
+        output.say("")
+        return _CANCELLED
 
 
 def _use_history() -> None:

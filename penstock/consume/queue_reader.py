@@ -18,6 +18,7 @@ from penstock.consume import dead_letter_topic as dead
 from penstock.consume import hand_over as background
 from penstock.consume.assignment import create_consumer, lost
 from penstock.consume.dead_letter_topic import DIED, EXHAUSTED, deaths
+from penstock.consume.drained_parents import go_on_behind, left_behind
 from penstock.consume.lag import Lag, lag_behind
 from penstock.consume.membership import QueueMember, members
 from penstock.consume.options import ReaderOptions, Retry, checked_policy
@@ -376,6 +377,9 @@ class QueueReader:
             for log in topic.logs():
                 log.help()
         self._open_partitions()
+        for topic in self._topics:
+            gaps = left_behind(topic, self._name)
+            self.gaps += go_on_behind(topic, self._name, gaps, skip=self._options.skip_gaps)
         for part in self._partitions.values():
             part.free_the_dead(partial(self._member.is_alive, part.topic.folder))
 

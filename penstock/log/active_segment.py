@@ -213,6 +213,7 @@ class ActiveSegment:
     def roll(self, ends: Ends, now: int, *, first: int | None = None) -> Ends:
         """Seal the segment and begin the next one behind it; with `first` behind a gap, at that offset."""
         self.require(ends.append.segment)
+        self.folder.require_place()
         try:
             self.folder.files.sync(self.fd)
         except OSError as error:

@@ -23,7 +23,7 @@ from penstock.log.folder import Folder
 from penstock.log.frame_encode import EncodedFrame, control
 from penstock.log.frame_header import FENCE
 from penstock.log.lineage import Birth, Seal
-from penstock.log.meter import WriteMeter, meter_of
+from penstock.log.meter import HELD, QuotaTerms, WriteMeter, meter_of
 from penstock.log.producer_table import ProducerTable, save
 from penstock.log.producers import Claim, LastSeqno, Pair, Producers, TakenOver, signed
 from penstock.log.records import DROPPED, POISONED, ROLLING, SEALING, Ends
@@ -69,6 +69,8 @@ class Appender:
         self.producers = Producers(folder)
         #: Measures and limits what is written; None where nobody wants it.
         self.meter: WriteMeter | None = meter_of(folder, options)
+        #: Whether the copy of a partition that was split elsewhere may still be filled.
+        self.takes_arrivals = False
 
     def use(self, options: TopicOptions) -> None:
         """Go by these options from now on."""
@@ -85,24 +87,24 @@ class Appender:
     @overload
     def append(
         self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None,
-        wait: Literal[True] = True, timeout: float | None = None,
+        wait: Literal[True] = True, terms: QuotaTerms = HELD,
     ) -> Appended: ...  # fmt: skip
     @overload
     def append(
         self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None,
-        wait: Literal[False], timeout: float | None = None,
+        wait: Literal[False], terms: QuotaTerms = HELD,
     ) -> Appended | None: ...  # fmt: skip
     def append(
         self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None,
-        wait: bool = True, timeout: float | None = None,
+        wait: bool = True, terms: QuotaTerms = HELD,
     ) -> Appended | None:  # fmt: skip
         """Write frames side by side and let writers behind us see them; not yet durable.
 
         Raises `Rerouted` when `tree` is no longer the number of the partition tree, `Sealed` when the
         partition was split. With a producer's `claim` nothing is stored twice: see `Producers.admit`;
         without frames it is only checked. With `wait=False` nothing is waited for: None if the lock is held,
-        the segment is full or a repair is due.
-        A quota (`write_quota`) is waited for up to `timeout` seconds, then `WriteTimeout` is raised.
+        the segment is full or a repair is due. A quota (`write_quota`) is waited for as `terms` say; past
+        their time `WriteTimeout` is raised.
         """
         lock, waited = self.folder.append, 0.0
         if lock.is_mine():
@@ -111,7 +113,7 @@ class Appender:
             raise lock.held_here()
         if self.meter is not None and self.meter.is_limited and frames:
             size = sum(frame.size for frame in frames)
-            admitted = self.meter.admit(size, tree=tree, wait=wait, timeout=timeout)
+            admitted = self.meter.admit(size, terms, tree=tree, wait=wait)
             if admitted is None:
                 return None
             waited = admitted
@@ -194,7 +196,7 @@ class Appender:
     def unsealed(self) -> Ends:
         """A, S and D, when nothing is left to finish; raises `Sealed` when nobody may append any more."""
         ends = self.ready()
-        if ends.shown.sealed:
+        if ends.shown.sealed and not self.takes_arrivals:
             raise Sealed
         return ends
 
@@ -303,7 +305,7 @@ class Appender:
             if not wait:
                 return None
             ends = self.repair.run(ends)
-            if ends.shown.sealed:
+            if ends.shown.sealed and not self.takes_arrivals:
                 raise Sealed
         if tree is not None and ends.append.tree != tree & 0xFFFF:
             if not wait:

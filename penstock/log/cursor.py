@@ -12,6 +12,7 @@ from contextlib import suppress
 from itertools import chain
 
 from penstock.errors import Corrupt
+from penstock.files import speak
 from penstock.log import frame
 from penstock.log import frame as compression
 from penstock.log import single_frame as tiny
@@ -94,6 +95,8 @@ class Cursor:
             except FileNotFoundError:
                 self._segments.refuse_missing(base, bounds, self.offset)  # else vacuumed or repacked under us
                 continue
+            except OSError as error:
+                speak(error)
             if rows:
                 self.offset = rows[-1].stop
                 return rows

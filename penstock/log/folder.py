@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from penstock.clock import Clock
 from penstock.errors import TopicReplaced
-from penstock.files import Files, OpenFile
+from penstock.files import Files, OpenFile, inode, moved
 from penstock.locks import APPEND_RANK, TAIL_RANK, FileLock
 from penstock.log import records
 from penstock.log.records import (
@@ -282,6 +282,7 @@ class Folder:
         Another thread is waited for: a vacuum asked for must not find nothing done and nothing to do.
         """
         with self._housekeeping:
+            self.require_place()
             fd = self.files.open(self.name("vacuum"), create=True)
             try:
                 try:
@@ -292,6 +293,12 @@ class Folder:
                     yield True
             finally:
                 self.files.close(fd)  # and the lock with it
+
+    def require_place(self) -> None:
+        """Raise `StoreMoved` unless the folder's name still stands for the files that are open here."""
+        lock = self.append
+        if lock.fd >= 0 and inode(lock.fd) != inode(lock.path):
+            raise moved(self.path)
 
     def close(self) -> None:
         """Close the files of the records and locks."""

@@ -73,6 +73,7 @@ class Log:
         except OSError as error:
             raise refusal(path, error) from error
         self.appender = Appender(self.folder, options, state)
+        self.appender.producers.topic = topic
         self.syncer = Syncer(self.folder)
         self.segments = Segments(self.folder, options, topic, None if read_only else self._recover_if_needed)
         #: What has expired, by age and by key.

@@ -7,6 +7,8 @@ came, and nobody is held up by who waits.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from penstock.clock import NANOSECONDS
 from penstock.errors import WriteTimeout
 from penstock.growth_rules import DISABLED
@@ -16,6 +18,21 @@ from penstock.log.rate_policy import SAMPLES, RateSample, is_hot, reserved, writ
 from penstock.log.rate_record import RateFile, RateRecord, counted
 from penstock.log.records import AppendRecord
 from penstock.options import TopicOptions
+
+
+class QuotaTerms(NamedTuple):
+    """How a quota applies to a write: how long it may be held back, and whether it is at all."""
+
+    #: Seconds; None is for ever.
+    timeout_s: float | None = None
+    #: False: it is taken out of the quota at once, and those behind it wait the longer.
+    is_held: bool = True
+
+
+#: What holds for most writes.
+HELD = QuotaTerms()
+#: For those who cannot wait, since others would have to wait for them.
+CHARGED = QuotaTerms(is_held=False)
 
 
 class WriteMeter:
@@ -41,21 +58,24 @@ class WriteMeter:
         self._window = round(options.stabilization_window_s * NANOSECONDS)
         self._percent = options.up_utilization_percent
 
-    def admit(self, size: int, *, tree: int | None, wait: bool, timeout: float | None) -> float | None:
+    def admit(self, size: int, terms: QuotaTerms, *, tree: int | None, wait: bool) -> float | None:
         """Reserve so many bytes of the quota, and wait for one's turn; seconds waited.
 
         With `wait=False` None when there is something to wait for, and nothing is reserved. Raises
-        `WriteTimeout` when it takes longer than `timeout`; nothing is reserved then either. Nor is it when
-        `tree` is no longer the number of the partition tree: the append refuses, and the quota may be new.
+        `WriteTimeout` when it takes longer than `terms` allow; nothing is reserved then either. Nor is it
+        when `tree` is no longer the number of the partition tree: the append refuses, the quota may be new.
         """
         if self._limit is None:
             return 0.0
+        timeout, is_held = terms
         most = 0 if not wait else None if timeout is None else round(timeout * NANOSECONDS)
 
         def reserve() -> int:
             a = self._folder.read_append()
             is_old = a is not None and tree is not None and a.tree != tree & 0xFFFF
-            return 0 if is_old else self._reserve(size, most)
+            if is_old:
+                return 0
+            return self._reserve(size, most) if is_held else self.charge(size)
 
         if not wait:
             return 0.0 if try_hold(self._folder.append, reserve) == 0 else None
@@ -70,10 +90,13 @@ class WriteMeter:
             )
         return held / NANOSECONDS
 
-    def charge(self, size: int) -> None:
-        """Take so many bytes out of the quota without waiting. The append lock is held."""
+    def charge(self, size: int) -> int:
+        """Take so many bytes out of the quota; 0: nothing is to be waited for. The append lock is held."""
         if self._limit is not None:
-            self._reserve(size, None)
+            record = self._file.read()
+            arrival, _ = reserved(record.arrival, self._now(), size, *self._limit)
+            self._file.write(record._replace(arrival=arrival))
+        return 0
 
     def appended(self, a: AppendRecord) -> None:
         """Take a sample if a tenth of the window has passed. The append lock is held."""

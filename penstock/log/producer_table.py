@@ -391,6 +391,36 @@ def facts_before(folder: Folder, base: int) -> ProducerTable:
                 raise
 
 
+def facts_at(folder: Folder, offset: int) -> ProducerTable | None:
+    """The facts of everything before an offset, read from the log; None when it does not tell any more."""
+    bases = [base for base in folder.segments() if base <= offset]
+    facts, first = ProducerTable(), 0
+    for base in reversed(bases):
+        found = load(folder, base)
+        if found.facts is not None:
+            facts, first = found.facts, base
+            break
+    if first not in bases:
+        return None if offset else facts
+    walk_frames(folder, lambda found: _learn_before(facts, found, offset), FoldPoint(first), bases[-1], None)
+    return facts
+
+
+def _learn_before(facts: ProducerTable, found: Frame, offset: int) -> None:
+    """Take in what a frame says of offsets before another; a repacked one may reach beyond it."""
+    head, count = found.head, offset - found.head.base
+    if count >= max(head.count, 1):
+        learn(facts, found)
+    elif count > 0 and head.flags & PRODUCERS:
+        for who, seqno in zip(found.producers(0, count), found.seqnos(0, count), strict=True):
+            if who is not None and who.id:
+                facts.learn(Pair(who.id, who.group or ""), seqno or 0, who.epoch, head.written_at)
+    elif count > 0 and (named := found.producer()) is not None and named[0].id:
+        who, first = named
+        seqno = found.seqnos(count - 1, count)[0] or 0 if head.flags & SEQNOS else first + count - 1
+        facts.learn(Pair(who.id, who.group or ""), seqno, who.epoch, head.written_at)
+
+
 def keep_checkpoint(folder: Folder, base: int) -> None:
     """See that a sound checkpoint of everything before `base` lies on disk; raises `Corrupt`."""
     if load(folder, base).facts is not None:

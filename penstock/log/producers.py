@@ -67,6 +67,8 @@ class Producers:
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
+        #: Its name, for people.
+        self.topic = ""
         self._mutex = threading.Lock()
         #: What is known of them; None until someone asked.
         self.table: ProducerTable | None = None
@@ -170,8 +172,11 @@ class Producers:
         if recent > MANY:
             self._count_at = 2**62
             logger.warning(
-                "%d producers wrote to one partition within 14 days: ids made at random? Use names that stay",
+                "%d producers wrote to partition %d of topic %r within 14 days: ids made at random? "
+                "Use names that stay",
                 recent,
+                self._folder.partition,
+                self.topic,
                 extra={"path": self._folder.path},
             )
 
@@ -205,11 +210,23 @@ def tidy_checkpoints(folder: Folder, active: int) -> None:
 
 
 def gate_facts(folder: Folder, offset: int) -> ProducerTable | None:
-    """The facts as they were when partitions were added, or None when there were none; raises `Corrupt`."""
+    """The facts as they were when partitions were added, or None when nothing tells; raises `Corrupt`.
+
+    A table that is missing is made again from the log, as long as it reaches so far back.
+    """
     found = checkpoints.load(folder, offset, GATE_PRODUCERS)
     if found.is_there and found.facts is None:
         raise checkpoints.refusal(found.path, folder.partition)
-    return found.facts
+    if found.facts is not None:
+        return found.facts
+    facts = checkpoints.facts_at(folder, offset)
+    if facts is None:
+        logger.warning(
+            "%s is missing: seqnos of before partitions were added may be stored again", found.path
+        )
+    elif not folder.read_only:
+        checkpoints.save(folder, facts, offset, GATE_PRODUCERS)
+    return facts
 
 
 def signed(pair: Pair, epoch: int) -> ProducerStamp:

@@ -16,6 +16,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from penstock.checksum import crc32
+from penstock.files import OpenFile
 from penstock.log.folder import Folder, file_bytes
 from penstock.log.rate_policy import SAMPLES, RateSample
 from penstock.log.records import AppendRecord
@@ -66,30 +67,31 @@ class RateFile:
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
-        self._fd = -1
+        self._file: OpenFile | None = None
 
     def read(self) -> RateRecord:
         """R as it is; an empty one where there is none."""
         folder = self._folder
         try:
-            if self._fd < 0:
-                self._fd = folder.files.open(folder.name(RATE), write=not folder.read_only)
-            raw = folder.files.pread(self._fd, RATE_BYTES, 0)
+            file = self._file or self._open(create=False)
         except FileNotFoundError:
             return RateRecord()
-        return parse_rate(raw, folder.boot) or RateRecord()
+        return parse_rate(folder.files.pread(file.fd, RATE_BYTES, 0), folder.boot) or RateRecord()
 
     def write(self, record: RateRecord) -> None:
         """Write R. The append lock is held."""
-        if self._fd < 0:
-            self._fd = self._folder.files.open(self._folder.name(RATE), create=True)
-        self._folder.files.pwrite(self._fd, record.pack(self._folder.boot), 0)
+        file = self._file or self._open(create=True)
+        self._folder.files.pwrite(file.fd, record.pack(self._folder.boot), 0)
 
     def close(self) -> None:
-        """Close the file; the next use opens it again."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            self._folder.files.close(fd)
+        """Close the file, unless a thread is reading it; the next use opens it again."""
+        self._file = None
+
+    def _open(self, *, create: bool) -> OpenFile:
+        folder = self._folder
+        fd = folder.files.open(folder.name(RATE), create=create, write=not folder.read_only)
+        self._file = file = OpenFile(folder.files, fd)
+        return file
 
 
 def counted(record: RateRecord, a: AppendRecord, folder: Folder) -> RateRecord:

@@ -32,9 +32,10 @@ from penstock.spark.read_topic import session_zone
 from penstock.spark.source.filter_parse import Comparison, understood
 from penstock.spark.source.filters import FilterBounds, bounds, to_text
 from penstock.spark.source.options import parse, store_path
-from penstock.spark.source.plan import Slice, divided
+from penstock.spark.source.plan import Slice, bundled, divided
 from penstock.spark.source.schema import ALL
 from penstock.spark.source.survey import survey
+from penstock.spark.user_session import cores
 from penstock.store import open_store
 
 if TYPE_CHECKING:
@@ -72,17 +73,15 @@ def aggregate(
     work = Reduction(tuple(named), tuple(by), length, time, conditions, found)
     _check(work)
     limits = bounds(conditions, session_zone(spark))
-    slices = _slices(place, topic_name(topic), archive, limits, options)
-    return _summed(_partials(spark, slices, work), work)
+    tasks = _tasks(place, topic_name(topic), archive, limits, options, cores(spark))
+    return _summed(_partials(spark, tasks, work), work)
 
 
-def _slices(
-    store: str,
-    topic: str,
-    archive: str | os.PathLike[str] | None,
-    limits: FilterBounds,
-    options: Mapping[str, str],
-) -> list[Slice]:
+def _tasks(
+    store: str, topic: str, archive: str | os.PathLike[str] | None, limits: FilterBounds,
+    options: Mapping[str, str], running: int,
+) -> list[tuple[Slice, ...]]:  # fmt: skip
+    """What each task reads."""
     given: dict[str, str] = {"path": store, "topic": topic, **options}
     if not limits.is_everything:
         given["bounds"] = to_text(limits)
@@ -91,18 +90,20 @@ def _slices(
             past = find_past(opened, opened.topic(topic).open_topic, os.fspath(archive), limits)
         given |= {} if past is None else {"history": past.table}
     asked = parse(given)
-    return divided(survey(asked), asked.min_partitions)
+    least = asked.min_partitions
+    return bundled(divided(survey(asked), least, running), least)
 
 
-def _partials(spark: SparkSession, slices: Sequence[Slice], work: Reduction) -> DataFrame:
+def _partials(spark: SparkSession, planned: Sequence[tuple[Slice, ...]], work: Reduction) -> DataFrame:
     """One row for each group of each slice."""
-    pieces = list(slices)
+    pieces = list(planned)
 
     def tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_in()
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from reduced(pieces[number], work).to_batches()
+                for each in pieces[number]:
+                    yield from reduced(each, work).to_batches()
 
     kinds = ", ".join(f"`{name}` {kind}" for name, kind in partial_columns(work))
     count = max(len(pieces), 1)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidOption
+from penstock.parse import MIB
 from penstock.spark.source import batches
 from penstock.spark.source.batches import arrow_schema
 from penstock.spark.source.filter_parse import Comparison
@@ -22,6 +23,7 @@ SIZE = "size"
 WINDOW = "window_start"
 #: Rows of several batches are reduced together.
 _GATHERED = 262_144
+_GATHERED_BYTES = 64 * MIB
 _TIME = pa.timestamp("us", tz="UTC")
 _COMPARE = {"=": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
 
@@ -87,17 +89,18 @@ def partial_columns(work: Reduction) -> list[tuple[str, str]]:
 def reduced(planned: Slice, work: Reduction) -> pa.Table:
     """The partial results of a slice: one row for each of its groups."""
     parser = _parser(work)
-    waiting: list[pa.Table] = []
+    waiting: list[pa.RecordBatch] = []
     results: list[pa.Table] = []
-    rows = 0
-    for batch in batches.read(planned, work.columns):
-        waiting.append(_shaped(batch, work, parser))
+    rows = size = 0
+    for batch in batches.read(planned, work.columns, together=parser is not None):
+        waiting.append(batch)
         rows += batch.num_rows
-        if rows >= _GATHERED:
-            results.append(_first(pa.concat_tables(waiting), work))
-            waiting, rows = [], 0
+        size += batch.get_total_buffer_size()
+        if rows >= _GATHERED or size >= _GATHERED_BYTES:
+            results.append(_first(_shaped(waiting, work, parser), work))
+            waiting, rows, size = [], 0, 0
     if waiting:
-        results.append(_first(pa.concat_tables(waiting), work))
+        results.append(_first(_shaped(waiting, work, parser), work))
     schema = pa.schema(list(_partial_kinds(work).items()))
     if not results:
         return schema.empty_table()
@@ -114,11 +117,12 @@ def _parser(work: Reduction) -> Any:
     return Parser(pa.schema([*work.fields, pa.field(ERROR, pa.string()), pa.field(RAW, pa.binary())]))
 
 
-def _shaped(batch: pa.RecordBatch, work: Reduction, parser: Any) -> pa.Table:
+def _shaped(rows: Sequence[pa.RecordBatch], work: Reduction, parser: Any) -> pa.Table:
     """The rows that count, with the columns that groups and measures are made of."""
-    found = dict(zip(batch.schema.names, batch.columns, strict=True))
+    whole = pa.Table.from_batches(rows)
+    found = dict(zip(whole.schema.names, whole.columns, strict=True))
     if parser is not None and "value" in found:
-        divided = parser.divided(batch)
+        divided = pa.Table.from_batches([parser.divided(batch) for batch in rows])
         found |= {each.name: divided.column(each.name) for each in work.fields}
     wanted = {*work.by, *(each.column for each in work.measures), *(each.column for each in work.conditions)}
     if SIZE in wanted:
@@ -187,7 +191,7 @@ def _again(partials: pa.Table, work: Reduction) -> pa.Table:
 
 
 def _grouped(rows: pa.Table, work: Reduction, asked: Sequence[Any]) -> pa.Table:
-    made = rows.group_by(list(work.groups)).aggregate(asked)
+    made = rows.group_by(list(work.groups), use_threads=False).aggregate(asked)
     return made.rename_columns([*work.groups, *(part for each in work.measures for part in each.parts)])
 
 

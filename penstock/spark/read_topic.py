@@ -24,7 +24,7 @@ from penstock.spark.source.filters import FilterBounds, bounds, to_text
 from penstock.spark.source.options import store_path
 from penstock.spark.source.schema import ALL, DEFAULT, NEVER_NULL, REFERENCE, TYPES, check_names
 from penstock.spark.source.survey import count_messages
-from penstock.spark.user_session import is_connect
+from penstock.spark.user_session import cores, is_connect
 from penstock.store import open_store
 
 if TYPE_CHECKING:
@@ -152,6 +152,8 @@ def _archived(spark: SparkSession, asked: _Asked, past: NativePast) -> DataFrame
 def _live(spark: SparkSession, asked: _Asked, past: NativePast | None, options: dict[str, Any]) -> DataFrame:
     """What comes through Python: the log from where the table ends."""
     known = {"topic": asked.topic, **options}
+    if there := cores(spark):
+        known["cores"] = str(there)
     if not asked.bounds.is_everything:
         known["bounds"] = to_text(asked.bounds)
     if past is not None and past.next:

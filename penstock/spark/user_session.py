@@ -49,6 +49,11 @@ def is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
+def cores(spark: SparkSession) -> int:
+    """How many tasks a session runs at the same time; 0 when it does not say, as with Connect."""
+    return 0 if is_connect(spark) else int(spark.sparkContext.defaultParallelism)
+
+
 def _use_this_python(spark: SparkSession) -> None:
     """Have workers run in this Python, unless the session was told of another that has Penstock."""
     context = spark.sparkContext

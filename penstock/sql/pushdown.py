@@ -38,6 +38,8 @@ class Narrowed(NamedTuple):
     offsets: tuple[int | None, int | None]
     #: Nanoseconds, likewise.
     written: tuple[int | None, int | None]
+    #: Of timestamps, which are in any order; nanoseconds too.
+    stamped: tuple[int | None, int | None]
     #: Only messages of these keys; None is any.
     keys: tuple[str, ...] | None
 
@@ -45,8 +47,8 @@ class Narrowed(NamedTuple):
 def narrowed(filter: Any, schema: pa.Schema, partitions: Sequence[int]) -> dict[int, Narrowed]:
     """What may pass in each partition; a partition of which nothing can pass is left out."""
     if filter is None:
-        return dict.fromkeys(partitions, Narrowed((None, None), (None, None), None))
-    question = FilterQuestion(filter, schema)
+        return dict.fromkeys(partitions, Narrowed((None, None), (None, None), (None, None), None))
+    question = _FilterQuestion(filter, schema)
     guarantees = [ds.field("partition") == pa.scalar(each, pa.int32()) for each in partitions]
     left = [number for number, may in zip(partitions, question.may_pass(guarantees), strict=True) if may]
     return {number: _in_partition(question, number) for number in left}
@@ -58,17 +60,18 @@ def columns_of(filter: Any, schema: pa.Schema) -> list[str]:
     return [name for name in schema.names if name in words]
 
 
-def _in_partition(question: FilterQuestion, number: int) -> Narrowed:
+def _in_partition(question: _FilterQuestion, number: int) -> Narrowed:
     here = ds.field("partition") == pa.scalar(number, pa.int32())
     return Narrowed(
         question.span("offset", question.numbers(), 1, here),
         # A microsecond of the column stands for the thousand nanoseconds from it on.
         question.span("written_at", question.moments(), _MICROSECOND, here),
+        question.span("timestamp", question.moments(), _MICROSECOND, here),
         question.keys(here),
     )
 
 
-class FilterQuestion:
+class _FilterQuestion:
     """A filter, and what Arrow answers when it is told what is known of rows."""
 
     def __init__(self, filter: Any, schema: pa.Schema) -> None:

@@ -22,8 +22,9 @@ from penstock.keys import match
 from penstock.log.log import Log
 from penstock.log.rows import MessageRows
 from penstock.log.segment import read_head
+from penstock.log.timestamp_runs import timestamp_runs
 from penstock.message import Rows
-from penstock.sql.pushdown import FilterQuestion, Narrowed, columns_of, narrowed
+from penstock.sql.pushdown import Narrowed, columns_of, narrowed
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.scan import BATCH_BYTES, BATCH_MESSAGES, rows_between
 
@@ -39,6 +40,8 @@ class ScanPlan(NamedTuple):
     ranges: dict[int, tuple[int, int]]
     #: Only messages of these keys; None is all.
     keys: tuple[str, ...] | None
+    #: How many messages lie there, without those that are left out by their timestamps.
+    messages: int
 
 
 @cache
@@ -91,18 +94,25 @@ class TopicTable(ds.Dataset):  # type: ignore[misc]
     def _batches(self, schema: pa.Schema, filter: Any) -> Iterator[pa.RecordBatch]:
         try:
             parts = narrowed(filter, table_schema(), list(self._ends))
-            ranges = {number: self._range(number, part) for number, part in parts.items()}
             keys = _shared_keys(parts.values()) if self._topic.options.index == "key" else None
-            self._planned(ScanPlan(self._topic.name, tuple(schema.names), ranges, keys))
+            runs = {number: self._runs(number, part) for number, part in parts.items()}
+            ranges = {number: (found[0][0], found[-1][1]) for number, found in runs.items()}
+            count = sum(stop - first for found in runs.values() for first, stop in found)
+            self._planned(ScanPlan(self._topic.name, tuple(schema.names), ranges, keys, count))
             stored = tuple(dict.fromkeys(_stored(name) for name in schema.names))
-            may_pass = _time_check(filter, schema)
-            for number, (first, stop) in ranges.items():
-                for rows in self._rows(self._topic.log(number), first, stop, keys):
-                    if may_pass is None or may_pass(rows):
+            for number, found in runs.items():
+                for rows in self._rows(self._topic.log(number), found, keys):
+                    if _may_pass(rows, parts[number].stamped):
                         yield _as_table(rows.record_batch(stored), schema)
         except Exception as error:
             self.failure = error
             raise
+
+    def _runs(self, number: int, part: Narrowed) -> list[tuple[int, int]]:
+        """Runs of offsets that may hold what passes; one at least, if only an empty one."""
+        first, stop = self._range(number, part)
+        found = list(timestamp_runs(self._topic.log(number).segments, first, stop, *part.stamped))
+        return found or [(first, first)]
 
     def _range(self, number: int, part: Narrowed) -> tuple[int, int]:
         """The offsets that may hold what passes."""
@@ -118,22 +128,28 @@ class TopicTable(ds.Dataset):  # type: ignore[misc]
             stop = min(stop, _end_before(log, part.written[1], end))
         return first, max(first, stop)
 
-    def _rows(self, log: Log, first: int, stop: int, keys: tuple[str, ...] | None) -> Iterator[Rows]:
-        if keys is not None:
-            if keys:
+    def _rows(
+        self, log: Log, runs: Sequence[tuple[int, int]], keys: tuple[str, ...] | None
+    ) -> Iterator[Rows]:
+        for first, stop in runs:
+            if keys is None:
+                yield from _read(log, first, stop)
+            elif keys:
                 for some in rows_between(log, match(keys), first, stop, stop - first):
                     yield MessageRows([message for each in some for message in each.messages()])
+
+
+def _read(log: Log, first: int, stop: int) -> Iterator[Rows]:
+    cursor = log.cursor(first, far=True)
+    while cursor.offset < stop:
+        try:
+            rows = cursor.read(BATCH_MESSAGES, BATCH_BYTES, stop)
+        except OffsetTrimmed as error:  # retention was quicker: as if the query had come a little later
+            cursor.offset = error.first
+            continue
+        if not rows:
             return
-        cursor = log.cursor(first, far=True)
-        while cursor.offset < stop:
-            try:
-                rows = cursor.read(BATCH_MESSAGES, BATCH_BYTES, stop)
-            except OffsetTrimmed as error:  # retention was quicker: as if the query had come a little later
-                cursor.offset = error.first
-                continue
-            if not rows:
-                return
-            yield from rows
+        yield from rows
 
 
 def _end_before(log: Log, written_at: int, end: int) -> int:
@@ -157,25 +173,14 @@ def _shared_keys(parts: Any) -> tuple[str, ...] | None:
     return tuple(found)
 
 
-def _time_check(filter: Any, schema: pa.Schema) -> Callable[[Rows], bool] | None:
-    """Whether a run of messages may pass by its timestamps alone; None where they do not matter.
-
-    They are the producers' own, in any order, so no index has them; but they are cheaper to look at than the
-    other columns are to make.
-    """
-    if filter is None or "timestamp" not in columns_of(filter, table_schema()):
-        return None
-    if set(schema.names) == {"timestamp"}:
-        return None
-    question = FilterQuestion(filter, table_schema())
-    column = ds.field("timestamp")
-
-    def may_pass(rows: Rows) -> bool:
-        times = rows.record_batch(("timestamp",)).column(0).cast(_TIME, safe=False)
-        least = pc.min_max(times)
-        return question.may_pass([(column >= least["min"]) & (column <= least["max"])])[0]
-
-    return may_pass
+def _may_pass(rows: Rows, stamped: tuple[int | None, int | None]) -> bool:
+    """Whether some timestamps of a run may pass: a cheaper look than making the other columns."""
+    least, above = stamped
+    if least is None and above is None:
+        return True
+    times = pc.min_max(rows.record_batch(("timestamp",)).column(0).cast(pa.int64()))
+    first, last = times["min"].as_py(), times["max"].as_py()
+    return (least is None or last >= least) and (above is None or first < above)
 
 
 def _stored(name: str) -> str:

@@ -269,10 +269,10 @@ class Topics:
         return self.by_id(record.id)
 
     def gates(self, topic_id: int) -> Gates:
-        """For each partition that opens later: which offset of which earlier one must be committed first."""
-        tree = self.by_id(topic_id).rows
-        found = {number: tree.gates(number) for number in tree.numbers}
-        return {number: gates for number, gates in found.items() if gates}
+        """For each partition that opens later, also one that is gone: which offset of which earlier one must
+        be read first, besides what that one had to wait for.
+        """
+        return {row.partition: dict(row.gates) for row in self.by_id(topic_id).rows if row.gates}
 
     def bindings(self, topic_id: int) -> Bindings:
         """Which partitions producers and groups of a topic were given."""

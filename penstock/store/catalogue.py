@@ -118,6 +118,8 @@ class Catalogue:
         #: What topics are given when they are opened: who holds their delayed messages, and their neighbours.
         self.delayed: DelaysMessages | None = None
         self.neighbour: Callable[[str, dict[str, Any]], OpenTopic] | None = None
+        #: Raises when the store's folder is not where it was.
+        self.require_place: Callable[[], None] = lambda: None
         self.on_options: Callable[[], None] = lambda: None
 
     def create(self, name: str, options: TopicOptions) -> OpenTopic:
@@ -146,6 +148,7 @@ class Catalogue:
                 partitions.on_hot = lambda number, opened=partitions: self.housekeeper.split(opened, number)  # type: ignore[misc]
                 partitions.on_options = self.on_options
                 partitions.finish_transactions = self.finish_transactions
+                partitions.require_place = self.require_place
                 if self.neighbour is not None:
                     partitions.neighbour = self.neighbour
                 if self.delayed is not None:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from penstock.consume import membership as members
+from penstock.consume.drained_parents import pass_removed
 from penstock.consume.lag import Lag, lag_behind
 from penstock.consume.membership import MemberStats
 from penstock.consume.options import Moment, moment
@@ -117,6 +118,8 @@ def seek(topic: OpenTopic, name: str, place: Place) -> dict[int, int]:
     numbers = place if isinstance(place, Mapping) else topic.numbers()
     places = {number: topic.begin(number, place, now) for number in numbers}
     topic.consumers.seek(name, topic.record.id, places, now)
+    if not isinstance(place, Mapping):
+        pass_removed(topic, name)
     members.tell(topic, name)
     return places
 
@@ -145,7 +148,7 @@ def stats(topic: OpenTopic) -> list[ConsumerStats]:
 
 def _stats(topic: OpenTopic, record: ConsumerRecord) -> ConsumerStats:
     stored = topic.consumers.positions(topic.record.id, record.name)
-    positions = {p.partition: p.position for p in stored}
+    positions = {p.partition: p.position for p in stored if p.partition in topic.numbers()}
     now = topic.clock.now_ns()
     lag = Lag.total(lag_behind(log, positions.get(log.partition, 0), now) for log in topic.logs())
     return ConsumerStats(

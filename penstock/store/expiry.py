@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.clock import NANOSECONDS, Clock
+from penstock.consume.drained_parents import remove_drained
 from penstock.errors import Closed, OffsetTrimmed, PenstockError, TopicReplaced
 from penstock.locks import Claimed, claim, forget_in_child
 from penstock.log.key_retention import KeyDurations
@@ -23,7 +24,6 @@ from penstock.log.log import Log
 from penstock.log.trim import LINGER_NS
 from penstock.options import TopicOptions
 from penstock.state.topics import Topics
-from penstock.store.drained import remove_drained
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.retention import vacuum_partition
 
@@ -136,19 +136,25 @@ class Expiry:
             log = topic.log(key.number)
             due = _oldest_expires(log, options, now)
             if due > now:
-                return due
+                return self._removed(topic, log, now) or due
             done = vacuum_partition(topic, key.number)
-            if not topic.tree.is_active(key.number) and key.number in remove_drained(topic):
-                return now + _NEVER_NS
             if done is None or done.held_by:
                 return now + _AGAIN_NS
-            following = _oldest_expires(log, options, now)
+            following = self._removed(topic, log, now) or _oldest_expires(log, options, now)
             return min(following, now + LINGER_NS + NANOSECONDS) if done.segments else following
         except (TopicReplaced, Closed):
             return now + _AGAIN_NS  # dropped or closed at this moment
         except (PenstockError, OSError) as error:
             logger.warning("retention of partition %d failed, it is tried again: %s", key.number, error)
             return now + _AGAIN_NS
+
+    def _removed(self, topic: OpenTopic, log: Log, now: int) -> int:
+        """Remove a split partition that is empty; when to try again, 0 where there is nothing to remove."""
+        bounds = log.stored()
+        if topic.tree.is_active(log.partition) or bounds.start < bounds.end:
+            return 0
+        remove_drained(topic)
+        return now + _AGAIN_NS
 
 
 def _expires(options: TopicOptions) -> bool:

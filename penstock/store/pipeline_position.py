@@ -16,6 +16,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.consume.drained_parents import refuse_left_behind
 from penstock.errors import AlreadyExists
 from penstock.files import Files
 from penstock.place import EARLIEST, Place
@@ -35,6 +36,7 @@ class PipelinePosition:
         self._partitions = topic.open_topic
         self._consumer = run.name
         self._partitions.refresh()
+        refuse_left_behind(self._partitions, self._consumer)
         self.began = self._begin(run.folder, start)
         self._stored = self._take()
         #: The next offset to be read, by partition.

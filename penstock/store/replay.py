@@ -333,8 +333,15 @@ def copying_into(partitions: OpenTopic, plan: TopicPlan, *, source: PartitionTre
 
 def is_open(number: int, at: Offsets, ends: Offsets, gates: Mapping[int, Offsets]) -> bool:
     """Whether all that keys wrote before they moved to this partition is copied, as far as it is to be."""
-    needed = gates.get(number, {})
-    return all(at[parent] >= min(gate, ends[parent]) for parent, gate in needed.items() if parent in at)
+    left, seen = [number], {number}
+    while left:
+        for parent, gate in gates.get(left.pop(), {}).items():
+            if parent in at and at[parent] < min(gate, ends[parent]):
+                return False
+            if parent not in seen:
+                seen.add(parent)
+                left.append(parent)
+    return True
 
 
 def run_of(rows: Rows) -> MessageRun:

@@ -102,8 +102,12 @@ def partition_list(topic: OpenTopic) -> list[PartitionInfo]:
         found.append(
             PartitionInfo(
                 row.partition, row.state, row.parents, row.children, row.low, row.high,
-                tree.gates(row.partition), stats.start, stats.end, stats.messages, stats.bytes, None,
-                stats.oldest, stats.newest,
+                tree.gates(row.partition), stats.start, stats.end, stats.messages, stats.bytes,
+                _write_rate(topic.log(row.partition)), stats.oldest, stats.newest,
             )
         )  # fmt: skip
     return found
+
+
+def _write_rate(log: Log) -> float | None:
+    return None if log.appender.meter is None else log.appender.meter.write_rate()

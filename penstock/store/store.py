@@ -17,9 +17,9 @@ from penstock.consume.dead_letter_topic import dead_name
 from penstock.consume.dead_letters import DeadLetter, DeadLetters
 from penstock.consume.options import Kind, Moment, Retry, reader_options
 from penstock.consume.reader import Reader, open_reader
-from penstock.errors import AlreadyExists, Closed, PenstockError, UnknownTopic
-from penstock.files import Files
-from penstock.locks import FORKED, forget_in_child
+from penstock.errors import AlreadyExists, Closed, UnknownTopic, close_after
+from penstock.files import Files, Whereabouts, speaking
+from penstock.locks import FORKED, forget_in_child, no_fork
 from penstock.options import TopicOptions, topic_changes
 from penstock.parse import Duration, identifier, topic_name
 from penstock.place import Place
@@ -56,6 +56,8 @@ T = TypeVar("T")
 _CLOSE_WAIT_S = 10.0
 
 
+@speaking("create_topic", "topic", "topics", "drop_topic", "transaction", "stream", "reader", "close",
+          "flush_housekeeping")  # fmt: skip
 class Store:
     """An open store. Use it with `with`, or call `close`."""
 
@@ -65,10 +67,10 @@ class Store:
         self.path = path
         self.read_only = read_only
         self._files = files
-        self._clock = clock
-        self._temporary = temporary
+        self._clock, self._temporary = clock, temporary
         self._closed = ""
         self._mutex = threading.Lock()
+        self._whereabouts = Whereabouts(path)
         self._open_transactions: weakref.WeakSet[Transaction] = weakref.WeakSet()
         self._ownership = None if read_only else Ownership(path, files, exclusive=exclusive)
         try:
@@ -88,7 +90,7 @@ class Store:
         self._catalogue = Catalogue(
             self._records, self._consumers, self._transactions, folders, files, clock, read_only=read_only
         )
-        self._catalogue.neighbour = self._neighbour
+        self._catalogue.neighbour, self._catalogue.require_place = self._neighbour, self._whereabouts.require
         self._dropped_bodies = DroppedBodies(path, lambda: self.id, files)
         self._sessions: Sessions | None = None
         self._delayed = DelayedPublisher(
@@ -385,13 +387,7 @@ class Store:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:
-            self.close()
-        except PenstockError as second:  # must not hide the error that is on its way
-            error.add_note(f"closing the store failed too: {second}")
+        close_after(error, self.close, "the store")
 
     def __repr__(self) -> str:
         return f"<Store {self.path}{' (closed)' if self._closed else ''}>"
@@ -416,10 +412,11 @@ class Store:
             self._catalogue.settle()
         finally:
             self._closed = "it is closed"
-            self._catalogue.close()
-            self._database.close()
-            if self._ownership is not None:
-                self._ownership.close()
+            with no_fork():
+                self._catalogue.close()
+                self._database.close()
+                if self._ownership is not None:
+                    self._ownership.close()
             if self._temporary:
                 shutil.rmtree(self.path, ignore_errors=True)
 
@@ -448,3 +445,4 @@ class Store:
     def _require_open(self) -> None:
         if self._closed:
             raise Closed(f"store {self.path}: {self._closed}", hint="open it again")
+        self._whereabouts.require()

@@ -8,9 +8,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal
 
+from penstock.consume.drained_parents import remove_drained
 from penstock.consume.options import Kind, Moment, Retry, reader_options
 from penstock.consume.reader import Reader, open_reader
 from penstock.errors import InvalidOption, WrongType
+from penstock.files import speak, speaking
 from penstock.growth_rules import refuse_own_partitioner, refuse_split
 from penstock.keys import Key, Prefix, match
 from penstock.log.frame import RAW
@@ -23,7 +25,6 @@ from penstock.state.database import refuse_read_only
 from penstock.state.topics import Topics
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
-from penstock.store.drained import remove_drained
 from penstock.store.stats import PartitionInfo, TopicStats, partition_list, topic_stats
 from penstock.topic import delayed
 from penstock.topic import input as outgoing
@@ -46,6 +47,10 @@ if TYPE_CHECKING:  # ways in and out stand above the store; what is called here 
 _PLAIN = frozenset((bytes, str))
 
 
+@speaking(
+    "write_many", "writer", "read", "latest", "scan", "reader", "add_consumer", "alter_consumer", "consumers",
+    "seek_consumer", "kick_consumer", "drop_consumer", "alter", "stats", "vacuum", "delete_before", "expired",
+)  # fmt: skip
 class Topic(Generic[V]):
     """A topic of an open store; made by `Store.topic` and `Store.create_topic`.
 
@@ -108,11 +113,17 @@ class Topic(Generic[V]):
             message = outgoing.one(stored, key, headers, timestamp, partition, options.max_message_bytes)
             due = delayed.due_at(delay, deliver_at, topic.clock.now_ns())
             if due is not None:
-                return delayed.store(topic, message, producer.group, due)
+                try:
+                    return delayed.store(topic, message, producer.group, due)
+                except OSError as error:
+                    speak(error)
         else:
             limit = options.max_message_bytes if options.payloads is None else options.value_bytes
             message = outgoing.one(stored, key, headers, timestamp, partition, limit)
-        return topic.write(message, producer)[0].receipt(0, options.sync)
+        try:
+            return topic.write(message, producer)[0].receipt(0, options.sync)
+        except OSError as error:
+            speak(error)
 
     def write_many(
         self, values: Any, *, keys: Any = None, headers: Any = None, timestamps: Any = None,
@@ -361,8 +372,7 @@ class Topic(Generic[V]):
         self.require_writable()
         self.open_topic.refresh()
         report = vacuum(self.open_topic)
-        remove_drained(self.open_topic)
-        return report
+        return report._replace(removed=tuple(remove_drained(self.open_topic)))
 
     def delete_before(self, place: Place) -> Batch[V]:
         """Remove everything before a place ("7d" ago, an offset), for good, and return what was removed.

@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Protocol
 
 from penstock.errors import Closed, OutcomeUnknown, PenstockError, UsageError
+from penstock.files import speaking
 from penstock.keys import Key
 from penstock.locks import FORKED, forget_in_child
 from penstock.log.append import Rerouted
@@ -66,6 +67,7 @@ class Enlisted(Protocol):
         """Take note that the transaction was rolled back."""
 
 
+@speaking("write", "write_many", "commit", "rollback")
 class Transaction:
     """Writes and commits that become true together; made by `Store.transaction`, used with `with`.
 
@@ -169,11 +171,13 @@ class Transaction:
         except OutcomeUnknown:
             self._end("nobody knows whether it was committed")  # what it staged stays, in case it was
             raise
-        except BaseException:
+        except BaseException as error:
             if not self._transactions.exists(self._id):
                 self.rollback()
-            else:  # interrupted, or the disk is full: others finish it
-                self._become_true()
+                raise
+            self._become_true()  # interrupted, or the disk is full: others finish it
+            if isinstance(error, OSError) and not isinstance(error, PenstockError):
+                raise committed_but(error) from error
             raise
         self._become_true()
         try:

@@ -7,7 +7,7 @@ keep the rest from being checked: without a readable `state.db` the folders are 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from types import MappingProxyType
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from penstock.files import Files
 from penstock.findings import Checked, Finding, damage, note
 from penstock.log.folder import DATA, Folder
 from penstock.log.staging import PlacedPiece
-from penstock.log.verify import PartitionVerifier
+from penstock.log.verify import PartitionVerifier, abandoned, missing_gates
 from penstock.parse import topic_name
 from penstock.payloads.store import losses
 from penstock.state.consumers import Consumers, Position
@@ -134,6 +134,8 @@ class _Known(NamedTuple):
     partitions: frozenset[int] = frozenset()
     sync: str = "disk"
     positions: tuple[Position, ...] = ()
+    #: Where each partition ended when others were added.
+    gates: Mapping[int, Collection[int]] = MappingProxyType({})
     #: What committed transactions have still to append, by partition.
     pieces: Mapping[int, Sequence[PlacedPiece]] = MappingProxyType({})
 
@@ -224,10 +226,14 @@ class StoreVerifier:
                 continue
             positions = tuple(consumers.positions(record.id))
             options = record.options
-            pieces = transactions.pieces(record.id)
+            gates: dict[int, set[int]] = {}
+            for parents in topics.partitions.gates_before_rows(record.id).values():
+                for parent, end in parents.items():
+                    gates.setdefault(parent, set()).add(end)
             begun = topics.partitions.begun(record.id)
             numbers = {*record.rows.numbers, *(number for each in begun for number in each.children)}
-            known.append(_Known(name, record.id, frozenset(numbers), options.sync, positions, pieces))
+            topic = _Known(name, record.id, frozenset(numbers), options.sync, positions, gates)
+            known.append(topic._replace(pieces=transactions.pieces(record.id)))
 
     # Topics.
 
@@ -252,10 +258,12 @@ class StoreVerifier:
                 verifier = PartitionVerifier(folder, self.checked, sync=topic.sync, progress=self._progress)
                 yield from verifier.findings()
                 end = verifier.end
+                yield from missing_gates(folder, topic.gates.get(number, ()))
+                yield from abandoned(folder, {piece.file for piece in topic.pieces.get(number, ())})
         except FileNotFoundError:
             yield note(path, None, "no folder: nothing was written here yet, or it was removed")
         if topic.id and number not in topic.partitions:
-            yield note(path, None, "a partition the topic does not have: left by an interrupted alter")
+            yield note(path, None, "a partition the topic does not have: an interrupted change left it")
         for piece in topic.pieces.get(number, ()):
             yield from self._piece_findings(path, piece, end)
         for position in topic.positions:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from penstock.errors import OffsetAhead, PenstockError, WrongType
+from penstock.files import speaking
 from penstock.parse import Duration, seconds
 from penstock.streams.engine import DATA_TYPES, Data, Publication, StreamEngine, StreamMessage
 from penstock.streams.mini_tool_stream import MiniToolStream
@@ -113,6 +114,7 @@ class Published(NamedTuple):
     error: PenstockError | None = None
 
 
+@speaking("publish", "publish_many", "get", "fetch", "ack")
 class Stream(MiniToolStream, TtlCleanup):
     """A stream of an open store; made by `Store.stream`. Any number of threads and processes may use it."""
 

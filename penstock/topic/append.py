@@ -159,11 +159,11 @@ class TopicAppender:
         elif share.since is not None:
             found = appended_since(log, share.since, made)
         if found is None:
-            appended = log.appender.append(made, tree=delivery.tree, timeout=delivery.timeout_s)
+            appended = log.appender.append(made, tree=delivery.tree, terms=delivery.terms)
         else:
             appended, there = found
             if there < len(made):
-                rest = log.appender.append(made[there:], tree=delivery.tree, timeout=delivery.timeout_s)
+                rest = log.appender.append(made[there:], tree=delivery.tree, terms=delivery.terms)
                 appended = rest._replace(first=appended.first)
         size = made[0].size if len(made) == 1 else sum(frame.size for frame in made)
         return StoredRun(
@@ -221,10 +221,14 @@ class TopicAppender:
         """
         producer, route = delivery.producer, share.route
         lane, pair = (route.partition, route.group), Pair(producer.id, route.group)
-        late = set(self._partitions.outnumbered(route, pair, producer.choose)).intersection(left)
+        log, seqnos = self._log(route.partition), cast(Sequence[int], columns.seqnos)
+        if self._may_have_moved(producer):
+            highest = log.appender.producers.peek(pair).seqno
+            late = {place for place in left if seqnos[place] <= highest}
+        else:
+            late = set(self._partitions.outnumbered(route, pair, producer.choose)).intersection(left)
         if not late:
             return []
-        log, seqnos = self._log(route.partition), cast(Sequence[int], columns.seqnos)
         found = search(log, pair, seqnos[min(late)])
         while missing := sorted(place for place in late if seqnos[place] not in found.found):
             wanted = {seqnos[place] for place in missing}
@@ -237,8 +241,8 @@ class TopicAppender:
             claim = Claim(pair, epoch, lane in producer.epochs, -1, min(wanted), max(wanted), is_missing)
             made = self._frames(columns.take(missing)._replace(stamp=signed(pair, epoch)))
             with suppress(StaleClaim):
-                timeout = delivery.timeout_s
-                appended = log.appender.append(made, tree=delivery.tree, claim=claim, timeout=timeout)
+                terms = delivery.terms
+                appended = log.appender.append(made, tree=delivery.tree, claim=claim, terms=terms)
                 producer.epochs[lane] = epoch
                 size, places = sum(frame.size for frame in made), share.some_places(missing)
                 end = appended.next, appended.cuts, appended.waited
@@ -254,7 +258,7 @@ class TopicAppender:
             runs.append(StoredRun(route.partition, -1, len(older), duplicate=True, places=places))
             left = sorted(set(left) - set(older))
         chosen = route.chosen
-        if route.group not in producer.rebound or route.keyed:
+        if not self._may_have_moved(producer) and (route.group not in producer.rebound or route.keyed):
             left = [place for place in left if chosen[place] is not None] if chosen else ()
         seqnos = cast(Sequence[int], route.columns.seqnos)
         if left and len(self._record().rows.numbers) > 1:
@@ -263,11 +267,17 @@ class TopicAppender:
                 runs.append(StoredRun(number, -1, len(own), True, places, 0, end.next, end.cuts))
         return runs
 
+    def _may_have_moved(self, producer: Producer) -> bool:
+        """Whether any key may have gone elsewhere before: a partitioner of the user's own counts partitions,
+        and their number has changed.
+        """
+        return producer.choose is not None and self._record().rows.has_grown
+
     def _append_claimed(
         self, columns: MessageColumns, places: Sequence[int] | None, lane: tuple[int, str], delivery: Delivery
     ) -> Iterator[StoredRun]:
         """Append all but the duplicates, which come first, since seqnos ascend."""
-        producer, tree, timeout = delivery.producer, delivery.tree, delivery.timeout_s
+        producer, tree, terms = delivery.producer, delivery.tree, delivery.terms
         log, seqnos, count = self._log(lane[0]), cast(Sequence[int], columns.seqnos), len(columns.values)
         pair = Pair(producer.id, lane[1])
         known = NOTHING if producer.automatic else log.appender.producers.peek(pair)
@@ -280,7 +290,7 @@ class TopicAppender:
                 rest = columns.part(dropped, count) if dropped else columns
                 made = self._frames(rest._replace(stamp=signed(pair, claim.epoch)))
             try:
-                appended = log.appender.append(made, tree=tree, claim=claim, timeout=timeout)
+                appended = log.appender.append(made, tree=tree, claim=claim, terms=terms)
                 break
             except StaleClaim as stale:
                 known = stale.known

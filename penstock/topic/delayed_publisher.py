@@ -31,6 +31,7 @@ from penstock.errors import Closed, PenstockError, TakenElsewhere, TopicReplaced
 from penstock.files import Files
 from penstock.locks import forget_in_child
 from penstock.log.frame_encode import MessageColumns
+from penstock.log.meter import CHARGED
 from penstock.state.transactions import DelayedRow, Transactions
 from penstock.topic.delayed import DelayedMessage, Postponed, decode
 from penstock.topic.open_topic import OpenTopic
@@ -245,9 +246,9 @@ class DelayedPublisher:
                 waiting.finish([record for record, _ in rest])
 
     def _append(self, topic_id: int, messages: Sequence[DelayedMessage]) -> None:
-        """Append in the order of due times."""
+        """Append in the order of due times. A quota is charged and not waited for: other topics come next."""
         topic = self._find(topic_id)
-        topic.sync(topic.append(_outgoing(messages)))
+        topic.sync(topic.append(_outgoing(messages), terms=CHARGED))
 
     # The thread.
 

@@ -11,6 +11,7 @@ from itertools import chain
 
 from penstock.log.frame_encode import EncodedFrame
 from penstock.log.in_flight import EndOfLog
+from penstock.log.meter import HELD, QuotaTerms
 from penstock.message import StoredRun
 from penstock.topic.bodies import StoredBodies
 from penstock.topic.producer import Producer
@@ -49,11 +50,11 @@ class Share:
 class Delivery:
     """A batch, whose it is, and how far it has come."""
 
-    __slots__ = ("batch", "is_kept", "left", "producer", "stored", "timeout_s", "tree")
+    __slots__ = ("batch", "is_kept", "left", "producer", "stored", "terms", "tree")
 
     def __init__(
         self, batch: WriteBatch, producer: Producer, stored: list[StoredRun], *, is_kept: bool = False,
-        timeout_s: float | None = None,
+        terms: QuotaTerms = HELD,
     ) -> None:  # fmt: skip
         self.batch = batch
         self.producer = producer
@@ -61,8 +62,8 @@ class Delivery:
         self.stored = stored
         #: Somebody keeps it, and takes it up again.
         self.is_kept = is_kept
-        #: How long a quota may hold it back; None is for ever.
-        self.timeout_s = timeout_s
+        #: Whether a quota holds it back, and for how long at most.
+        self.terms = terms
         #: By the partitions that the topic had at `tree`; None before they were asked for.
         self.left: list[Share] | None = None
         self.tree = -1

@@ -20,7 +20,9 @@ from time import monotonic
 from typing import NoReturn
 
 from penstock.errors import Closed, PenstockError, WriteTimeout
+from penstock.files import in_our_words
 from penstock.locks import FORKED, forget_in_child
+from penstock.log.meter import QuotaTerms
 from penstock.message import Receipts, StoredRun
 from penstock.options import Sync
 from penstock.topic.delayed import Postponed
@@ -64,6 +66,7 @@ class Flusher:
         self._linger_s = linger_s
         self._buffer_bytes = max(buffer_bytes, 1)
         self._timeout_s = timeout_s
+        self._terms = QuotaTerms(timeout_s)
         self._changed = threading.Condition(self.lock)
         self._leaving: Delivery | None = None
         self._deadline = 0.0  # when what is pending has lingered long enough
@@ -188,7 +191,7 @@ class Flusher:
         if self._producer.id:
             seqnos, last, lasts = numbering.of(batch.columns.seqnos, batch.groups, len(batch.columns.values))
             batch = batch._replace(columns=batch.columns._replace(seqnos=seqnos))
-        delivery = Delivery(batch, self._producer, [], is_kept=True, timeout_s=self._timeout_s)
+        delivery = Delivery(batch, self._producer, [], is_kept=True, terms=self._terms)
         # No call between these: neither Ctrl-C nor another thread gets in. The list itself stays, since a
         # thread that has it in hand would add to the old one.
         self._leaving = delivery
@@ -199,7 +202,7 @@ class Flusher:
 
     def append_batch(self, batch: WriteBatch) -> None:
         """Append many at once, behind what is pending; they are the caller's until then."""
-        delivery = Delivery(batch, self._producer, [], timeout_s=self._timeout_s)
+        delivery = Delivery(batch, self._producer, [], terms=self._terms)
         try:
             self.topic.appender.deliver(delivery)
         finally:
@@ -237,6 +240,7 @@ class Flusher:
         later = self.later
         count = len(later)
         if count:
+            self.topic.require_place()
             self.topic.delayed.add(self.topic.name, later[:count], durable=self.sync == "disk")
             self.written += count
             del later[:count]
@@ -307,7 +311,7 @@ class Flusher:
 
     def _break(self, error: BaseException) -> None:
         """Keep a failure for the next call."""
-        self._failure = error
+        self._failure = in_our_words(error) if isinstance(error, OSError) else error
         self.broken = self.buffer.alert = True
 
     # The background thread.

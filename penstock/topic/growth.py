@@ -25,7 +25,7 @@ from penstock.locks import hold
 from penstock.log.append import Sealed
 from penstock.log.lineage import Birth, Seal, read_seal
 from penstock.log.log import Log
-from penstock.log.producer_table import ProducerTable, keep_later_checkpoint
+from penstock.log.producer_table import ProducerTable
 from penstock.options import TopicOptions
 from penstock.parse import MIB, PARTITIONS_MAX, whole
 from penstock.partition_tree import PartitionRow, PartitionTree, hash_of, pair_hash, split_point
@@ -121,23 +121,6 @@ class PartitionGrowth:
             self._learn(self._topics.by_id(self._record().id))
         else:
             self._refresh()
-
-    def remove(self, partition: int) -> bool:
-        """Let the rows say that a split partition is gone, if it is empty; its folder may go then."""
-        log, tree = self._log(partition), self._record().rows
-        for child in tree.row(partition).children:
-            if child in tree.numbers:  # it will not find what its parent knew of producers there any more
-                keep_later_checkpoint(self._log(child).folder, 0)
-
-        def is_empty() -> bool:
-            ends = log.appender.ready()
-            return ends.shown.sealed and ends.shown.start >= ends.append.next
-
-        if not hold((log.folder.append,), is_empty):
-            return False
-        self._topics.partitions.remove(self._record().id, partition)
-        self._learn(self._topics.by_id(self._record().id))
-        return True
 
     def finish_all(self) -> None:
         """Finish splits that were begun: those with a seal are made known, the others go on."""

@@ -14,6 +14,7 @@ from penstock.errors import (
     Closed,
     DataError,
     LockTimeout,
+    NotDurable,
     NotYetDurable,
     PenstockError,
     TopicReplaced,
@@ -24,6 +25,7 @@ from penstock.locks import FORKED, hold
 from penstock.log.append import Rerouted
 from penstock.log.frame_encode import encode, frames
 from penstock.log.log import Log
+from penstock.log.meter import HELD, QuotaTerms
 from penstock.message import Receipt, StoredRun
 from penstock.options import TopicOptions
 from penstock.parse import PARTITIONS_MAX, whole
@@ -34,7 +36,7 @@ from penstock.state.consumers import Consumers
 from penstock.state.topics import TopicRecord, Topics
 from penstock.state.transactions import StoredPartition, Transactions
 from penstock.topic.append import EncodedRoute, TopicAppender
-from penstock.topic.bodies import TopicBodies
+from penstock.topic.bodies import TopicBodies, stays_inside
 from penstock.topic.delayed import DelaysMessages, NoDelays
 from penstock.topic.delivery import Delivery
 from penstock.topic.growth import PartitionGrowth
@@ -115,6 +117,8 @@ class OpenTopic:
         self.on_options: Callable[[], None] = lambda: None
         #: Applies what dead processes had committed anywhere in the store; what living ones have in hand.
         self.finish_transactions: Callable[[], set[int]] = set
+        #: Raises when the store's folder is not where it was.
+        self.require_place: Callable[[], None] = lambda: None
         #: Stores messages until they are due; `look` takes part in appending those.
         self.delayed: DelaysMessages = NoDelays()
         #: Another topic of the same store, made with these options if it is not there.
@@ -195,6 +199,7 @@ class OpenTopic:
     def refresh(self) -> None:
         """Take up partitions and options that another process changed; `TopicReplaced` if it is gone."""
         self.require_open()
+        self.require_place()
         record = self.topics.by_id(self.record.id)
         if record != self.record:
             self.record = record
@@ -206,19 +211,19 @@ class OpenTopic:
     # Writing: the one way in.
 
     def append(
-        self, batch: WriteBatch, producer: Producer = NOBODY, *, stored: list[StoredRun] | None = None
-    ) -> list[StoredRun]:
+        self, batch: WriteBatch, producer: Producer = NOBODY, *, stored: list[StoredRun] | None = None,
+        terms: QuotaTerms = HELD,
+    ) -> list[StoredRun]:  # fmt: skip
         """Append each message to its partition; visible to writers, not yet durable.
 
         Runs enter `stored` as they are stored: a caller that must know what is safe when a later partition
         fails passes its own list.
         """
         runs = [] if stored is None else stored
-        run = self._append_whole(batch, producer)
-        if run is None:
-            self.appender.deliver(Delivery(batch, producer, runs))
-        else:
+        if terms is HELD and (run := self._append_whole(batch, producer)) is not None:
             runs.append(run)
+        else:
+            self.appender.deliver(Delivery(batch, producer, runs, terms=terms))
         return runs
 
     def _append_whole(self, batch: WriteBatch, producer: Producer) -> StoredRun | None:
@@ -229,7 +234,7 @@ class OpenTopic:
         log = self._logs.get(active[0])
         if len(active) != 1 or log is None:
             return None
-        if options.payloads is not None and not _stays_inside(columns.values, options.inline_bytes):
+        if options.payloads is not None and not stays_inside(columns.values, options.inline_bytes):
             return None
         if producer is not NOBODY or partitions is not None or groups is not None:
             return None
@@ -298,10 +303,9 @@ class OpenTopic:
         return outcomes
 
     def write_without_waiting(self, batch: WriteBatch) -> StoredRun | None:
-        """Write what fits into one frame if nothing but the disk has to be waited for; else None.
+        """Write what fits into one frame if only the disk has to be waited for; else nothing, and None.
 
-        Only for a topic of one partition that keeps its values in the log and syncs. None: nothing was
-        written.
+        Only for a topic of one partition that keeps its values in the log and syncs.
         """
         record = self.record
         options, active = record.options, record.rows.active
@@ -325,9 +329,16 @@ class OpenTopic:
 
     def sync(self, runs: Sequence[StoredRun]) -> None:
         """Return when all of it would survive a power cut."""
-        for run in runs:
-            if run.stop:
-                self._logs[run.partition].syncer.sync(run.stop, run.cuts)
+        try:
+            for run in runs:
+                if run.stop:
+                    self._logs[run.partition].syncer.sync(run.stop, run.cuts)
+        except (OSError, NotDurable) as error:
+            self.topics.by_id(self.record.id)  # says so when it was dropped: then it is not the disk
+            self.require_place()
+            if isinstance(error, PenstockError):
+                raise
+            raise _not_yet_durable(error) from error
 
     def on_appended(self, partition: int) -> None:
         """Have what was sealed tidied, and what is written to too fast split."""
@@ -352,6 +363,7 @@ class OpenTopic:
 
     def alter(self, options: TopicOptions) -> None:
         """Change options; added partitions open to a consumer once it has read what came before."""
+        self.require_place()
         self.growth.alter(options)
         self.bodies.make_known()
         self.on_options()
@@ -400,16 +412,11 @@ class OpenTopic:
     def _open(self, partition: int) -> Log:
         record = self.topics.by_id(self.record.id)  # or the folder may be a newer topic's by now
         return Log(
-            os.path.join(self.folder, "parts", f"{partition:06d}"),
-            topic=record.name,
-            topic_id=record.id,
-            partition=partition,
-            options=record.options,
-            files=self.files,
-            clock=self.clock,
+            os.path.join(self.folder, "parts", f"{partition:06d}"), topic=record.name, topic_id=record.id,
+            partition=partition, options=record.options, files=self.files, clock=self.clock,
             state=StoredPartition(self.topics, self.consumers, self.transactions, record.id, partition),
             read_only=self.read_only,
-        )
+        )  # fmt: skip
 
     @contextmanager
     def named_if_closed(self) -> Iterator[None]:
@@ -433,18 +440,11 @@ class OpenTopic:
             raise Closed(f"topic {self.name!r}: {self._closed}", hint="open the store again")
 
 
-def _stays_inside(values: Sequence[bytes | None], limit: int) -> bool:
-    """Whether a message's value lies in the log; where there are several, somebody else looks."""
-    if len(values) != 1:
-        return False
-    value = values[0]
-    return value is None or (value.__class__ is bytes and len(value) <= limit)
-
-
 def _no_neighbour(name: str, options: dict[str, Any]) -> OpenTopic:
     raise AssertionError(f"a topic outside a store knows no {name}")
 
 
-def _not_yet_durable(error: LockTimeout) -> NotYetDurable:
+def _not_yet_durable(error: OSError) -> NotYetDurable:
     """The error for a write whose sync could not be waited for: it is in the log."""
-    return NotYetDurable(f"written, and not yet durable: {error.args[0]}", hint="do not write it again")
+    what = error.args[0] if isinstance(error, LockTimeout) else error.strerror
+    return NotYetDurable(f"written, and not yet durable: {what}", hint="do not write it again")

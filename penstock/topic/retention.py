@@ -49,6 +49,8 @@ class VacuumReport(NamedTuple):
 
     topic: str
     partitions: tuple[Vacuumed, ...]
+    #: Partitions that were split, and are gone now: their messages had expired.
+    removed: tuple[int, ...] = ()
 
     @property
     def messages(self) -> int:

@@ -15,7 +15,8 @@ from typing import Any, BinaryIO, Generic, Self
 
 import msgspec
 
-from penstock.errors import InvalidOption, PenstockError
+from penstock.errors import InvalidOption, close_after
+from penstock.files import speaking
 from penstock.keys import Key
 from penstock.log.frame import RAW
 from penstock.log.producers import Pair
@@ -36,6 +37,7 @@ from penstock.topic.write_buffer import SKIP, WIDTH, Besides, WriteBuffer
 _LOOK_EVERY = 512
 
 
+@speaking("write_many", "flush", "close", "last_seqno")
 class Writer(Generic[V]):
     """Writes many messages to a topic; safe to share between threads. Use it with `with`."""
 
@@ -157,13 +159,7 @@ class Writer(Generic[V]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:  # what was accepted is stored, but must not hide the error that is on its way
-            self.close()
-        except PenstockError as second:
-            error.add_note(f"closing the writer failed too: {second}")
+        close_after(error, self.close, "the writer")
 
     # Inside.
 

@@ -90,6 +90,33 @@ def test_only_the_times_that_are_asked_for_are_read(store, clock):
     assert (first, stop) == (48, 60)
 
 
+@pytest.mark.parametrize(
+    ("size", "own"), [(3000, False), (3000, True), (300, False)],
+    ids=["the batch's time", "a time for each", "repacked"],
+)  # fmt: skip
+def test_frames_of_other_timestamps_are_not_read(store, clock, size, own):
+    """By their headers, where these say it; nothing is left out where they do not."""
+    topic = store.create_topic("t", segment_bytes=size * 80)
+    begin = clock.now_ns()
+    for _ in range(40):
+        now = clock.now_ns()
+        times = [now + place for place in range(10)] if own else None
+        topic.write_many([b"x" * size] * 10, timestamps=times)
+        clock.advance(3600)
+    store.flush_housekeeping()
+    since, until = (datetime.fromtimestamp(begin / 1e9 + hours * 3600, UTC).isoformat() for hours in (5, 8))
+    found = store.sql(
+        f"select \"offset\" from t where (timestamp >= '{since}' and timestamp < '{until}') "
+        f"or (timestamp = '{since}' and key = 'none')"
+    )
+    assert sorted(row["offset"] for row in found.to_arrow().to_pylist()) == list(range(50, 80))
+    (scan,) = found.scans
+    if own or size < 1000:
+        assert scan.messages == 400
+    else:
+        assert 30 <= scan.messages < 120, "those hours, and the active segment"
+
+
 def test_a_clock_that_was_set_back_hides_nothing(store, clock):
     topic = store.create_topic("t")
     topic.write("a")
@@ -281,3 +308,28 @@ def test_rows_come_as_pandas_polars_and_an_arrow_stream(store, orders):
     assert result.to_polars()["id"].to_list() == [0, 1, 2]
     assert result.columns == ["id"]
     assert [batch.num_rows for batch in result.batches()] == [3]
+
+
+def test_what_is_older_than_the_retention_is_not_there(open_store, clock):
+    """Also where nobody may remove it."""
+    topic = open_store(clock=clock).create_topic("t", retention="1h", index="key")
+    topic.write("old", key="k")
+    clock.advance("2h")
+    topic.write("new", key="k")
+    reading = open_store(read_only=True, clock=clock)
+    assert rows(reading, "select value from t") == [{"value": "new"}]
+    assert rows(reading, "select value from t where key = 'k'") == [{"value": "new"}]
+
+
+def test_a_topic_that_was_split_is_read_whole(store):
+    topic = store.create_topic("t", autopartitioning="up", index="key")
+    topic.write_many([json.dumps({"n": number}) for number in range(50)], keys=[f"k{n}" for n in range(50)])
+    low, high = topic.split(0)
+    topic.write_many([json.dumps({"n": number}) for number in range(50)], keys=[f"k{n}" for n in range(50)])
+    assert rows(store, "select count(*) c, count(distinct key) k, sum(n)::bigint s from t") == [
+        {"c": 100, "k": 50, "s": 2 * sum(range(50))}
+    ]
+    assert rows(store, "select count(*) c from t where partition = 0") == [{"c": 50}]
+    children = rows(store, f"select count(*) c from t where partition in ({low}, {high})")
+    assert children == [{"c": 50}]
+    assert rows(store, "select count(*) c from t where key = 'k7'") == [{"c": 2}]

@@ -98,3 +98,42 @@ def test_a_store_that_is_only_read_is_not_changed(open_store):
     store = open_store(read_only=True)
     with pytest.raises(penstock.ReadOnly):
         store.sql("create topic t")
+
+
+def test_quotas_are_set_in_sql(store):
+    """S001-13, S001-18."""
+    store.sql(
+        "create topic t (consumer c with (read_speed = 1000, read_burst = '2KiB')) with ("
+        "partition_write_speed_bytes_per_second = 9000, partition_write_burst_bytes = 100500,"
+        "write_quota = true)"
+    )
+    topic = store.topic("t")
+    options = topic.options
+    assert (options.partition_write_speed, options.partition_write_burst, options.write_quota) == (
+        9000, 100_500, True,
+    )  # fmt: skip
+    assert [(each.read_speed, each.read_burst) for each in topic.consumers()] == [(1000, 2048)]
+    store.sql(
+        "alter topic t reset (partition_write_speed_bytes_per_second, partition_write_burst_bytes)"
+        " alter consumer c set (read_speed = 5)"
+    )
+    assert store.topic("t").options.write_limit == (2**20, 2**20)
+
+
+def test_autopartitioning_is_switched_by_alter(store):
+    """S001-29, S001-30: on, paused, on again, and never off."""
+    store.sql(
+        "create topic t with (auto_partitioning_strategy = 'scale_up', min_active_partitions = 2,"
+        "max_active_partitions = 8, auto_partitioning_stabilization_window = Interval('PT1M'),"
+        "auto_partitioning_up_utilization_percent = 50)"
+    )
+    options = store.topic("t").options
+    assert (options.autopartitioning, options.partitions, options.max_partitions) == ("up", 2, 8)
+    assert (options.stabilization_window_s, options.up_utilization_percent) == (60, 50)
+    store.sql("alter topic t set (auto_partitioning_strategy = 'paused')")
+    assert store.topic("t").options.autopartitioning == "paused"
+    store.sql("alter topic t set (auto_partitioning_strategy = 'scale_up')")
+    assert store.topic("t").options.autopartitioning == "up"
+    with pytest.raises(penstock.UsageError):
+        store.sql("alter topic t set (auto_partitioning_strategy = 'disabled')")
+    assert store.topic("t").options.autopartitioning == "up"

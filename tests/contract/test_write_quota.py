@@ -58,7 +58,7 @@ def test_two_stores_share_it(open_store, limited, clock):
 
 
 def test_a_writer_waits_and_says_how_long(limited, clock):
-    with limited.writer(linger=0) as writer:
+    with limited.writer(linger="1h") as writer:
         for _ in range(20):
             writer.write(b"x" * 10 * KIB)
             receipts = writer.flush()
@@ -68,7 +68,7 @@ def test_a_writer_waits_and_says_how_long(limited, clock):
 
 
 def test_a_producers_messages_wait_too(limited):
-    with limited.writer(producer_id="p") as writer:
+    with limited.writer(producer_id="p", linger="1h") as writer:
         writer.write_many([b"x" * 10 * KIB] * 10, seqnos=list(range(10)))
         assert writer.flush()[0].waited == 0
         writer.write_many([b"x"] * 3, seqnos=[9, 10, 11])
@@ -77,7 +77,7 @@ def test_a_producers_messages_wait_too(limited):
 
 
 def test_past_the_timeout_the_error_names_the_option_and_nothing_is_lost(limited, clock):
-    with limited.writer(timeout="500ms") as writer:
+    with limited.writer(timeout="500ms", linger="1h") as writer:
         writer.write(b"x" * 100 * KIB)
         writer.flush()
         writer.write(b"y")
@@ -128,3 +128,11 @@ def test_after_a_roll_it_goes_on(store, clock):
 def test_a_quota_that_makes_no_sense_is_refused(store, options):
     with pytest.raises(penstock.UsageError):
         store.create_topic("t", **options)
+
+
+def test_partitions_say_how_fast_they_are_written_to(limited, store, clock):
+    for _ in range(300):
+        limited.write(b"x" * 10 * KIB)
+    (part,) = limited.partitions()
+    assert part.write_rate == pytest.approx(100 * KIB, rel=0.1)
+    assert store.create_topic("free").partitions()[0].write_rate is None

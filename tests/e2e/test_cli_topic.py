@@ -17,6 +17,7 @@ def test_create_takes_every_option_and_makes_the_store(cli):
         "--sync", "os", "--segment-bytes", "1MiB", "--segment-age", "1h", "--max-message-bytes", "2MiB",
         "--partitioner", "kafka", "--codecs", "zstd,raw,10001", "--compress", "zstd", "--index", "key",
         "--key-retention", "progress.*=10m", "--key-retention", '["chat", 1]=1h', "--json",
+        "--partition-write-speed", "2MiB", "--partition-write-burst", "4MiB", "--write-quota", "on",
     )  # fmt: skip
     assert "created store penstock-data" in ended.err
     (made,) = ended.json_lines()
@@ -25,10 +26,10 @@ def test_create_takes_every_option_and_makes_the_store(cli):
         "partitions": 3, "retention_s": 604800.0, "max_bytes": 2**30, "sync": "os", "segment_bytes": 2**20,
         "segment_age_s": 3600.0, "max_message_bytes": 2**21, "partitioner": "kafka",
         "codecs": ["raw", "zstd", "10001"], "compress": "zstd", "index": "key", "payloads": None,
+        "partition_write_speed": 2**21, "partition_write_burst": 2**22, "write_quota": True,
         "key_retention": [['["chat",1]', 3600.0], ["progress.*", 600.0]],
         "autopartitioning": "disabled", "max_partitions": 64, "stabilization_window_s": 300.0,
-        "up_utilization_percent": 90, "used_as": None, "partition_write_speed": 2**20,
-        "partition_write_burst": None, "write_quota": False,
+        "up_utilization_percent": 90, "used_as": None,
     }  # fmt: skip
 
 

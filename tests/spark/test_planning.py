@@ -72,6 +72,14 @@ def test_tasks_grow_with_the_topic_between_their_limits():
     assert task_bytes(10**15) == TASK_BYTES_MOST
 
 
+def test_few_cores_get_fewer_and_larger_tasks():
+    """18.8: a task costs tens of milliseconds in Java and Python, whatever it reads."""
+    assert TASK_BYTES_LEAST < task_bytes(1000 * MIB, cores=2) < TASK_BYTES_MOST
+    assert task_bytes(1000 * MIB, cores=64) == TASK_BYTES_LEAST
+    assert task_bytes(100 * MIB, cores=1) == TASK_BYTES_LEAST
+    assert task_bytes(10**15, cores=64) == TASK_BYTES_MOST
+
+
 def test_least_number_of_tasks_is_reached_where_there_are_enough_messages():
     small, large = whole((10, MIB)), whole((90, MIB), partition=1)
     assert [each.partition for each in divided([small, large], 4)] == [0, 1, 1, 1]

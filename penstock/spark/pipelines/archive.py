@@ -190,6 +190,7 @@ class _Loop:
     def _begin(self) -> dict[int, int]:
         """Where the table stands. A topic is archived from its first message on; later partitions from 0."""
         starts = {log.partition: log.bounds().start for log in self._topic.open_topic.logs()}
+        starts |= self._topic.open_topic.tree.removed()
         stands = {number: self._table.next_offset(number) for number in starts}
         is_new = all(at is None for at in stands.values())
         begin = {number: (start if is_new else 0) for number, start in starts.items()}

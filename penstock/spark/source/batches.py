@@ -214,7 +214,8 @@ class _OfFrame(_Columns):
 
     def _time(self, flag: int, column: str, same_for_all: int) -> pa.Array:
         if not self._flags & flag:
-            return pa.repeat(pa.scalar(same_for_all // 1000, pa.int64()), self._count).view(_TIME)
+            same = pa.py_buffer((same_for_all // 1000).to_bytes(8, "little", signed=True) * self._count)
+            return pa.Array.from_buffers(_TIME, self._count, [None, same])
         return floored(self._stored_times(column))
 
     def _below(self, flag: int, column: str, same_for_all: int) -> pa.Array:
@@ -305,12 +306,14 @@ _BYTES_ENOUGH = 8 * MIB
 
 
 def read(
-    planned: Slice, columns: Mapping[str, bool], *, null_undecodable: bool = False, fetched: bool = True
-) -> Iterator[pa.RecordBatch]:
+    planned: Slice, columns: Mapping[str, bool], *, null_undecodable: bool = False, fetched: bool = True,
+    together: bool = True,
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
     """The messages of a slice, in order, as record batches.
 
     `columns` are their names, in order, and whether the schema says that they may be null. A value that
     cannot be decoded raises, or is null. One that lies outside the log is fetched, or told by where it lies.
+    With `together=False` frames become batches as they are, large or small, and no value is copied.
     """
     outside = Outside(planned.bodies, fetched=fetched and "value" in columns)
     table = SparkTable(columns, topic=planned.topic, partition=planned.partition, outside=outside)
@@ -321,7 +324,7 @@ def read(
         waiting.append(batch)
         rows += batch.num_rows
         size += weight
-        if rows >= ROWS_LEAST or size >= _BYTES_ENOUGH:
+        if rows >= ROWS_LEAST or size >= _BYTES_ENOUGH or not together:
             yield from _divided(_together(waiting))
             waiting, rows, size = [], 0, 0
     if waiting:

@@ -111,7 +111,7 @@ _NAMES = (
     "important", "onDecodeError", "view", "history", "payload",
 )  # fmt: skip
 #: What Spark adds by itself, and what `penstock.spark.read` says to the source.
-_SPARKS = ("path", "bounds")
+_SPARKS = ("path", "bounds", "cores")
 #: Options that begin so are passed on to what opens the table: `history.AWS_REGION`.
 _FOR_HISTORY = "history."
 _CHOICES = ("topic", "subscribe", "subscribePattern")
@@ -150,6 +150,8 @@ class ReadOptions:
     columns_given: bool
     #: At least so many tasks, if there are as many messages; 0 leaves it to the amount of data.
     min_partitions: int
+    #: How many tasks Spark runs at the same time; 0 when that is not known.
+    cores: int
     #: Offsets that retention took before they were read are an error; else they are skipped.
     fail_on_data_loss: bool
     #: Most messages and bytes of a micro-batch; None is no limit.
@@ -189,6 +191,7 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
         columns=columns,
         columns_given="columns" in given or headers,
         min_partitions=_count(given, "minPartitions") or 0,
+        cores=_count(given, "cores") or 0,
         fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
         max_rows=_count(given, "maxOffsetsPerTrigger"),
         max_bytes=_bytes(given, "maxBytesPerTrigger"),

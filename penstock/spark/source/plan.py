@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 TASK_BYTES_LEAST = 64 * MIB
 #: … and no more than this, or one straggler holds up the query.
 TASK_BYTES_MOST = 256 * MIB
-#: Between the two, this many tasks keep a machine's cores busy.
+#: Between the two, this many tasks keep a machine's cores busy …
 _TASKS_WANTED = 32
+#: … or, where it is known how many those are, so many each.
+_TASKS_A_CORE = 3
 #: With more slices than this, small ones share a task.
 _TASKS_MOST = 64
 #: What opening the files of a slice costs, as bytes that could be read instead.
@@ -84,10 +86,13 @@ class _Run(NamedTuple):
     bytes: int
 
 
-def divided(wholes: Sequence[Slice], least: int = 0) -> list[Slice]:
-    """Divide whole partitions into tasks of a good size, in order: `least` of them if there is enough."""
+def divided(wholes: Sequence[Slice], least: int = 0, cores: int = 0) -> list[Slice]:
+    """Divide whole partitions into tasks of a good size, in order: `least` of them if there is enough.
+
+    `cores` is how many tasks can run at the same time; 0 when that is not known.
+    """
     runs = [list(_runs(whole)) for whole in wholes]
-    target = task_bytes(sum(run.bytes for each in runs for run in each))
+    target = task_bytes(sum(run.bytes for each in runs for run in each), cores)
     slices = [
         part(whole, packed[0].start, packed[-1].stop)
         for whole, each in zip(wholes, runs, strict=True)
@@ -161,9 +166,10 @@ def reach(pieces: Sequence[SegmentRange | Stretch], start: int, stop: int, budge
     return min(max(at, start + 1), stop)
 
 
-def task_bytes(total: int) -> int:
+def task_bytes(total: int, cores: int = 0) -> int:
     """How much a task should read when all of them read `total`."""
-    return min(max(total // _TASKS_WANTED, TASK_BYTES_LEAST), TASK_BYTES_MOST)
+    wanted = cores * _TASKS_A_CORE or _TASKS_WANTED
+    return min(max(total // wanted, TASK_BYTES_LEAST), TASK_BYTES_MOST)
 
 
 def _runs(whole: Slice) -> Iterator[_Run]:

@@ -128,7 +128,8 @@ class TopicReader(DataSourceReader):
 
         advise()
         least = self._asked.min_partitions
-        return [InputPartition(each) for each in bundled(divided(survey(self._asked), least), least)]
+        slices = divided(survey(self._asked), least, self._asked.cores)
+        return [InputPartition(each) for each in bundled(slices, least)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """The rows of one task."""

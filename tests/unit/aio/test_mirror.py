@@ -35,7 +35,8 @@ TWINS = [
 INSIDE = {
     "adopt", "after_fork_in_child", "bell", "buffer", "check", "check_choice", "check_seqno", "choose",
     "clock", "coder", "desk", "encoded", "ended", "engine", "enlist", "fetches", "files", "find_topic",
-    "flusher", "following", "guard", "help_out", "is_stopped", "known_staging", "let_go", "numbering",
+    "flusher", "following", "guard", "help_out", "is_stopped", "keep_one_partition", "known_staging",
+    "let_go", "numbering",
     "open_topic", "own_group", "packing", "pipeline_records", "poll", "producer", "push_stored",
     "push_without_waiting",
     "question",

@@ -20,6 +20,7 @@ ROWS = pa.table(
         "offset": pa.array([row // 3 for row in range(60)], pa.int64()),
         "key": pa.array([None if row % 7 == 0 else f"k{row % 5}" for row in range(60)], pa.string()),
         "written_at": pa.array([BEGIN + timedelta(hours=row // 3) for row in range(60)], TIME),
+        "timestamp": pa.array([BEGIN + timedelta(hours=row * 7 % 20) for row in range(60)], TIME),
     }
 )
 SMALL = pa.schema(ROWS.schema)
@@ -42,6 +43,7 @@ simple = st.one_of(
     st.builds(comparison, st.just("partition"), compared, numbers.map(lambda n: pa.scalar(n, pa.int32()))),
     st.builds(comparison, st.just("offset"), compared, numbers),
     st.builds(comparison, st.just("written_at"), compared, moments),
+    st.builds(comparison, st.just("timestamp"), compared, moments),
     st.builds(comparison, st.just("key"), compared, keys),
     st.lists(keys, min_size=1, max_size=3).map(lambda some: ds.field("key").isin(some)),
     st.just(ds.field("key").is_null()),
@@ -66,10 +68,10 @@ def test_what_passes_is_never_left_out(filter):
         first, stop = part.offsets
         assert first is None or first <= row["offset"]
         assert stop is None or row["offset"] < stop
-        since, until = part.written
-        at = datetime_ns(row["written_at"])
-        assert since is None or since <= at
-        assert until is None or at < until
+        for name, (since, until) in (("written_at", part.written), ("timestamp", part.stamped)):
+            at = datetime_ns(row[name])
+            assert since is None or since <= at
+            assert until is None or at < until
         assert part.keys is None or row["key"] in part.keys
 
 

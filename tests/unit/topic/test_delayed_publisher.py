@@ -178,3 +178,20 @@ def test_a_record_that_is_no_message_stays_and_holds_up_nobody(tmp_path, clock, 
     assert [record.data for record in file_reader.records(str(folder), Files(), states)] == [
         b"\xc1 no message"
     ]
+
+
+def test_a_quota_of_one_topic_does_not_hold_up_others(store, clock):
+    """Delayed messages are charged to it, and those who write behind them wait."""
+    slow = store.create_topic("slow", write_quota=True, partition_write_speed="1KiB")
+    quick = store.create_topic("quick")
+    slow.write(b"x" * 100 * 1024)
+    for number in range(3):
+        slow.write(f"{number}", delay="1m")
+        quick.write(f"{number}", delay="1m")
+    clock.advance("1m")
+    before = clock.monotonic()
+    store.flush_housekeeping()
+    assert clock.monotonic() == before
+    assert texts(store, "quick") == ["0", "1", "2"]
+    assert texts(store, "slow")[1:] == ["0", "1", "2"]
+    assert slow.write(b"x").waited > 30
