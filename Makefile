@@ -3,14 +3,14 @@
 # from apt when `make test` runs as root on Debian; elsewhere the tests that need it skip, and say so.
 
 PYTHON ?= python3
-EXTRAS := arrow,cli,codecs,s3,server,spark,tarantool,dev
+EXTRAS := arrow,cli,codecs,s3,server,spark,sql,tarantool,dev
 BIN    := .venv/bin
 READY  := .venv/.ready
 PEERS  := .venv/.peers
 RESULTS ?= benchmarks/results/latest.json
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo parts test test-all check bench bench-report bench-gate docs clean
+.PHONY: help setup demo parts test test-all chaos check bench bench-report bench-gate docs clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,10 @@ test: setup parts  ## every test but the slow ones
 
 test-all: setup parts  ## every test
 	$(BIN)/python -m pytest
+
+# make chaos SEED=7 MINUTES=30
+chaos: setup  ## faults, flips, kills and power cuts at random, by turns: SEED, MINUTES
+	$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --minutes $(or $(MINUTES),1)
 
 check: setup  ## format, lint, types, layers, tidiness
 	$(BIN)/ruff format --check .

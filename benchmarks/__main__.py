@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 from benchmarks import (
@@ -27,6 +28,7 @@ from benchmarks import (
     keyed,
     latency,
     live,
+    load_latency,
     lookup,
     machine,
     opening,
@@ -34,6 +36,7 @@ from benchmarks import (
     pipelines,
     producers,
     queueing,
+    quotas,
     reading,
     servers,
     spark_lake,
@@ -64,9 +67,13 @@ SUBJECTS: dict[str, tuple[str, Subject]] = {
     "commit": ("a commit for each batch, and none", commits.run),
     "handle": ("process, with one worker and with four", lambda bench, _: handling.run(bench)),
     "queue": ("a queue, one at a time and by process", lambda bench, _: queueing.run(bench)),
+    "quota": ("writers held to a speed, by two processes", lambda bench, _: quotas.run(bench)),
     "wait": ("delayed writes and retries, call by call", lambda bench, _: waiting_calls.run(bench)),
     "transaction": ("all or nothing, large and small", lambda bench, _: transactions.run(bench)),
-    "latency": ("to a reader in another process", lambda bench, _: latency.run(bench)),
+    "latency": (
+        "to a reader in another process, alone and under load",
+        lambda bench, _: chain(latency.run(bench), load_latency.run(bench)),
+    ),
     "live": ("events delivered to browsers, and what a connection costs", lambda bench, _: live.run(bench)),
     "streams": ("subject streams, call by call, and as they grow", lambda bench, _: streams.run(bench)),
     "exchange": ("go-diskq folders and Parquet, in and out", lambda bench, _: exchange.run(bench)),

@@ -31,6 +31,7 @@ from penstock.errors import (
     ForeignArchive,
     HistoryChanged,
     InvalidOption,
+    InvalidSql,
     LockTimeout,
     MessageTooLarge,
     MissingExtra,
@@ -42,6 +43,7 @@ from penstock.errors import (
     OffsetTrimmed,
     OutOfRange,
     OwnedElsewhere,
+    PartitionInactive,
     PartitionLost,
     PenstockError,
     PipelineChanged,
@@ -49,6 +51,7 @@ from penstock.errors import (
     PipelineRunning,
     ProducerFenced,
     ReadOnly,
+    StoreMoved,
     TakenElsewhere,
     TopicReplaced,
     Unavailable,
@@ -76,6 +79,7 @@ if TYPE_CHECKING:
     from penstock.serve.asgi import asgi
     from penstock.sessions.sessions import Session, Sessions
     from penstock.spark.user.pipeline import pipeline
+    from penstock.sql.session import SqlResult
     from penstock.store import Pipeline, Store, Topic, Transaction
     from penstock.streams.engine import Publication, StreamMessage
     from penstock.streams.stream import Stream
@@ -110,6 +114,7 @@ __all__ = [
     "ForeignArchive",
     "HistoryChanged",
     "InvalidOption",
+    "InvalidSql",
     "LockTimeout",
     "Message",
     "MessageTooLarge",
@@ -122,6 +127,7 @@ __all__ = [
     "OffsetTrimmed",
     "OutOfRange",
     "OwnedElsewhere",
+    "PartitionInactive",
     "PartitionLost",
     "Payloads",
     "PenstockError",
@@ -140,7 +146,9 @@ __all__ = [
     "Scan",
     "Session",
     "Sessions",
+    "SqlResult",
     "Store",
+    "StoreMoved",
     "Stream",
     "StreamMessage",
     "Summary",
@@ -186,6 +194,7 @@ _LAZY = {
     "Scan": "penstock.topic.scan",
     "Session": "penstock.sessions.sessions",
     "Sessions": "penstock.sessions.sessions",
+    "SqlResult": "penstock.sql.session",
     "Store": "penstock.store",
     "Stream": "penstock.streams.stream",
     "StreamMessage": "penstock.streams.engine",

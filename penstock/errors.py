@@ -3,6 +3,7 @@
     PenstockError
     ├─ UsageError            fix the call
     │  ├─ InvalidOption      (also a ValueError)
+    │  ├─ InvalidSql         (also a ValueError)
     │  ├─ WrongType          (also a TypeError)
     │  ├─ UnknownTopic       (also a LookupError)
     │  ├─ UnknownConsumer    (also a LookupError)
@@ -19,6 +20,7 @@
     │  ├─ OwnedElsewhere
     │  ├─ ProducerFenced
     │  ├─ PartitionLost
+    │  ├─ PartitionInactive
     │  ├─ TopicReplaced
     │  ├─ HistoryChanged
     │  ├─ TakenElsewhere
@@ -51,6 +53,7 @@ A duplicate, an empty read and the end of a bounded iteration are not errors.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import ClassVar
 
 
@@ -68,12 +71,33 @@ class PenstockError(Exception):
         return f"{message} ({self.hint})" if self.hint else message
 
 
+def close_after(error: BaseException | None, close: Callable[[], None], what: str) -> None:
+    """Close something, perhaps with an error on its way: a second error becomes a note of that one."""
+    try:
+        close()
+    except PenstockError as second:
+        if error is None:
+            raise
+        error.add_note(f"closing {what} failed too: {second}")
+
+
 class UsageError(PenstockError):
     """The call itself is wrong; nothing was changed. Fix the call."""
 
 
 class InvalidOption(UsageError, ValueError):
     """An option, name or value is not acceptable; the message names it and what would be."""
+
+
+class InvalidSql(UsageError, ValueError):
+    """A text is not SQL, or asks for what is not there; `line` and `column` say where, as far as known."""
+
+    def __init__(
+        self, message: str, *, line: int | None = None, column: int | None = None, hint: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.line = line
+        self.column = column
 
 
 class WrongType(UsageError, TypeError):
@@ -159,8 +183,24 @@ class PartitionLost(ConflictError):
     """The partition now belongs to another member of the consumer."""
 
 
+class PartitionInactive(ConflictError):
+    """The partition was split and is only read; `children` are those that go on where it ends."""
+
+    def __init__(self, topic: str, partition: int, children: tuple[int, ...]) -> None:
+        named = " and ".join(map(str, children[-2:]))
+        super().__init__(
+            f"partition {partition} of {topic!r} was split", hint=f"write to {named}, or give a key instead"
+        )
+        self.partition = partition
+        self.children = children
+
+
 class TopicReplaced(ConflictError):
     """The topic was dropped, perhaps created anew: offsets held for the old one mean nothing now."""
+
+
+class StoreMoved(ConflictError):
+    """The store's folder was moved or removed while it was open. What was acknowledged went with it."""
 
 
 class HistoryChanged(ConflictError):

@@ -12,9 +12,18 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, wraps
+from typing import NoReturn, ParamSpec, TypeVar
 
-from penstock.errors import DiskFull, InvalidOption, NotDurable, PenstockError, ReadOnly, Unavailable
+from penstock.errors import (
+    DiskFull,
+    InvalidOption,
+    NotDurable,
+    PenstockError,
+    ReadOnly,
+    StoreMoved,
+    Unavailable,
+)
 
 #: File systems whose locks or mappings do not keep our promises between processes.
 _REFUSED_FILE_SYSTEMS = (
@@ -249,6 +258,36 @@ def file_system(path: str, mounts: str = "/proc/self/mountinfo") -> str:
     return kind
 
 
+def inode(path: str | int) -> tuple[int, int]:
+    """What a path or a descriptor stands for, however it is named later; (0, 0) when it is gone."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino
+
+
+def moved(path: str) -> StoreMoved:
+    """The error for a folder that is not where it was opened."""
+    return StoreMoved(
+        f"{path} was moved or removed while the store was open",
+        hint="open the store where it lies now; what was acknowledged is there",
+    )
+
+
+class Whereabouts:
+    """A folder by its name, and what that name stood for when it was opened."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._inode = inode(path)
+
+    def require(self) -> None:
+        """Raise `StoreMoved` unless the name still stands for the same folder."""
+        if inode(self._path) != self._inode:
+            raise moved(self._path)
+
+
 def refuse_network_file_system(path: str, mounts: str = "/proc/self/mountinfo") -> None:
     """Raise when locks on `path` would not hold between processes and machines."""
     kind = file_system(path, mounts)
@@ -258,6 +297,62 @@ def refuse_network_file_system(path: str, mounts: str = "/proc/self/mountinfo") 
             f"{path} lies on a network file system ({kind}), where file locks do not hold",
             hint="put the store on a local disk; read_only=True may read it here",
         )
+
+
+C = TypeVar("C")
+R = TypeVar("R")
+P = ParamSpec("P")
+#: What the system refuses whoever asks: nothing is wrong with the call.
+_OF_THE_SYSTEM = (
+    errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
+)  # fmt: skip
+
+
+def in_our_words(error: OSError) -> BaseException:
+    """The system's error as one of ours, if it is about the disk or about limits; else as it is.
+
+    For errors that come by where nothing is known of what was under way.
+    """
+    if isinstance(error, PenstockError) or error.errno not in _OF_THE_SYSTEM:
+        return error
+    place = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else "the store"
+    if error.errno == errno.EIO:
+        return Unavailable(f"{place}: {error.strerror}", hint="look at the disk (dmesg), then try again")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return DiskFull(
+            f"{place}: {error.strerror}", hint="free space, lower the retention and vacuum, then try again"
+        )
+    return refusal(place, error)
+
+
+def speak(error: OSError) -> NoReturn:
+    """Raise the system's error in our words; for an `except` clause."""
+    said = in_our_words(error)
+    if said is error:
+        raise error
+    raise said from error
+
+
+def speaking(*names: str) -> Callable[[type[C]], type[C]]:
+    """Have these methods of a class raise the system's errors in our words."""
+
+    def spoken(kind: type[C]) -> type[C]:
+        for name in names:
+            setattr(kind, name, _speaking(getattr(kind, name)))
+        return kind
+
+    return spoken
+
+
+def _speaking(method: Callable[P, R]) -> Callable[P, R]:
+    @wraps(method)
+    def called(*args: P.args, **options: P.kwargs) -> R:
+        try:
+            return method(*args, **options)
+        except OSError as error:
+            speak(error)
+
+    return called
 
 
 def refusal(path: str, error: OSError) -> PenstockError:

@@ -72,3 +72,16 @@ def _checked_one_by_one(headers: Mapping[Any, Any]) -> Headers:
     if total > HEADERS_BYTES_MAX:
         raise MessageTooLarge(f"headers of {total} bytes are over the limit of {HEADERS_BYTES_MAX}")
     return headers
+
+
+def dicts_of(names: Sequence[str], values: Sequence[str | bytes]) -> list[dict[str, str | bytes]]:
+    """Headers of many messages that all have these names: a dict for each, of as many values as names."""
+    each = len(names)
+    if each == 1:
+        (only,) = names
+        return [{only: value} for value in values]
+    if each == 2:  # with one or two, as most have, it is several times as quick as by pairs
+        first, second = names
+        return [{first: a, second: b} for a, b in zip(values[::2], values[1::2], strict=True)]
+    rows = zip(*[values[place::each] for place in range(each)], strict=True)
+    return [dict(zip(names, row, strict=True)) for row in rows]

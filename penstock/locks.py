@@ -65,7 +65,8 @@ class FileLock:
         self._call: FrameType | None = None
         self._holder = holder
         self.order = order
-        _locks.add(self)
+        with _registering:
+            _locks.add(self)
 
     def is_mine(self) -> bool:
         """Whether a call of this thread that is still running has the lock.
@@ -309,28 +310,78 @@ _forgetful: weakref.WeakSet[object] = weakref.WeakSet()
 _taken: list[FileLock] = []
 _pausing: weakref.WeakSet[object] = weakref.WeakSet()
 _paused: list[object] = []
+#: Held by who adds to these; the last one that a fork takes.
+_registering = threading.RLock()
+#: Threads that open or close something, with how often; a fork waits for them, and they for it.
+_openers: dict[int, int] = {}
+_forking: list[bool] = []
+_opening = threading.Condition()
 
 
 def pause_at_fork(thing: object) -> None:
     """Have `thing.before_fork()` and then `thing.after_fork_in_parent()` called around each fork."""
-    _pausing.add(thing)
+    with _registering:
+        _pausing.add(thing)
 
 
 def forget_in_child(thing: object) -> None:
     """Have `thing.after_fork_in_child()` called in each forked child, so that it can close itself."""
-    _forgetful.add(thing)
+    with _registering:
+        _forgetful.add(thing)
+
+
+@contextmanager
+def no_fork() -> Iterator[None]:
+    """Keep other threads from forking while this one opens or closes what a child could not close.
+
+    Not for those who hold a lock: a fork waits for them, and they would wait for it.
+    """
+    me = threading.get_ident()
+    with _opening:
+        _opening.wait_for(lambda: not _forking or me in _openers)
+        _openers[me] = _openers.get(me, 0) + 1
+    try:
+        yield
+    finally:
+        with _opening:
+            _openers[me] -= 1
+            if not _openers[me]:
+                del _openers[me]
+                _opening.notify_all()
 
 
 def _before_fork() -> None:
-    for lock in sorted(_locks, key=lambda lock: lock.order):
-        lock._before_fork()
-        _taken.append(lock)
-    for thing in list(_pausing):
-        thing.before_fork()  # type: ignore[attr-defined]
-        _paused.append(thing)
+    """Wait until no thread opens, closes, or has a lock, and take them all; in the locks' order."""
+    with _opening:
+        _forking.append(True)
+        _opening.wait_for(lambda: not _openers.keys() - {threading.get_ident()}, PATIENCE_S)
+    while True:
+        with _registering:
+            locks, things = sorted(_locks, key=lambda lock: lock.order), list(_pausing)
+        for lock in locks:
+            lock._before_fork()
+            _taken.append(lock)
+        for thing in things:
+            thing.before_fork()  # type: ignore[attr-defined]
+            _paused.append(thing)
+        _registering.acquire()  # held until the fork is over: nobody comes to know new ones
+        if not set(_locks).difference(locks) and not set(_pausing).difference(things):
+            return
+        _registering.release()
+        _resume()
 
 
 def _after_fork_in_parent() -> None:
+    _registering.release()
+    try:
+        _resume()
+    finally:
+        with _opening:
+            _forking.pop()
+            _opening.notify_all()
+
+
+def _resume() -> None:
     try:
         while _paused:
             _paused.pop(0).after_fork_in_parent()  # type: ignore[attr-defined]
@@ -340,6 +391,10 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
+    global _opening, _registering
+    _opening, _registering = threading.Condition(), threading.RLock()
+    _forking.clear()
+    _openers.clear()
     for lock in _taken:
         lock._after_fork_in_child()
     _taken.clear()

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, overload
@@ -97,6 +97,7 @@ class Message(msgspec.Struct, Generic[V], frozen=True, gc=False):
 
 #: The place of `value` in any message.
 _VALUE: Any = Message.__dict__["value"]
+_value_of, _set_value, _UNSET = _VALUE.__get__, _VALUE.__set__, msgspec.UNSET
 _PLAIN_FIELDS = Message.__struct_fields__
 
 
@@ -115,18 +116,19 @@ class LazyMessage(Message[Any], frozen=True, gc=True):
 
     @property  # type: ignore[misc]
     def value(self) -> Any:
-        found = _VALUE.__get__(self)
-        if found is msgspec.UNSET:
+        found = _value_of(self)
+        if found is _UNSET:
             found = self._made()
-            _VALUE.__set__(self, found)
+            _set_value(self, found)
         return found
 
     def _made(self) -> Any:
-        body = value_bytes(self)
-        if self.decode is None:
+        decode = self.decode
+        body = value_bytes(self) if self.is_packed else self.stored
+        if decode is None:
             return body
         try:
-            return self.decode(body)  # type: ignore[arg-type]  # a tombstone is never unset
+            return decode(body)  # type: ignore[arg-type]  # a tombstone is never unset
         except Exception as error:  # the type's own code may raise anything
             raise Undecodable(
                 f"offset {self.offset} of {self.topic!r} partition {self.partition} is not of the topic's "
@@ -163,7 +165,7 @@ class LazyMessage(Message[Any], frozen=True, gc=True):
         """Packed values travel packed; a typed one as the value it is, since its decoder cannot."""
         if self.decode is not None:
             return Message, _travelling(self, self.value)
-        return LazyMessage, (*_travelling(self, _VALUE.__get__(self)), self.stored)
+        return LazyMessage, (*_travelling(self, _value_of(self)), self.stored)
 
 
 def _travelling(message: Message[Any], value: Any) -> tuple[Any, ...]:
@@ -198,6 +200,11 @@ def typed(message: Message[Any], decode: Callable[[bytes], Any]) -> Message[Any]
     )  # fmt: skip
 
 
+def all_typed(messages: Iterable[Message[Any]], decode: Callable[[bytes], Any]) -> list[Message[Any]]:
+    """Return messages whose values `decode` makes of their bytes when they are looked at."""
+    return [typed(each, decode) for each in messages]
+
+
 class Rows(Protocol):
     """Messages of one partition that lie together, decoded when asked for."""
 
@@ -215,11 +222,14 @@ class Rows(Protocol):
     def stop(self) -> int:
         """The offset after the last message."""
 
-    def messages(self) -> list[Message]:
-        """Return the messages, decoded."""
+    def messages(self, decode: Callable[[bytes], Any] | None = None) -> list[Message]:
+        """Return the messages; their values are what `decode` makes of them, if it is given."""
 
     def record_batch(self, names: tuple[str, ...] | None = None) -> pyarrow.RecordBatch:
         """Return the messages as Arrow columns; the columns of `names`, or all."""
+
+    def joined(self, following: Sequence[Rows]) -> pyarrow.RecordBatch:
+        """Return these messages and the following ones as one Arrow record batch."""
 
 
 class Batch(Sequence[Message[V]], Generic[V]):
@@ -257,10 +267,8 @@ class Batch(Sequence[Message[V]], Generic[V]):
     def messages(self) -> list[Message[V]]:
         """All messages as a list, made once."""
         if self._messages is None:
-            made: list[list[Message[Any]]] = [rows.messages() for rows in self._rows]
-            whole = made[0] if len(made) == 1 else list(chain.from_iterable(made))
-            decode = self._decode
-            self._messages = whole if decode is None else [typed(each, decode) for each in whole]
+            made: list[list[Message[Any]]] = [rows.messages(self._decode) for rows in self._rows]
+            self._messages = made[0] if len(made) == 1 else list(chain.from_iterable(made))
         return self._messages
 
     @property
@@ -272,7 +280,7 @@ class Batch(Sequence[Message[V]], Generic[V]):
         """The messages as one Arrow record batch (needs the `arrow` extra)."""
         from penstock import arrow
 
-        return arrow.combined(self._record_batches())
+        return self._rows[0].joined(self._rows[1:]) if self._rows else arrow.combined(())
 
     def to_pandas(self) -> pandas.DataFrame:
         """The messages as a pandas DataFrame (needs pandas and the `arrow` extra)."""
@@ -303,6 +311,8 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
     #: Of a delayed message: when it enters the topic, in nanoseconds since 1970. Partition and offset are -1,
     #: since they are given then.
     due_at: int | None = None
+    #: For how many seconds a quota (`write_quota`) held it back.
+    waited: float = 0.0
 
 
 class StoredRun(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
@@ -319,11 +329,15 @@ class StoredRun(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
     #: What a sync waits for: everything up to this offset, unless there was one more cut; 0 for nothing.
     stop: int = 0
     cuts: int = 0
+    #: For how many seconds a quota held them back.
+    waited: float = 0.0
 
     def receipt(self, place: int, sync: Sync) -> Receipt:
         """That of the message at `place` in the run."""
         if self.duplicate:
             return Receipt(self.partition, -1, sync, duplicate=True)
+        if self.waited:
+            return Receipt(self.partition, self.first + place, sync, waited=self.waited)
         return Receipt(self.partition, self.first + place, sync)
 
 

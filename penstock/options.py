@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from penstock import codecs
 from penstock.clock import NANOSECONDS
 from penstock.errors import InvalidOption, MissingExtra, WrongType
+from penstock.growth_rules import DISABLED, growth_mode, refuse_disabling, refuse_growth, refuse_total_order
 from penstock.parse import FRAME_BYTES_MAX, KIB, MIB, PARTITIONS_MAX, Duration, one_of, seconds, size, whole
 
 FILES = "files"
@@ -235,6 +236,22 @@ class TopicOptions:
     key_retention: tuple[tuple[str, float], ...] = ()
     #: Where values lie that are too large for the log, and from what size on; None keeps all in the log.
     payloads: Payloads | None = None
+    #: "up" splits partitions that are written to too fast; "paused" does not for now; "disabled": never.
+    autopartitioning: str = DISABLED
+    #: Splits that happen by themselves make no more active partitions than this.
+    max_partitions: int = 64
+    #: So long a partition must be written to too fast before it is split, in seconds.
+    stabilization_window_s: float = 300.0
+    #: Too fast is this share of `partition_write_speed`, in per cent.
+    up_utilization_percent: int = 90
+    #: What the topic holds, where that needs one partition for ever; None: messages, as many as one wants.
+    used_as: str | None = None
+    #: So many bytes of frames a second one partition is meant for.
+    partition_write_speed: int = MIB
+    #: So many bytes may come at once; None is one second's worth.
+    partition_write_burst: int | None = None
+    #: True holds writers to that speed, those of all processes together.
+    write_quota: bool = False
 
     def __post_init__(self) -> None:
         whole("partitions", self.partitions, 1, PARTITIONS_MAX)
@@ -242,10 +259,16 @@ class TopicOptions:
         whole("max_message_bytes", self.max_message_bytes, 1, FRAME_BYTES_MAX - MIB)
         if self.max_bytes is not None:
             whole("max_bytes", self.max_bytes, 1, 2**62)
+        whole("partition_write_speed", self.partition_write_speed, 1, 2**40)
+        if self.partition_write_burst is not None:
+            whole("partition_write_burst", self.partition_write_burst, 1, 2**40)
+        if not isinstance(self.write_quota, bool):
+            raise WrongType(f"write_quota is True or False, not {type(self.write_quota).__name__}")
         if self.segment_age_s is None:
             raise WrongType("segment_age takes seconds or text like '7d', not None")
         one_of("sync", self.sync, ("disk", "os"))
         one_of("partitioner", self.partitioner, ("range", "diskq", "kafka"))
+        self._check_growth()
         object.__setattr__(self, "codecs", codec_list(self.codecs))
         if self.compress is not None:
             one_of("compress", self.compress, ("zstd",))
@@ -254,6 +277,20 @@ class TopicOptions:
         object.__setattr__(self, "key_retention", tuple((text, age) for text, age in self.key_retention))
         self._check_key_retention()
         object.__setattr__(self, "payloads", payloads(self.payloads))
+
+    def _check_growth(self) -> None:
+        """Refuse what cannot be together with partitions that split themselves, or with more than one."""
+        mode = growth_mode(self.autopartitioning)
+        object.__setattr__(self, "autopartitioning", mode)
+        whole("max_partitions", self.max_partitions, 1, PARTITIONS_MAX)
+        whole("up_utilization_percent", self.up_utilization_percent, 1, 100)
+        if self.stabilization_window_s is None or not self.stabilization_window_s > 0:
+            raise InvalidOption("stabilization_window is a time above 0", hint='write "5m"')
+        refuse_total_order(self.used_as, mode, self.partitions)
+        refuse_growth(
+            mode, max_bytes=self.max_bytes, partitioner=self.partitioner, partitions=self.partitions,
+            max_partitions=self.max_partitions,
+        )  # fmt: skip
 
     def _check_key_retention(self) -> None:
         if self.key_retention and self.index != "key":
@@ -281,6 +318,19 @@ class TopicOptions:
         return max(int(self.payloads.max_body), self.inline_bytes)
 
     @property
+    def for_writers(self) -> tuple[object, ...]:
+        """All that open writers, of any process, must know at once when it changes."""
+        growth = self.autopartitioning, self.max_partitions, self.stabilization_window_s
+        return *growth, self.up_utilization_percent, self.partition_write_speed, self.write_limit
+
+    @property
+    def write_limit(self) -> tuple[int, int] | None:
+        """Bytes a second and a burst that writers to a partition are held to; None where they are not."""
+        if not self.write_quota:
+            return None
+        return self.partition_write_speed, self.partition_write_burst or self.partition_write_speed
+
+    @property
     def retention_ns(self) -> int | None:
         """The retention in nanoseconds; None keeps messages for ever."""
         return None if self.retention_s is None else round(self.retention_s * NANOSECONDS)
@@ -298,29 +348,36 @@ class TopicOptions:
             )
         if "payloads" in fields:
             fields["payloads"] = payloads_after(self.payloads, fields["payloads"])
-        return replace(self, **fields)
+        after = replace(self, **fields)
+        refuse_disabling(self.autopartitioning, after.autopartitioning)
+        return after
+
+    def using_as(self, used_as: str) -> TopicOptions:
+        """These for a topic that holds a stream or events from now on."""
+        return replace(self, used_as=used_as)
 
 
 #: What `create_topic` and `alter` call an option, where it is not the field's own name.
-_SPOKEN = {"retention": "retention_s", "segment_age": "segment_age_s"}
-_PARSERS = {"retention_s": "duration", "segment_age_s": "duration"}
-_SIZES = ("max_bytes", "segment_bytes", "max_message_bytes")
-#: Options of `create_topic` that later parts bring; asking for them today is answered clearly.
-_NOT_YET: dict[str, tuple[Any, ...]] = {"autopartitioning": ("disabled", None)}
+_SPOKEN = {
+    "retention": "retention_s", "segment_age": "segment_age_s",
+    "stabilization_window": "stabilization_window_s",
+}  # fmt: skip
+_PARSERS = dict.fromkeys(_SPOKEN.values(), "duration")
+_SIZES = (
+    "max_bytes", "segment_bytes", "max_message_bytes", "partition_write_speed", "partition_write_burst",
+)  # fmt: skip
+#: What no user sets: the store knows it.
+_OWN = {"used_as"}
 
 
 def topic_changes(spoken: Mapping[str, Any]) -> dict[str, Any]:
     """Turn options as a user spells them into fields of `TopicOptions`, each checked."""
-    known = {field.name for field in fields(TopicOptions)}
+    known = {field.name for field in fields(TopicOptions)} - _OWN
     changes: dict[str, Any] = {}
     for name, value in spoken.items():
-        if name in _NOT_YET:
-            if value not in _NOT_YET[name]:
-                raise InvalidOption(f"{name}={value!r} is not supported by this version")
-            continue
         field = _SPOKEN.get(name, name)
         if field not in known or (field in _SPOKEN.values() and name == field):
-            options = sorted((known - set(_SPOKEN.values())) | set(_SPOKEN) | set(_NOT_YET))
+            options = sorted((known - set(_SPOKEN.values())) | set(_SPOKEN))
             raise InvalidOption(f"unknown topic option {name!r}", hint=f"options: {', '.join(options)}")
         if field in _PARSERS:
             value = None if value is None else seconds(name, _with_unit(name, value))

@@ -166,7 +166,10 @@ def nanoseconds(name: str, value: int | datetime) -> int:
 
 def datetime_ns(moment: datetime) -> int:
     """Exact nanoseconds of a datetime; one without a zone is local time, as everywhere in Python."""
-    aware = moment if moment.tzinfo is not None else moment.astimezone()
+    try:
+        aware = moment if moment.tzinfo is not None else moment.astimezone()
+    except (ValueError, OverflowError, OSError):  # at the ends of what a datetime can say
+        aware = moment.replace(tzinfo=UTC)
     delta = aware - _EPOCH
     return (delta.days * 86400 + delta.seconds) * NANOSECONDS + delta.microseconds * 1000
 

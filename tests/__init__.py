@@ -3,6 +3,7 @@
 kit/        doors to the inside of the package, one file a part; what tests share
 unit/       mirrors the package; fast. Its folders and kit/ alone import internal modules
 contract/   one suite of behaviour, run against every way to use a store
+chaos/      faults at random over everything at once; `make chaos` runs them for as long as one likes
 crash/      a crash at every I/O call; real kill -9; damaged files
 property/   hypothesis: generated input and stateful models
 compat/     folders written by earlier versions and by other systems

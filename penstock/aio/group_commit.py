@@ -84,7 +84,9 @@ def _admit(key: bytes | None, is_placed: bool) -> None:
     """Every message that is sound is taken."""
 
 
-def _number(seqno: int | None, timestamp: int | None, partition: int | None, group: str | None) -> Besides:
+def _number(
+    seqno: int | None, timestamp: int | None, partition: int | None, group: str | None, key: bytes | None
+) -> Besides:
     return timestamp, partition, group, None
 
 

@@ -1,4 +1,4 @@
-"""The async scan: batches on demand, each read in a thread."""
+"""The async scan and the rows of SQL: batches on demand, each read in a thread."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.aio.twin import Threads, awaited, mirrored
 from penstock.message import Batch, Message, V
+from penstock.sql import session
+from penstock.sql.definition import Defined
 from penstock.topic import scan
 
 if TYPE_CHECKING:
+    import duckdb
     import pyarrow
+
+    from penstock.sql.topic_table import ScanPlan
 
 
 T = TypeVar("T")
@@ -58,6 +63,58 @@ class Scan(Generic[V]):
     def __repr__(self) -> str:
         return repr(self.blocking)
 
-    async def _each(self, blocking: Iterator[T]) -> AsyncIterator[T]:
-        while (item := await self.threads.run(next, blocking, None)) is not None:
-            yield item
+    def _each(self, blocking: Iterator[T]) -> AsyncIterator[T]:
+        return _each(self.threads, blocking)
+
+
+class SqlResult:
+    """What a statement gives: rows, when it is a query; of another the `defined` topic, or nothing."""
+
+    def __init__(self, blocking: session.SqlResult, threads: Threads) -> None:
+        #: The rows for code that may block.
+        self.blocking = blocking
+        self.threads = threads
+
+    @property
+    def defined(self) -> Defined | None:
+        """What a statement about a topic did."""
+        return self.blocking.defined
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there are rows to ask for, if only none of them."""
+        return self.blocking.has_rows
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return self.blocking.columns
+
+    @property
+    def scans(self) -> list[ScanPlan]:
+        """What was read of topics so far, a plan for each scan."""
+        return self.blocking.scans
+
+    @property
+    def relation(self) -> duckdb.DuckDBPyRelation:
+        """The rows as a relation of DuckDB's, for more of its methods; raises when there are none."""
+        return self.blocking.relation
+
+    to_arrow = awaited(session.SqlResult.to_arrow)
+    to_pandas = awaited(session.SqlResult.to_pandas)
+    to_polars = awaited(session.SqlResult.to_polars)
+
+    @mirrored(session.SqlResult.batches)
+    def batches(self) -> AsyncIterator[pyarrow.RecordBatch]:
+        return _each(self.threads, self.blocking.batches())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
+        return self.blocking.__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return repr(self.blocking)
+
+
+async def _each(threads: Threads, blocking: Iterator[T]) -> AsyncIterator[T]:
+    while (item := await threads.run(next, blocking, None)) is not None:
+        yield item

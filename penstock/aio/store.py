@@ -14,6 +14,7 @@ from penstock import store as sync
 from penstock.aio.events import Events
 from penstock.aio.group_commit import Group
 from penstock.aio.reader import DeadLetters
+from penstock.aio.scan import SqlResult
 from penstock.aio.sessions import Sessions
 from penstock.aio.streams import Stream
 from penstock.aio.topic import OpeningReader, Topic, opening_reader
@@ -157,6 +158,10 @@ class Store:
     @mirrored(sync.Store.dead_letters)
     async def dead_letters(self, topic: str) -> DeadLetters:
         return DeadLetters(await self.threads.run(self.blocking.dead_letters, topic), self.threads)
+
+    @mirrored(sync.Store.sql)
+    async def sql(self, text: str) -> SqlResult:
+        return SqlResult(await self.threads.run(self.blocking.sql, text), self.threads)
 
     # Consumers.
 

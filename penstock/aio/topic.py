@@ -24,6 +24,7 @@ from penstock.options import Sync, TopicOptions
 from penstock.parse import Duration, Size, seconds
 from penstock.place import Place
 from penstock.topic.bodies import is_file
+from penstock.topic.producer import Routing
 from penstock.topic.routing import Partitioner
 
 
@@ -96,11 +97,11 @@ class Topic(Generic[V]):
         self, *, producer_id: str | None = None, group: str | None = None,
         partitioner: Partitioner | None = None, headers: Mapping[str, str | bytes] | None = None,
         codec: str | int | None = None, linger: Duration = "2ms", buffer: Size = "16MiB",
-        timeout: Duration | None = None, sync: Sync | None = None,
+        timeout: Duration | None = None, sync: Sync | None = None, route: Routing = "key",
     ) -> Writer[V]:  # fmt: skip
         blocking = self.blocking.writer(
             producer_id=producer_id, group=group, partitioner=partitioner, headers=headers, codec=codec,
-            linger=linger, buffer=buffer, timeout=timeout, sync=sync,
+            linger=linger, buffer=buffer, timeout=timeout, sync=sync, route=route,
         )  # fmt: skip
         limit_s = None if timeout is None else seconds("timeout", timeout)
         writer = Writer(blocking, self.threads, timeout_s=limit_s)
@@ -157,6 +158,8 @@ class Topic(Generic[V]):
     async def alter(self, **changes: Any) -> None:
         await self.threads.run(self.blocking.alter, **changes)
 
+    split = awaited(sync.Topic[V].split)
+    partitions = awaited(sync.Topic[V].partitions)
     stats = awaited(sync.Topic[V].stats)
     vacuum = awaited(sync.Topic[V].vacuum)
     export_diskq = awaited(sync.Topic[V].export_diskq)

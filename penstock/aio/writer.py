@@ -113,7 +113,8 @@ class Writer(Generic[V]):
             partition=partition, seqnos=seqnos,
         )  # fmt: skip
         self._numbering.given = seqnos is not None
-        self._buffer.last = max(self._buffer.last, self._blocking.buffer.last)
+        if self._blocking.buffer.last >= self._buffer.last:
+            self._buffer.took(*self._blocking.buffer.last_of(None), None)
 
     async def flush(self) -> Receipts:
         """Return when everything written before is stored; the receipts tell where and how safely."""
@@ -125,6 +126,11 @@ class Writer(Generic[V]):
     def written(self) -> int:
         """How many messages were stored so far, as safely as this writer promises."""
         return self._blocking.written
+
+    @property
+    def waited(self) -> float:
+        """For how many seconds a quota (`write_quota`) held this writer back so far."""
+        return self._blocking.waited
 
     @property
     def skipped(self) -> int:
@@ -183,14 +189,16 @@ class Writer(Generic[V]):
         self._buffer.look_later()
 
     def _number(
-        self, seqno: int | None, timestamp: int | None, partition: int | None, group: str | None
-    ) -> Besides:
+        self, seqno: int | None, timestamp: int | None, partition: int | None, group: str | None,
+        key: bytes | None,
+    ) -> Besides:  # fmt: skip
         """Refuse at once what the blocking writer would refuse later."""
+        group = self._blocking.producer.named(group)
         self._blocking.check_seqno(seqno)
         if self._blocking.producer.id:
             self._numbering.refuse_mixed(given=seqno is not None)
             if seqno is not None:
-                refuse_back(seqno, self._buffer.last)
+                refuse_back(seqno, key, self._buffer.last_of(group))
             self._numbering.given = seqno is not None
         return timestamp, partition, group, seqno
 

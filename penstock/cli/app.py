@@ -20,6 +20,7 @@ from penstock.cli.read import read
 from penstock.cli.repair import repair
 from penstock.cli.run import run as run_pipeline
 from penstock.cli.serve import serve
+from penstock.cli.sql import sql
 from penstock.cli.status import status
 from penstock.cli.vacuum import vacuum
 from penstock.cli.verify import verify
@@ -35,7 +36,8 @@ The store is a folder, ./penstock-data unless you say otherwise; any number of p
 """
 
 _ORDER = (
-    "write", "read", "import", "export", "topic", "consumer", "dead", "pipeline", "run", "spark", "events",
+    "write", "read", "sql", "import", "export", "topic", "consumer", "dead", "pipeline", "run", "spark",
+    "events",
     "serve", "stream", "status", "vacuum", "verify", "repair", "backup", "restore",
 )  # fmt: skip
 
@@ -60,6 +62,7 @@ app = typer.Typer(
 )
 app.command(rich_help_panel="Messages")(write)
 app.command(rich_help_panel="Messages")(read)
+app.command(rich_help_panel="Messages")(sql)
 app.add_typer(imports.app, name="import", rich_help_panel="Messages")
 app.add_typer(exports.app, name="export", rich_help_panel="Messages")
 topic.app.command()(copy)

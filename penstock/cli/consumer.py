@@ -62,6 +62,8 @@ class ConsumerOptionFacts:
     availability_period_s: float | None
     read_from: str | None
     read_from_ns: int | None
+    read_speed: int | None
+    read_burst: int | None
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,14 @@ _ReadFrom = Annotated[
     typer.Option(
         "--read-from", metavar="TIME", help="Pass over what was written before: 2h, an ISO time; or none."
     ),
+]
+_ReadSpeed = Annotated[
+    str | None,
+    typer.Option("--read-speed", metavar="SIZE", help="Its readers get so much a second: 1MiB; or none."),
+]
+_ReadBurst = Annotated[
+    str | None,
+    typer.Option("--read-burst", metavar="SIZE", help="And so much at once; none is one second's worth."),
 ]
 
 
@@ -142,6 +152,8 @@ def add(
     important: _Important = None,
     availability_period: _AvailabilityPeriod = None,
     read_from: _ReadFrom = None,
+    read_speed: _ReadSpeed = None,
+    read_burst: _ReadBurst = None,
     start: Annotated[
         str, typer.Option("--from", metavar="PLACE", help=f"Where it begins: {PLACE_HELP}.")
     ] = "earliest",
@@ -149,7 +161,7 @@ def add(
     as_json: JsonOption = False,
 ) -> None:
     """Declare a consumer before its first reader."""
-    changes = _changes(important, availability_period, read_from)
+    changes = _changes(important, availability_period, read_from, read_speed, read_burst)
     with open_to_write(store) as opened:
         try:
             opened.topic(topic).add_consumer(consumer, start=parse_place(start), **changes)
@@ -166,11 +178,13 @@ def alter(
     important: _Important = None,
     availability_period: _AvailabilityPeriod = None,
     read_from: _ReadFrom = None,
+    read_speed: _ReadSpeed = None,
+    read_burst: _ReadBurst = None,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Change what a consumer asks of its topic."""
-    changes = _changes(important, availability_period, read_from)
+    changes = _changes(important, availability_period, read_from, read_speed, read_burst)
     if not changes:
         raise InvalidOption("nothing to alter", hint="name an option, such as --important")
     with open_to_write(store) as opened:
@@ -298,17 +312,22 @@ def _state(member: MemberFacts) -> str:
 
 
 def _changes(
-    important: bool | None, availability_period: str | None, read_from: str | None
-) -> dict[str, Any]:
+    important: bool | None, availability_period: str | None, read_from: str | None, read_speed: str | None,
+    read_burst: str | None,
+) -> dict[str, Any]:  # fmt: skip
     """What was said, as the library takes it; "none" takes a limit away."""
-    said = {"important": important, "availability_period": availability_period, "read_from": read_from}
+    said = {
+        "important": important, "availability_period": availability_period, "read_from": read_from,
+        "read_speed": read_speed, "read_burst": read_burst,
+    }  # fmt: skip
     return {name: None if value == "none" else value for name, value in said.items() if value is not None}
 
 
 def _options(found: ConsumerFacts) -> ConsumerOptionFacts:
     return ConsumerOptionFacts(
-        found.important, found.availability_period_s, found.read_from, found.read_from_ns
-    )
+        found.important, found.availability_period_s, found.read_from, found.read_from_ns,
+        found.read_speed, found.read_burst,
+    )  # fmt: skip
 
 
 def _put_change(change: OptionsChange, as_json: bool) -> None:
@@ -332,6 +351,8 @@ _SPOKEN: dict[str, Callable[[ConsumerOptionFacts], str]] = {
     "important": lambda o: "yes" if o.important else "no",
     "availability_period": lambda o: units.duration(o.availability_period_s, none="none"),
     "read_from": lambda o: o.read_from or "none",
+    "read_speed": lambda o: "none" if o.read_speed is None else f"{units.size(o.read_speed)}/s",
+    "read_burst": lambda o: "none" if o.read_burst is None else units.size(o.read_burst),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from penstock.cli.output import Column
 from penstock.clock import NANOSECONDS, Clock
 from penstock.consume.membership import MemberStats
 from penstock.errors import DataError, OutOfRange
+from penstock.partition_tree import HASHES
 from penstock.store.consumers import ConsumerStats
 from penstock.store.stats import TopicStats
 
@@ -30,6 +31,16 @@ class PartitionFacts:
     oldest_ns: int | None
     newest: str | None
     newest_ns: int | None
+    #: "active", or "inactive": split, and only read.
+    state: str
+    #: Those it took its range of hashes from, and those that took theirs from it.
+    parents: list[int]
+    children: list[int]
+    low: int
+    high: int
+    #: Consumers read it when they are done with these partitions up to these offsets.
+    gates: dict[int, int]
+    write_rate: float | None
 
 
 @dataclass(frozen=True)
@@ -91,6 +102,8 @@ class ConsumerFacts:
     availability_period_s: float | None
     read_from: str | None
     read_from_ns: int | None
+    read_speed: int | None
+    read_burst: int | None
     members: list[MemberFacts]
     partitions: list[ConsumerPartition]
 
@@ -111,7 +124,7 @@ def _facts(topic: Topic, stats: TopicStats | None, consumers: int, problem: str 
     newest = max((p.newest for p in parts if p.newest is not None), default=None)
     return TopicFacts(
         topic=topic.name,
-        partitions=topic.options.partitions,
+        partitions=len(topic.open_topic.active()),
         messages=None if stats is None else stats.messages,
         bytes=None if stats is None else stats.bytes,
         oldest=units.iso(oldest),
@@ -124,15 +137,34 @@ def _facts(topic: Topic, stats: TopicStats | None, consumers: int, problem: str 
     )
 
 
-def partition_facts(stats: TopicStats) -> list[PartitionFacts]:
+def partition_facts(topic: Topic) -> list[PartitionFacts]:
     """Return what `penstock topic show` says of each partition."""
+    segments = {p.partition: p.segments for p in topic.stats().partitions}
     return [
         PartitionFacts(
-            p.partition, p.start, p.end, p.messages, p.bytes, p.segments,
+            p.partition, p.start, p.end, p.messages, p.bytes, segments.get(p.partition, 0),
             units.iso(p.oldest), p.oldest, units.iso(p.newest), p.newest,
+            p.state, list(p.parents), list(p.children), p.low, p.high, dict(p.gates), p.write_rate,
         )
-        for p in stats.partitions
+        for p in topic.partitions()
     ]  # fmt: skip
+
+
+def tree_lines(partitions: Sequence[PartitionFacts]) -> Iterator[str]:
+    """The partitions drawn as a tree, each below the one it came from, with its share of the hashes."""
+    there = {each.partition: each for each in partitions}
+
+    def drawn(each: PartitionFacts, before: str, branch: str, below: str) -> Iterator[str]:
+        share = f"{100 * (each.high - each.low) / HASHES:.3g} %"
+        yield f"{before}{branch}{each.partition}  {share}, {each.state}"
+        children = [there[number] for number in each.children if number in there]
+        for place, child in enumerate(children):
+            is_last = place == len(children) - 1
+            yield from drawn(child, before + below, "└─ " if is_last else "├─ ", "   " if is_last else "│  ")
+
+    for each in partitions:
+        if not any(parent in there for parent in each.parents):
+            yield from drawn(each, "", "", "")
 
 
 def consumer_facts(topic: Topic) -> list[ConsumerFacts]:
@@ -160,6 +192,8 @@ def _consumer(topic: str, stats: ConsumerStats, bounds: Mapping[int, tuple[int, 
         availability_period_s=stats.availability_period_s,
         read_from=units.iso(stats.read_from_ns),
         read_from_ns=stats.read_from_ns,
+        read_speed=stats.read_speed,
+        read_burst=stats.read_burst,
         members=[_member(member) for member in stats.members],
         partitions=rows,
     )

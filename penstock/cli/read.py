@@ -109,7 +109,7 @@ def read(
         typer.Option("--on-gap", help="Where messages are gone or damaged: fail, or go on behind them."),
     ] = OnGap.RAISE,
     store: StoreOption = "",
-    as_json: Annotated[bool, flag("--json", help="The same as --format json.")] = False,
+    as_json: Annotated[bool, flag("--json", help="Short for --format json.")] = False,
 ) -> None:
     """Print the messages of a topic.
 

@@ -1,4 +1,4 @@
-"""`penstock topic create | list | show | alter | drop`."""
+"""`penstock topic create | list | show | alter | split | drop`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from penstock.cli.arguments import (
 from penstock.cli.facts import ConsumerFacts, PartitionFacts, TopicFacts
 from penstock.errors import InvalidOption
 from penstock.options import FILES, Payloads, TopicOptions, topic_changes
-from penstock.parse import size, topic_name
+from penstock.parse import one_of, size, topic_name
 
 #: Those that were given on the command line, by name, as they were spelled.
 Given = dict[str, Any]
 
 #: Each option in the order of the help: its type, what stands for its value, and what it does.
 _OPTIONS: dict[str, tuple[Any, str, str]] = {
-    "partitions": (int, "N", "How many logs it is divided into."),
+    "partitions": (int, "N", "How many logs it is divided into, at least."),
     "retention": (str, "AGE", "Older messages go: 7d, 12h; none keeps them for ever."),
     "max_bytes": (str, "SIZE", "The oldest go beyond this size per partition; or none."),
     "sync": (str, "disk|os", "What acknowledged means; cannot be changed later."),
@@ -48,11 +48,24 @@ _OPTIONS: dict[str, tuple[Any, str, str]] = {
         "PATTERN=AGE",
         "Messages of these keys go sooner: 'progress.*=10m'; once for each pattern, all anew; or none.",
     ),
+    "autopartitioning": (
+        str,
+        "disabled|up|paused",
+        "Split partitions that are written to too fast; paused: by hand only.",
+    ),
+    "max_partitions": (int, "N", "No more active ones by splits that happen by themselves; 64."),
+    "stabilization_window": (str, "AGE", "For so long a partition is written to too fast; 5m."),
+    "up_utilization_percent": (int, "N", "Too fast is this share of its speed; 90."),
+    "partition_write_speed": (str, "SIZE", "So many bytes a second a partition is meant for; 1MiB."),
+    "partition_write_burst": (str, "SIZE", "So many bytes may come at once; none is one second's worth."),
+    "write_quota": (str, "on|off", "Hold writers to that speed, all together."),
     "payloads": (str, "PLACE", "Where large values lie: files, s3://bucket/prefix; or none."),
     "payloads_above": (str, "SIZE", "Values above this size lie there; 64KiB."),
 }
 #: Of these the word "none" is no limit, or no such thing.
-_MAY_BE_NONE = ("retention", "max_bytes", "codecs", "compress", "index", "payloads")
+_MAY_BE_NONE = (
+    "retention", "max_bytes", "codecs", "compress", "index", "partition_write_burst", "payloads",
+)  # fmt: skip
 
 
 def with_topic_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -89,6 +102,9 @@ def chosen(given: Given, payloads: Payloads | None) -> dict[str, Any]:
     options = {name: value for name, value in given.items() if not name.startswith("payloads")}
     if "codecs" in options:
         options["codecs"] = options["codecs"].split(",")
+    if "write_quota" in options:
+        one_of("--write-quota", options["write_quota"], ("on", "off"))
+        options["write_quota"] = options["write_quota"] == "on"
     if "key_retention" in options:
         options["key_retention"] = _lifetimes(options["key_retention"])
     place = _chosen_payloads(payloads, given.get("payloads"), given.get("payloads_above"))
@@ -153,9 +169,18 @@ class TopicChange:
     after: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class SplitFacts:
+    """What `split` did: the children, the lower range first."""
+
+    topic: str
+    partition: int
+    children: list[PartitionFacts]
+
+
 @app.callback()
 def group(store: StoreOption = "") -> None:
-    """Create, list, show, alter and drop topics."""
+    """Create, list, show, alter, split and drop topics."""
 
 
 @app.command()
@@ -210,6 +235,10 @@ def show(topic: TopicArgument, store: StoreOption = "", as_json: JsonOption = Fa
     _put_options(details.topic.options)
     output.put_text("")
     output.put_table("", details.partitions, _PARTITION_COLUMNS)
+    if any(each.parents for each in details.partitions):
+        output.put_text("")
+        for line in facts.tree_lines(details.partitions):
+            output.put_text(line)
     if details.consumers:
         output.put_text("")
         output.put_table("", details.consumers, facts.consumer_columns())
@@ -243,6 +272,29 @@ def alter(
 
 
 @app.command()
+def split(
+    topic: TopicArgument,
+    partition: Annotated[int, typer.Argument(help="The partition to split in two.")],
+    at: Annotated[
+        int | None, typer.Option("--at", metavar="HASH", help="The first hash of the upper half; the middle.")
+    ] = None,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Split a partition in two; it is only read from then on. Needs --autopartitioning up or paused."""
+    with open_to_write(store, alone=True) as opened:
+        found = opened.topic(topic)
+        children = found.split(partition, at=at)
+        rows = {each.partition: each for each in facts.partition_facts(found)}
+    result = SplitFacts(topic, partition, [rows[number] for number in children])
+    if as_json:
+        output.put_json(result)
+        return
+    for each in result.children:
+        output.put_text(f"partition {each.partition}: hashes {each.low} to {each.high - 1}")
+
+
+@app.command()
 def drop(
     topic: TopicArgument, yes: YesOption = False, store: StoreOption = "", as_json: JsonOption = False
 ) -> None:
@@ -272,14 +324,14 @@ _PARTITION_COLUMNS: tuple[output.Column[PartitionFacts], ...] = (
 
 
 def _details(topic: Topic) -> TopicDetails:
-    return TopicDetails(
-        facts.topic_facts(topic), facts.partition_facts(topic.stats()), facts.consumer_facts(topic)
-    )
+    return TopicDetails(facts.topic_facts(topic), facts.partition_facts(topic), facts.consumer_facts(topic))
 
 
 def _put_options(options: dict[str, Any]) -> None:
     for name, value in options.items():
-        output.put_text(f"  {name.removesuffix('_s'):<18} {_shown(name, value)}")
+        if name == "used_as" and value is None:
+            continue
+        output.put_text(f"  {name.removesuffix('_s'):<23} {_shown(name, value)}")
 
 
 def _shown(name: str, value: Any) -> str:
@@ -292,6 +344,10 @@ def _shown(name: str, value: Any) -> str:
     if name == "payloads":
         above = value["above"]
         return f"{value['place']}, {'no more' if above is None else f'above {units.size(above)}'}"
+    if isinstance(value, bool):
+        return "on" if value else "off"
     if name.endswith("_s"):
         return units.duration(value)
+    if name.endswith(("_speed", "_burst")):
+        return units.size(value) + ("/s" if name.endswith("_speed") else "")
     return units.size(value) if name.endswith("bytes") else str(value)

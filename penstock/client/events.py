@@ -312,7 +312,7 @@ class _WebSocketLine:
     def _connect(self, asked: list[tuple[str, str]]) -> WebSocket:
         try:
             return WebSocket(self._events.parts, self._events._path(asked), self._events._headers())
-        except WebSocket.Refused as refused:
+        except WebSocket.HandshakeRefused as refused:
             raise _refused(refused.status, refused.body) from None
 
     def close(self) -> None:

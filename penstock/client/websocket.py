@@ -34,7 +34,7 @@ _MESSAGE_BYTES_MOST = 16 * 2**20
 class WebSocket:
     """One connection."""
 
-    class Refused(Exception):
+    class HandshakeRefused(Exception):
         """The server answered otherwise."""
 
         def __init__(self, status: int, body: bytes) -> None:
@@ -121,7 +121,7 @@ class WebSocket:
         head, rest = self._head()
         status = int(head.split(b" ", 2)[1])
         if status != 101:
-            raise self.Refused(status, self._rest_of(rest))
+            raise self.HandshakeRefused(status, self._rest_of(rest))
         if accept_token(key).encode() not in head:
             raise Unavailable("what answered is no WebSocket server")
         if rest:

@@ -2,7 +2,7 @@
 
 Each file imports only files before it.
 
-Order: hand_over lag leases retries < dead_letter_topic membership partition < dead_letters options
-queue_partition < assignment < settle transaction_part < engine queue_reader stream_reader < process_queue <
-process < reader.
+Order: hand_over lag leases read_quota readable retries < dead_letter_topic membership partition
+waiting_view < dead_letters drained_parents gates options queue_partition < assignment < settle
+transaction_part < engine queue_reader stream_reader < process_queue < process < reader.
 """

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from penstock.consume.drained_parents import left_behind
+from penstock.consume.gates import Gates
 from penstock.consume.membership import Member, refuse_held
 from penstock.consume.options import ReaderOptions
-from penstock.consume.partition import HeldPartition, Key, nothing_between
+from penstock.consume.partition import Fetched, Gap, HeldPartition, Key
 from penstock.consume.retries import PartitionRetries
 from penstock.errors import AlreadyExists, Closed, InvalidOption, PartitionLost, UnknownConsumer
-from penstock.message import Message
 from penstock.place import Place
 from penstock.state.consumers import ConsumerOptions, Position
 from penstock.state.deaths import Doubt
@@ -41,43 +42,6 @@ class Tenure(NamedTuple):
     delivered: int
 
 
-class Fetched:
-    """Messages that were read and that the user has not got yet: they can still be taken back."""
-
-    def __init__(self) -> None:
-        #: A list's iterator, so that two threads never get the same message.
-        self.messages: Iterator[Message[Any]] = iter(())
-        self._source: HeldPartition | None = None
-        self._waited = False
-
-    def keep(self, messages: Iterator[Message[Any]], source: HeldPartition | None, *, waited: bool) -> None:
-        """Have these next; `waited` says that they waited for another attempt."""
-        self._source, self._waited = source, waited
-        self.messages = messages  # last: from now on the thread that hands over may take them back
-
-    def take_back(self) -> None:
-        """What is left was not delivered, and is read again."""
-        left = list(self.messages)
-        source = self._source
-        if not left or source is None or source.is_gone:
-            return
-        if self._waited:
-            assert source.retries is not None
-            source.retries.put_back([message.offset for message in left])
-        else:
-            source.move_back(left[0].offset)
-
-    def forget(self, source: HeldPartition) -> None:
-        """Drop what is left of a partition that is delivered again from an earlier place."""
-        if self._source is source and not self._waited:
-            self.messages = iter(())
-
-    def forget_if_gone(self) -> None:
-        """Drop what is left of a partition that another member has now."""
-        if self._source is not None and self._source.is_gone:
-            self.messages, self._source = iter(()), None
-
-
 class Assignment:
     """The one owner of the partitions that a reader holds."""
 
@@ -91,14 +55,14 @@ class Assignment:
         #: All that is held, in the order in which partitions get their turns.
         self.order: list[HeldPartition] = []
         self.fetched = Fetched()
-        #: Whether a partition that was added later waits until those before it are committed, not only read.
-        self.waits_for_commits = False
+        #: What keeps partitions shut until those before them are done.
+        self.gates = Gates(self._held, options.consumer, named=options.partitions is not None)
+        #: What the consumer had not read of partitions that are gone.
+        self.left_behind: dict[OpenTopic, list[Gap]] = {}
         #: When to ask again whether the reader was kicked, by the monotonic clock.
         self.due = float("inf") if options.consumer is None else 0.0
         self._members: list[Member] = []
         self._before: dict[Key, Tenure] = {}
-        #: Stored positions by topic and partition, as of the last look.
-        self._stored: dict[str, dict[int, int]] = {}
         self._heard = self._closed = False
         self._hurry = 0
         self._look_at = 0.0
@@ -150,18 +114,10 @@ class Assignment:
         return pause
 
     def may_read(self, source: HeldPartition) -> bool:
-        """Whether a partition's turn may come: one that was added later waits for those before it."""
+        """Whether a partition's turn may come: one with parents waits for them."""
         if source.leaving_since is not None or not source.is_settled():
             return False
-        gates = source.gates
-        if gates and all(self._passed(source.topic, parent, gate) for parent, gate in gates.items()):
-            source.gates = gates = {}
-        return not gates
-
-    def shut_gates(self) -> None:
-        """The reader was moved: partitions that were added later wait again for those before them."""
-        for source in self.order:
-            source.shut()
+        return self.gates.is_open(source) and not source.is_drained
 
     def require_open(self) -> None:
         """Raise when the reader is closed."""
@@ -211,16 +167,29 @@ class Assignment:
 
     def look(self) -> bool:
         """Take up partitions that were added, or that others gave; whether there are more now."""
-        before = len(self.order)
+        before = set(self._held)
         for source in self.order:
-            source.topic.help(source.partition)
+            if source.partition in source.topic.numbers():
+                source.topic.help(source.partition)
         for topic in self.topics:
             topic.refresh()
             topic.delayed.look()
             if self.consumer is None:
+                self._forget_removed(topic)
                 self._open_all(topic, "earliest")
         self.rebalance(without_delay=True)
-        return len(self.order) > before
+        return not self._held.keys() <= before
+
+    def take_drained(self) -> None:
+        """Take what nobody has because all of it was read: a seek goes back into it, too."""
+        for member in self._members:
+            self._open_taken(member.topic, member.take(member.left_alone()))
+        self._list()
+
+    def tell(self) -> None:
+        """Have the other members look: the consumer was moved."""
+        for member in self._members:
+            member.tell()
 
     def release(self, source: HeldPartition) -> None:
         """Let others have a partition."""
@@ -258,17 +227,6 @@ class Assignment:
             for number in sorted(set(chosen or ()) - member.held):
                 raise refuse_held(member, number)
 
-    def _passed(self, topic: OpenTopic, number: int, gate: int) -> bool:
-        """Whether an earlier partition was read up to a gate, here or by another member."""
-        parent = self._held.get((topic.name, number))
-        if parent is not None:
-            return parent.has_passed(gate, committed=self.waits_for_commits)
-        if self.consumer is None or self._options.partitions is not None:
-            return True  # it is not read here at all
-        position = self._stored.get(topic.name, {}).get(number, 0)
-        log = topic.log(number)
-        return position >= gate or nothing_between(log, max(position, log.bounds().start), gate)
-
     @property
     def _pause_members_s(self) -> float:
         return LOOK_AGAIN_S if not self._hurry else _HURRY_S * 2.0 ** ((_HURRY_TIMES - self._hurry) // 2)
@@ -301,8 +259,12 @@ class Assignment:
         assert self.consumer is not None
         for member in self._members:
             topic = member.topic
+            topic.refresh()  # a reader that is never idle hears of new partitions, too
             found = {p.partition: p for p in topic.consumers.positions(topic.record.id, self.consumer)}
-            self._stored[topic.name] = {number: p.position for number, p in found.items()}
+            if self.gates.learn(topic, {number: p.position for number, p in found.items()}):
+                self.fetched.forget_if_shut()
+            if self._options.partitions is None and (gaps := left_behind(topic, self.consumer)):
+                self.left_behind[topic] = gaps
             lost = [
                 source
                 for source in self._held.values()
@@ -315,13 +277,13 @@ class Assignment:
         """One step towards the quota in one topic; what was taken."""
         mine = {s.partition: s for s in self._held.values() if s.topic is member.topic}
         member.give(member.held - mine.keys())  # taken, and then an error kept it from being opened
-        table = member.look()
-        allowed = member.allowed(table)
-        if len(mine) > allowed and member.is_wanted(table):
+        table, readable = member.look(), self.gates.readable(member.topic)
+        allowed = member.allowed(table, readable)
+        if member.counted(mine, readable) > allowed and member.is_wanted(table):
             self.fetched.take_back()
         idle = {number: source.is_idle for number, source in mine.items()}
         leaving = [number for number, source in mine.items() if source.leaving_since is not None]
-        take, give = member.moves(table, allowed, idle, leaving)
+        take, give = member.moves(table, readable, allowed, idle, leaving)
         now = time.monotonic()
         for number, source in mine.items():
             if number not in give:
@@ -332,7 +294,7 @@ class Assignment:
         if not may_take:
             return []
         taken = member.take(take)
-        member.is_short = len(member.held) < allowed
+        member.is_short = member.counted(member.held, readable) < allowed
         if member.is_short:
             member.want()
         return taken
@@ -375,12 +337,11 @@ class Assignment:
         assert self.consumer is not None
         try:
             asked = topic.consumers.options(self.consumer, topic.record.id)
-            gates = topic.topics.gates(topic.record.id)
             unfinished = {tx for tx, *_ in topic.transactions.unfinished()}
             for each in positions:
                 self._add(
-                    topic, each.partition, each.position, epoch=each.epoch, gates=gates.get(each.partition),
-                    read_from_ns=asked.read_from_ns, doubt=each.doubt, unfinished=unfinished,
+                    topic, each.partition, each.position, epoch=each.epoch, doubt=each.doubt,
+                    read_from_ns=asked.read_from_ns, unfinished=unfinished,
                 )  # fmt: skip
         except BaseException:
             taken = [each.partition for each in positions]
@@ -390,21 +351,24 @@ class Assignment:
     def _open_all(self, topic: OpenTopic, start: Place) -> None:
         """Open the partitions that are not open yet, for a reader without a consumer."""
         chosen = self._options.partitions
-        new = [number for number in range(len(topic)) if (topic.name, number) not in self._held]
-        gates = topic.topics.gates(topic.record.id) if new else {}
+        new = [number for number in topic.numbers() if (topic.name, number) not in self._held]
         for number in new:
             if chosen is None or number in chosen:
                 begin = topic.begin(number, start, self._clock.now_ns())
-                self._add(topic, number, begin, gates=gates.get(number))
+                self._add(topic, number, begin)
         self._list()
+
+    def _forget_removed(self, topic: OpenTopic) -> None:
+        """Close what is gone and was read to its end, for a reader without a consumer."""
+        gone = [source for number in topic.tree.removed() if (source := self.get(topic.name, number))]
+        self._forget([source for source in gone if source.is_drained])
 
     def _add(
         self, topic: OpenTopic, number: int, position: int, *, epoch: int = 0,
-        gates: Mapping[int, int] | None = None, read_from_ns: int | None = None, doubt: Doubt | None = None,
-        unfinished: Set[int] = frozenset(),
+        read_from_ns: int | None = None, doubt: Doubt | None = None, unfinished: Set[int] = frozenset(),
     ) -> None:  # fmt: skip
         source = HeldPartition(
-            topic, number, position, epoch=epoch, gates=gates, floor=self._options.floor(read_from_ns),
+            topic, number, position, epoch=epoch, floor=self._options.floor(read_from_ns),
             hear=self._ring, retries=self._retries(topic, number), doubt=doubt, unfinished=unfinished,
         )  # fmt: skip
         self._held[source.key] = source

@@ -91,7 +91,7 @@ def dead_name(topic: str) -> str:
         ) from None
 
 
-def bury(topic: OpenTopic, consumer: str, enclosed: Envelope, *, attempts: int, reason: str) -> None:
+def add_letter(topic: OpenTopic, consumer: str, enclosed: Envelope, *, attempts: int, reason: str) -> None:
     """Store a dead letter; it is as safe as its topic's messages when this returns."""
     origin = LetterOrigin(
         topic.name, enclosed.topic_id, enclosed.partition, enclosed.offset, consumer, enclosed.written_at,

@@ -186,7 +186,7 @@ class DeadLetters:
         there = self.find_topic()
         gone = set() if there is None else self.settled_numbers(there)
         for number in wanted:
-            message = None if there is None or number in gone else there.log(0).segments.message(number)
+            message = None if there is None or number in gone else there.log(0).key_retention.message(number)
             letter = None if message is None else _letter(message)
             if letter is None:
                 raise OutOfRange(

@@ -22,6 +22,7 @@ import socket
 import struct
 import threading
 import weakref
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -29,7 +30,6 @@ from penstock.byte_lock import ByteLock
 from penstock.errors import Closed, Unavailable
 from penstock.files import Files
 from penstock.locks import FORKED, forget_in_child, process
-from penstock.parse import PARTITIONS_MAX
 
 #: Most members a consumer may have.
 MEMBERS_MOST = 1024
@@ -39,7 +39,10 @@ _FLAGS_AT = 4
 _WANTED_AT = 24
 _HOST_BYTES = 32
 _ENTRIES_AT = MEMBERS_MOST * _RECORD.size
-_FILE_BYTES = _ENTRIES_AT + PARTITIONS_MAX * _ENTRY.size
+#: A topic's partitions have numbers below this, in all its life: folders are named with six digits.
+NUMBERS_MAX = 10**6
+#: Most of it is never written, and takes no room.
+_FILE_BYTES = _ENTRIES_AT + NUMBERS_MAX * _ENTRY.size
 _MEMBER_BYTE = 2**40
 _ROUND_STEP = 2**24
 _ROUNDS = 2**16
@@ -145,8 +148,8 @@ class LeaseFile:
 
     # Partitions.
 
-    def look(self, partitions: int) -> LeaseTable:
-        """Who is there and who holds what, as it is now; one's own leases are left out."""
+    def look(self, partitions: Sequence[int]) -> LeaseTable:
+        """Who is there and who holds what of these, by ascending number; one's own leases are left out."""
         with self._mutex:
             fd = self._open_fd()
             locks = ByteLock(fd)
@@ -155,12 +158,10 @@ class LeaseFile:
             if self.number is not None:
                 numbers.add(self.number)
             members = {number: self._read_record(fd, number) for number in sorted(numbers)}
-            data = self._files.pread(fd, partitions * _ENTRY.size, _ENTRIES_AT)
-            entries = [_ENTRY.unpack_from(data, at) for at in range(0, len(data), _ENTRY.size)]
-            held = locks.held_elsewhere(0, partitions)
+            held = locks.held_elsewhere(partitions[0], partitions[-1] + 1) if partitions else set()
             return LeaseTable(members, {
                 partition: holder - 1
-                for partition, (holder, past) in enumerate(entries)
+                for partition, (holder, past) in self._entries(fd, partitions)
                 if (partition in held if not past else locks.is_held_elsewhere(_byte(partition, past)))
             })  # fmt: skip
 
@@ -237,6 +238,18 @@ class LeaseFile:
         if self._fd < 0:
             raise Closed(f"{self.path}: {self._closed}", hint="open a new one")
         return self._fd
+
+    def _entries(self, fd: int, partitions: Sequence[int]) -> Iterator[tuple[int, tuple[int, int]]]:
+        """What the file says of partitions: neighbours are read together."""
+        at = 0
+        while at < len(partitions):
+            first, count = partitions[at], 1
+            while at + count < len(partitions) and partitions[at + count] == first + count:
+                count += 1
+            data = self._files.pread(fd, count * _ENTRY.size, _ENTRIES_AT + first * _ENTRY.size)
+            data = data.ljust(count * _ENTRY.size, b"\0")  # a file that was made smaller
+            yield from zip(range(first, first + count), _ENTRY.iter_unpack(data), strict=True)
+            at += count
 
     def _write_record(self, now_ns: int, flags: int) -> None:
         assert self.number is not None

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from penstock.byte_lock import ByteLock
 from penstock.clock import NANOSECONDS
 from penstock.consume.leases import LeaseFile, LeaseTable, MemberRecord
+from penstock.consume.readable import Readable
 from penstock.errors import PartitionLost, UnknownConsumer
 from penstock.files import Files
 from penstock.locks import process
@@ -113,7 +114,7 @@ class Member:
                 raise
             self._file.close()
         self._watch = watch(path, self._hear, closes=True)
-        self._others = len(self._file.look(0).members) - 1
+        self._others = len(self._file.look(()).members) - 1
         if self._others:
             self._file.announce()
 
@@ -133,9 +134,13 @@ class Member:
 
     def look(self) -> LeaseTable:
         """Read the table of members and leases."""
-        return self._file.look(len(self.topic))
+        return self._file.look(self.topic.numbers())
 
-    def allowed(self, table: LeaseTable) -> int:
+    def counted(self, numbers: Collection[int], readable: Readable) -> int:
+        """How many of these partitions count towards this member's share: those that can be read now."""
+        return len(numbers if self._chosen is not None else readable.shared.intersection(numbers))
+
+    def allowed(self, table: LeaseTable, readable: Readable) -> int:
         """How many partitions this member may hold now."""
         self._others = len(table.members) - 1
         if self._chosen is not None:
@@ -144,8 +149,8 @@ class Member:
         if self._file.number not in ranks:
             return len(self.held)  # kicked at this moment: the next look says so
         fixed = {number for number, member in table.members.items() if member.fixed}
-        shared = len(self.topic) - sum(holder in fixed for holder in table.held.values())
-        return quota(shared, len(ranks), ranks.index(self._file.number))
+        taken = [number for number, holder in table.held.items() if holder in fixed]
+        return quota(len(readable.shared.difference(taken)), len(ranks), ranks.index(self._file.number))
 
     def want(self) -> None:
         """Tell the others, who have too much, that this member is there to take it."""
@@ -161,18 +166,27 @@ class Member:
         return any(m.wanted > since for n, m in table.members.items() if n != self._file.number)
 
     def moves(
-        self, table: LeaseTable, allowed: int, idle: Mapping[int, bool], leaving: Collection[int]
-    ) -> Moves:
-        """What to take and to give up."""
+        self, table: LeaseTable, readable: Readable, allowed: int, idle: Mapping[int, bool],
+        leaving: Collection[int],
+    ) -> Moves:  # fmt: skip
+        """What to take and to give up; `idle` is all that the member has."""
         now = time.monotonic()
-        numbers = range(len(self.topic)) if self._chosen is None else self._chosen
-        free = [n for n in numbers if n not in table.held and n not in self.held]
+        shared = readable.shared if self._chosen is None else self._chosen
+        free = [n for n in shared if n not in table.held and n not in self.held]
         self._free_since = {number: self._free_since.get(number, now) for number in free}
-        self.is_short = len(self.held) < allowed
+        self.is_short = self.counted(self.held, readable) < allowed
         since = {number: now - at for number, at in self._free_since.items()}
-        if len(idle) > allowed and not self.is_wanted(table):
-            allowed = len(idle)  # whoever could have it is busy: it would only lie idle
-        return moves(allowed, idle, since, leaving)
+        mine = {number: is_idle for number, is_idle in idle.items() if number in shared}
+        if len(mine) > allowed and not self.is_wanted(table):
+            allowed = len(mine)  # whoever could have it is busy: it would only lie idle
+        found = moves(allowed, mine, since, leaving)
+        if self._chosen is not None:
+            return found
+        extra = readable.extra({*mine, *found.take})
+        return Moves(
+            sorted({*found.take, *(extra - table.held.keys() - self.held)}),
+            sorted({*found.give, *(idle.keys() - mine.keys() - extra)}),
+        )
 
     def take(self, numbers: Collection[int]) -> list[Position]:
         """Take leases as far as they are free, and with them the partitions: where they stand, and epochs."""
@@ -192,8 +206,21 @@ class Member:
         for number in numbers:
             self._file.release(number)
         self.held.difference_update(numbers)
-        if numbers and self._others:
+        if numbers:
+            self.tell()
+
+    def tell(self) -> None:
+        """Have the others look."""
+        if self._others:
             self._file.announce()
+
+    def left_alone(self) -> list[int]:
+        """Partitions that were split and that nobody has."""
+        if self._chosen is not None:
+            return []
+        taken = self.look().held.keys() | self.held
+        tree = self.topic.tree
+        return [number for number in tree.numbers if number not in taken and not tree.is_active(number)]
 
     def holder(self, number: int) -> int | None:
         """The pid of who holds a partition, as far as it is known."""
@@ -235,7 +262,7 @@ def members(topic: OpenTopic, consumer: str) -> list[MemberStats]:
     except FileNotFoundError:
         return []
     with closing(file):
-        table = file.look(len(topic))
+        table = file.look(topic.numbers())
     found = []
     for number, member in table.members.items():
         partitions = tuple(sorted(p for p, holder in table.held.items() if holder == number))
@@ -256,7 +283,7 @@ def kick(topic: OpenTopic, consumer: str, pid: int | None) -> list[int]:
     except FileNotFoundError:
         return []
     with closing(file):
-        table = file.look(len(topic))
+        table = file.look(topic.numbers())
         chosen = [n for n, member in table.members.items() if pid is None or member.pid == pid]
         held: dict[int, list[int]] = {number: [] for number in chosen}
         for partition, holder in table.held.items():

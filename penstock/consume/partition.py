@@ -1,11 +1,11 @@
-"""`HeldPartition`: one partition under a reader. A cursor, commits in any order, gaps and gates."""
+"""`HeldPartition`: one partition under a reader. A cursor, commits in any order, and gaps."""
 
 from __future__ import annotations
 
 import logging
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Set
-from typing import NamedTuple
+from collections.abc import Iterator, Set
+from typing import Any, NamedTuple
 
 from penstock.clock import NANOSECONDS
 from penstock.consume.retries import PartitionRetries
@@ -13,7 +13,7 @@ from penstock.errors import Closed, Corrupt, OffsetTrimmed
 from penstock.log.cursor import Cursor
 from penstock.log.log import Log
 from penstock.log.rows import FrameRows
-from penstock.message import Rows
+from penstock.message import Message, Rows
 from penstock.state.deaths import Doubt
 from penstock.topic.open_topic import OpenTopic
 from penstock.wake import Hearer, watch
@@ -144,9 +144,8 @@ class HeldPartition:
 
     def __init__(
         self, topic: OpenTopic, partition: int, position: int, *, epoch: int = 0,
-        gates: Mapping[int, int] | None = None, floor: Floor | None = None, hear: Hearer,
-        retries: PartitionRetries | None = None, doubt: Doubt | None = None,
-        unfinished: Set[int] = frozenset(),
+        floor: Floor | None = None, hear: Hearer, retries: PartitionRetries | None = None,
+        doubt: Doubt | None = None, unfinished: Set[int] = frozenset(),
     ) -> None:  # fmt: skip
         #: What is suspected of its messages, while readers died with them; None when all is well.
         self.doubt = doubt
@@ -166,9 +165,8 @@ class HeldPartition:
         #: Something was skipped since this was last looked at.
         self.passed_over = False
         self.cursor: Cursor = topic.log(partition).cursor(position)
-        self._gates: Mapping[int, int] = gates or {}
-        #: By earlier partition, the offset up to which it must be read before this one; empty when it was.
-        self.gates = self._gates
+        #: Whether all that comes before it is known to be read.
+        self.is_open = False
         #: Transactions that were committed when it was taken over, and are not known to be in place:
         #: the position it was taken over with may be of one of them, whose messages must be seen first.
         self.unfinished = unfinished
@@ -282,11 +280,13 @@ class HeldPartition:
             self.unfinished &= self.topic.finish_transactions()
         return not self.unfinished
 
-    # Partitions that open later.
+    # Partitions that were split, and those that open later.
 
-    def shut(self) -> None:
-        """Wait again for the partitions before it: the reader was moved."""
-        self.gates = self._gates
+    @property
+    def is_drained(self) -> bool:
+        """Whether it was split and all of it was read: nothing comes any more."""
+        end = self.topic.tree.row(self.partition).end
+        return end is not None and self.cursor.offset >= end
 
     def has_passed(self, gate: int, *, committed: bool) -> bool:
         """Whether everything before `gate` was delivered, or committed."""
@@ -295,6 +295,49 @@ class HeldPartition:
         if committed and not self.commits.is_idle:
             return False
         return nothing_between(self.log, self.cursor.offset, gate)
+
+
+class Fetched:
+    """Messages that were read and that the user has not got yet: they can still be taken back."""
+
+    def __init__(self) -> None:
+        #: A list's iterator, so that two threads never get the same message.
+        self.messages: Iterator[Message[Any]] = iter(())
+        self._source: HeldPartition | None = None
+        self._waited = False
+
+    def keep(self, messages: Iterator[Message[Any]], source: HeldPartition | None, *, waited: bool) -> None:
+        """Have these next; `waited` says that they waited for another attempt."""
+        self._source, self._waited = source, waited
+        self.messages = messages  # last: from now on the thread that hands over may take them back
+
+    def take_back(self) -> None:
+        """What is left was not delivered, and is read again."""
+        left = list(self.messages)
+        source = self._source
+        if not left or source is None or source.is_gone:
+            return
+        if self._waited:
+            assert source.retries is not None
+            source.retries.put_back([message.offset for message in left])
+        else:
+            source.move_back(left[0].offset)
+
+    def forget(self, source: HeldPartition) -> None:
+        """Drop what is left of a partition that is delivered again from an earlier place."""
+        if self._source is source and not self._waited:
+            self.messages = iter(())
+
+    def forget_if_gone(self) -> None:
+        """Drop what is left of a partition that another member has now."""
+        if self._source is not None and self._source.is_gone:
+            self.messages, self._source = iter(()), None
+
+    def forget_if_shut(self) -> None:
+        """Take back what is left of a partition that has to wait for others again."""
+        if self._source is not None and not self._source.is_open and not self._waited:
+            self.take_back()
+            self.messages, self._source = iter(()), None
 
 
 def note(skipped: list[Gap], gap: Gap) -> None:

@@ -18,11 +18,13 @@ from penstock.consume import dead_letter_topic as dead
 from penstock.consume import hand_over as background
 from penstock.consume.assignment import create_consumer, lost
 from penstock.consume.dead_letter_topic import DIED, EXHAUSTED, deaths
+from penstock.consume.drained_parents import go_on_behind, left_behind
 from penstock.consume.lag import Lag, lag_behind
 from penstock.consume.membership import QueueMember, members
 from penstock.consume.options import ReaderOptions, Retry, checked_policy
 from penstock.consume.partition import Gap, Key
 from penstock.consume.queue_partition import LOOK_AGAIN_S, QueuePartition
+from penstock.consume.read_quota import ReadQuotas
 from penstock.consume.settle import checked_reason, cut, ranges_of, wait_after
 from penstock.consume.transaction_part import Transactional
 from penstock.errors import Closed, ConflictError, InvalidOption, UsageError, WrongType
@@ -69,6 +71,7 @@ class QueueReader:
         self._policy = options.retry
         self._renews = False
         self._look_at = 0.0
+        self._quotas = ReadQuotas(topics, options.consumer)
         for topic in topics:
             _refuse_stream(topic, options.consumer)
             create_consumer(topic, options.consumer, options)
@@ -145,11 +148,13 @@ class QueueReader:
     def pause_s(self) -> float | None:
         """Return how long to wait before the next look; None if there is nothing to wait for."""
         self.require_open()
+        held = self._quotas.pause_s()
         if not self.follow:
-            return None
+            return held
         with self._mutex:
             every = self._partitions.values()
-            return min((min(each.pause_s(), each.watch.pause_s) for each in every), default=LOOK_AGAIN_S)
+            pauses = [min(each.pause_s(), each.watch.pause_s) for each in every]
+            return min(pauses + ([] if held is None else [held]), default=LOOK_AGAIN_S)
 
     # Settling.
 
@@ -303,6 +308,7 @@ class QueueReader:
                     part.give_back(undelivered.get(key, ()))
             finally:
                 self._end()
+                self._quotas.close()
         self.bell.ring()
 
     def after_fork_in_child(self) -> None:
@@ -343,7 +349,8 @@ class QueueReader:
             messages = [each.message for each in returned if not self._is_exhausted(*each)]
             if messages:
                 return Batch(name, [MessageRows([each]) for each in messages], decode)
-            rows = part.take_new(max_messages, max_bytes, skip_gaps=skips, gaps=self.gaps)
+            take = partial(part.take_new, max_messages, skip_gaps=skips, gaps=self.gaps)
+            rows = self._quotas.read(part.topic, max_bytes, take)
             if rows:
                 return Batch(name, rows, decode)
         return None
@@ -370,13 +377,16 @@ class QueueReader:
             for log in topic.logs():
                 log.help()
         self._open_partitions()
+        for topic in self._topics:
+            gaps = left_behind(topic, self._name)
+            self.gaps += go_on_behind(topic, self._name, gaps, skip=self._options.skip_gaps)
         for part in self._partitions.values():
             part.free_the_dead(partial(self._member.is_alive, part.topic.folder))
 
     def _open_partitions(self) -> None:
         lease_ms = max(round(self._options.lease_s * 1000), 1)
         for topic in self._topics:
-            for number in range(len(topic)):
+            for number in topic.numbers():
                 if (topic.name, number) not in self._partitions:
                     self._partitions[topic.name, number] = QueuePartition(
                         topic, number, self._name, self._member.member, lease_ms, self.bell.ring
@@ -407,7 +417,7 @@ class QueueReader:
         part = self._mine(message)
         found = part.enclosed(message)
         tried = message.attempt if attempts is None else attempts
-        dead.bury(part.topic, self._name, found.failed(error), attempts=tried, reason=reason)
+        dead.add_letter(part.topic, self._name, found.failed(error), attempts=tried, reason=reason)
         part.done(message.offset, message.offset + 1)
 
 

@@ -16,6 +16,7 @@ from penstock.consume.process_queue import Summary
 from penstock.consume.queue_reader import QueueReader
 from penstock.consume.stream_reader import StreamReader
 from penstock.consume.transaction_part import Transactional
+from penstock.files import speak, speaking
 from penstock.message import Batch, Message, V
 from penstock.parse import MIB, Duration, Size, seconds, size, whole
 from penstock.place import Place
@@ -28,6 +29,7 @@ _QUICK_S = 0.0001
 _STRETCH = 100
 
 
+@speaking("receive_batch", "commit", "retry", "reject", "process", "close")
 class Reader(Generic[V]):
     """Reads topics as a consumer, or without one; not to be shared between threads.
 
@@ -64,7 +66,10 @@ class Reader(Generic[V]):
         engine = self.engine
         message = engine.next()
         if message is None:
-            batch = engine.poll(engine.fetches, _BATCH_BYTES)  # mostly something is there
+            try:
+                batch = engine.poll(engine.fetches, _BATCH_BYTES)  # mostly something is there
+            except OSError as error:
+                speak(error)
             if batch is None:
                 batch = self.receive_batch(engine.fetches, timeout=timeout)
             message = engine.hand_out(batch)

@@ -1,12 +1,11 @@
-"""`PartitionRetries`: what waits of a partition for another attempt; `Envelope`; the list of what waits."""
+"""`PartitionRetries`: what waits of a partition for another attempt; `Envelope`: how it waits."""
 
 from __future__ import annotations
 
-import os
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -14,17 +13,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock import codecs, references
-from penstock.delay import file_reader as view
 from penstock.delay.identity import uuid7
-from penstock.delay.records import DATA_BYTES_MAX, NewRecord, WaitingRecord
+from penstock.delay.records import DATA_BYTES_MAX, NewRecord
 from penstock.delay.waiting import WaitingMessages
 from penstock.delay.window import TakenMessage
 from penstock.errors import DataError, MessageTooLarge, PartitionLost, TakenElsewhere, Unavailable
 from penstock.headers import NO_HEADERS
 from penstock.message import LazyMessage, Message
 from penstock.parse import KIB, MIB
-from penstock.topic import delayed
-from penstock.topic.delayed import PUBLISH, delay_root, retries_folder, retries_of
+from penstock.topic.delayed import retries_folder
 from penstock.topic.open_topic import OpenTopic
 
 #: A record has a few bytes besides its message.
@@ -400,39 +397,3 @@ class PartitionRetries:
 
     def _now_ms(self) -> int:
         return self._topic.clock.now_ns() // 1_000_000
-
-
-class WaitingMessage(NamedTuple):
-    """A message that waits: for its consumer's next attempt, or (without a consumer) to enter its topic."""
-
-    consumer: str | None
-    #: None where the topic will choose it.
-    partition: int | None
-    #: None of a message that is not in the topic yet.
-    offset: int | None
-    #: How often it was tried.
-    attempts: int
-    #: In milliseconds since 1970.
-    due_ms: int
-    key: bytes | None
-    last_error: str
-
-
-def waiting_messages(topic: OpenTopic) -> Iterator[WaitingMessage]:
-    """All of them, in no order."""
-    for consumer, folder in retries_of(topic):
-        for record in _records(folder, topic):
-            found = decode(record.data)
-            yield WaitingMessage(
-                consumer, found.partition, found.offset, record.attempts, record.due, found.key,
-                found.last_error,
-            )  # fmt: skip
-    for record in _records(os.path.join(delay_root(topic), PUBLISH), topic):
-        each = delayed.decode(record.data)
-        if each.topic_id == topic.record.id:
-            yield WaitingMessage(None, each.partition, None, 0, record.due, each.key, "")
-
-
-def _records(folder: str, topic: OpenTopic) -> Iterator[WaitingRecord]:
-    if topic.files.exists(folder):
-        yield from view.records(folder, topic.files, view.states(folder, topic.files))

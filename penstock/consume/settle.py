@@ -17,6 +17,7 @@ import msgspec
 from penstock.consume import dead_letter_topic as dead
 from penstock.consume.assignment import Assignment, lost
 from penstock.consume.dead_letter_topic import DIED, EXHAUSTED, deaths
+from penstock.consume.drained_parents import pass_removed
 from penstock.consume.options import Retry
 from penstock.consume.partition import HeldPartition
 from penstock.consume.retries import Envelope, enclosed, error_text
@@ -122,6 +123,7 @@ class Settlement:
             )
             for source in chosen:
                 source.epoch = epochs[source.partition]
+            pass_removed(topic, self._consumer)
 
     def delivered(self, topic: str, partition: int, stop: int) -> HeldPartition | None:
         """The partition from which messages up to `stop` were delivered; None when they are long done."""
@@ -191,7 +193,7 @@ class Settlement:
         for source, begin in begins.items():
             source.deliver_again(begin)
         if begins:
-            self._assignment.shut_gates()
+            self._assignment.gates.shut()
 
     # Messages that a process died with.
 
@@ -219,7 +221,7 @@ class Settlement:
 
     def _add_culprit(self, source: HeldPartition, message: Message[Any], count: int) -> None:
         found = enclosed(message, source.topic.record.id).failed(deaths(count))
-        dead.bury(source.topic, self._consumer, found, attempts=count, reason=DIED)
+        dead.add_letter(source.topic, self._consumer, found, attempts=count, reason=DIED)
         logger.error("%s/%d offset %d is a dead letter: %s", *source.key, message.offset, deaths(count))
         self._commit(message)
 
@@ -241,6 +243,8 @@ class Settlement:
             self._assignment.release(source)
             raise
         source.stored = position
+        if source.is_drained and source.commits.is_idle:
+            self._assignment.look_soon()  # its children open to the other members
         if source.doubt is not None and position >= max(source.doubt.reach, source.doubt.until):
             source.doubt = None
             source.topic.consumers.deaths.forget(self._place(source))
@@ -290,7 +294,7 @@ class Settlement:
             raise lost(topic, partition)
 
     def _add_letter(self, source: HeldPartition, message: Message[Any], found: Envelope, reason: str) -> None:
-        dead.bury(source.topic, self._consumer, found, attempts=message.attempt, reason=reason)
+        dead.add_letter(source.topic, self._consumer, found, attempts=message.attempt, reason=reason)
         self._commit(message)
 
     def _commit(self, message: Message[Any]) -> None:

@@ -6,21 +6,24 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from operator import length_hint
 from typing import Any
 
 from penstock.consume import hand_over as background
 from penstock.consume.assignment import LOOK_AGAIN_S, Assignment
+from penstock.consume.drained_parents import go_on_behind
 from penstock.consume.lag import Lag, lag_behind
 from penstock.consume.options import ReaderOptions, Retry, checked_policy
 from penstock.consume.partition import Gap, HeldPartition, Key
+from penstock.consume.read_quota import ReadQuotas
 from penstock.consume.settle import Settlement, checked_reason, cut, ranges_of
 from penstock.consume.transaction_part import Transactional, TransactionParts
 from penstock.errors import Closed, UsageError
 from penstock.locks import FORKED, forget_in_child
 from penstock.log.rows import MessageRows
-from penstock.message import Batch, Message
+from penstock.message import Batch, Message, Rows
 from penstock.parse import Duration
 from penstock.place import Place
 from penstock.topic.open_topic import OpenTopic
@@ -63,6 +66,7 @@ class StreamReader:
         if options.consumer is not None:
             self._settlement = Settlement(self._assignment, options.consumer, options.retry)
         self._transactions = TransactionParts(self._assignment, self._mutex)
+        self._quotas = ReadQuotas(topics, options.consumer)
         self._turn = 0
         self._policy = options.retry
         #: The partition that the last batch was read from, whether it had waited or not.
@@ -113,10 +117,7 @@ class StreamReader:
             if left:
                 batch, self._fetched.messages = cut(left, max_messages, max_bytes)
                 return batch
-            # Without `follow` nobody can be waited for who commits only at the end, and handlers commit.
-            self._assignment.waits_for_commits = self._is_processing or (
-                self.follow and self.consumer is not None
-            )
+            self._assignment.gates.by_commits = self._is_processing  # handlers may have it in other threads
             return self._poll(max_messages, max_bytes)
 
     def hand_out(self, batch: Batch[Any]) -> Message[Any] | None:
@@ -153,9 +154,10 @@ class StreamReader:
     def pause_s(self) -> float | None:
         """Return how long to wait before the next look; None if there is nothing to wait for."""
         self.require_open()
-        if not self.follow and not self._assignment.is_waiting:
+        held = self._quotas.pause_s()
+        if held is None and not self.follow and not self._assignment.is_waiting:
             return None
-        return self._assignment.pause_s
+        return self._assignment.pause_s if held is None else min(held, self._assignment.pause_s)
 
     # Settling.
 
@@ -227,13 +229,14 @@ class StreamReader:
         self._require_consumer()
         self._policy = self._options.retry if policy is None else checked_policy(policy)
         self._is_processing = True
+        self._assignment.gates.by_retries = keep_order
         return self._policy
 
     def deliver_again(self, messages: Iterable[Message[Any]]) -> None:
         """Deliver messages again that were not handled."""
         assert self._settlement is not None
         with self._mutex:
-            self._is_processing = False
+            self._is_processing = self._assignment.gates.by_retries = False
             self._settlement.deliver_again(messages)
 
     # Partitions.
@@ -243,12 +246,15 @@ class StreamReader:
         self.require_open()
         now = self._clock.now_ns()
         with self._mutex:
+            self._assignment.take_drained()
             begins = {s: s.topic.begin(s.partition, place, now) for s in self._assignment.order}
             if self._settlement is not None:
                 self._settlement.store_places(begins)
+            self._assignment.left_behind.clear()
             for source, begin in begins.items():
                 source.move(begin)
-            self._assignment.shut_gates()
+            self._assignment.gates.shut()
+            self._assignment.tell()
             self._fetched.keep(iter(()), None, waited=False)
 
     @property
@@ -286,6 +292,7 @@ class StreamReader:
         self._fetched.messages = iter(())
         background.remove(self)
         self._end()
+        self._quotas.close()
         self.bell.ring()
 
     def after_fork_in_child(self) -> None:
@@ -340,6 +347,9 @@ class StreamReader:
 
     def _new(self, max_messages: int, max_bytes: int) -> Batch[Any] | None:
         """What the log has, of the partition whose turn it is."""
+        if self.consumer is None and self.follow:
+            self._look()  # also when there is always something to read
+        self._go_on_behind_removed()
         while True:
             gaps, order = len(self.gaps), self._assignment.order
             for _ in range(len(order)):
@@ -347,10 +357,7 @@ class StreamReader:
                 self._turn += 1
                 if source.is_gone or not self._assignment.may_read(source):
                     continue
-                rows = source.read(
-                    1 if source.is_doubtful else max_messages, max_bytes,
-                    skip_gaps=self._options.skip_gaps, gaps=self.gaps, skipped=self.skipped,
-                )  # fmt: skip
+                rows = self._quotas.read(source.topic, max_bytes, partial(self._read, source, max_messages))
                 if self._settlement is not None and not self._settlement.store_skipped(source):
                     break
                 if rows and source.doubt is not None and self._settlement is not None:
@@ -363,6 +370,20 @@ class StreamReader:
             else:
                 if len(self.gaps) == gaps and not self._look():  # a gap that was skipped may open a partition
                     return None
+
+    def _read(self, source: HeldPartition, max_messages: int, max_bytes: int) -> list[Rows]:
+        most = 1 if source.is_doubtful else max_messages
+        skips = self._options.skip_gaps
+        return source.read(most, max_bytes, skip_gaps=skips, gaps=self.gaps, skipped=self.skipped)
+
+    def _go_on_behind_removed(self) -> None:
+        """Tell what was not read of partitions that are gone."""
+        behind = self._assignment.left_behind
+        while behind:
+            topic, gaps = next(iter(behind.items()))
+            assert self.consumer is not None
+            self.gaps += go_on_behind(topic, self.consumer, gaps, skip=self._options.skip_gaps)
+            del behind[topic]
 
     def _look(self) -> bool:
         """Once a second, and at the end without `follow`: did someone add partitions, or drop the topic?"""

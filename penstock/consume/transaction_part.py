@@ -135,5 +135,5 @@ class TransactionParts:
                 if not source.is_gone:
                     taking.deliver_again(source)
                     self._assignment.fetched.forget(source)
-            self._assignment.shut_gates()
+            self._assignment.gates.shut()
             self._assignment.look_soon()

@@ -130,7 +130,7 @@ class EventQuery:
     def _begin(
         self, log: Log, cursor: str | None, rewind: int | None, since: str | datetime | None
     ) -> EventQuery:
-        bounds = log.segments.readable_from(log.bounds().start)
+        bounds = log.readable_from(log.bounds().start)
         self._next = bounds.end
         self._waits = cursor is not None
         if cursor is not None:
@@ -174,7 +174,7 @@ class EventQuery:
         while self._gap is None:
             log = self._partitions.log(0)
             try:
-                end = log.segments.readable_from(self._next).end
+                end = log.readable_from(self._next).end
                 end = end if stop is None else min(end, max(stop, self._next))
                 messages, damage = self._up_to_damage(log, end)
             except OffsetTrimmed as trimmed:

@@ -155,6 +155,7 @@ def open_events(
             f"topic {name!r} cannot hold events: it needs one partition and an index of its keys",
             hint='alter(index="key") gives it one; partitions cannot be taken away',
         )
+    topic.keep_one_partition("events")
     return Events(topic, begin)
 
 

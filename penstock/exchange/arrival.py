@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.errors import ConflictError
-from penstock.log.frame_encode import EncodedFrame
+from penstock.log.frame_encode import EncodedFrame, control
+from penstock.log.frame_header import FENCE
+from penstock.log.producer_table import ProducerTable
+from penstock.log.producers import Claim, signed
 from penstock.topic.open_topic import OpenTopic
 
 
@@ -20,13 +23,14 @@ class PartitionArrival:
         self._topic = topic
         self._partition = partition
         self._log = topic.log(partition)
+        self._log.appender.takes_arrivals = True  # the copy of a split partition is split from the start
         #: The offset that the next message will get; also after a process that died half-way.
         self.next = self._log.appender.leave_out(0)
 
     def begin_at(self, offset: int) -> None:
         """The partition's first message has this offset: there is nothing before it, not even a gap."""
         self.skip_to(offset)
-        if self._log.bounds().start < offset:
+        if self._log.stored().start < offset:
             self._log.trim(offset)
 
     def skip_to(self, offset: int) -> None:
@@ -39,6 +43,20 @@ class PartitionArrival:
         self._topic.on_appended(self._partition)
         self._log.syncer.sync(appended.next, appended.cuts)
         self.arrived(appended.first, appended.next - appended.first)
+
+    def know_producers(self, facts: ProducerTable) -> None:
+        """Have what producers wrote known here as they know it elsewhere, durably: sent again, it is there.
+
+        What is known already, from a run that was cut short, is not written again.
+        """
+        appender, now = self._log.appender, self._topic.clock.now_ns()
+        for pair, seqno, epoch, _ in facts.items():
+            if appender.known(pair).seqno >= seqno:
+                continue
+            frame = control(FENCE, b"", created=now, producer=signed(pair, epoch), seqno=seqno)
+            claim = Claim(pair, epoch, False, -1, seqno, seqno)
+            appender.append([frame], tree=self._topic.record.tree, claim=claim)
+        self._log.sync_all()
 
     def arrived(self, first: int, count: int) -> None:
         """Note what was written; raises `ConflictError` when somebody else wrote in between."""

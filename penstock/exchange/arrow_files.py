@@ -82,8 +82,7 @@ def _arrow_batches(file: BinaryIO, path: str, choice: FieldChoice) -> Iterator[p
     from pyarrow import ipc
 
     if path != DASH and file.read(len(_ARROW_FILE)) == _ARROW_FILE:
-        file.seek(0)
-        found = ipc.open_file(file)
+        found = ipc.open_file(require_pyarrow().OSFile(path))  # mapped, a file cut meanwhile would kill us
         columns = _wanted(found.schema.names, choice, shown_name(path))
         for number in range(found.num_record_batches):
             yield found.get_batch(number).select(columns)
@@ -155,10 +154,14 @@ def _as_time(column: pa.Array, choice: FieldChoice, where: str) -> pa.Array:
 
 
 @contextmanager
-def _seekable(file: BinaryIO, path: str) -> Iterator[BinaryIO]:
-    """Parquet is read from its end: what comes by stdin is kept in a file meanwhile."""
+def _seekable(file: BinaryIO, path: str) -> Iterator[BinaryIO | pa.NativeFile]:
+    """Parquet is read from its end: what comes by stdin is kept in a file meanwhile.
+
+    Arrow opens a file that has a name itself: through Python's it would copy everything once more.
+    """
     if path != DASH:
-        yield file
+        with require_pyarrow().OSFile(path) as native:
+            yield native
         return
     with tempfile.TemporaryFile() as copy:
         shutil.copyfileobj(file, copy)

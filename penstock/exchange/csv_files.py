@@ -9,12 +9,16 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import InvalidOption
-from penstock.exchange.records import FieldChoice, FileRecord, from_fields
+from penstock.errors import InvalidOption, UsageError
+from penstock.exchange.message_json import GivenMessage
+from penstock.exchange.records import FieldChoice, FileRecord, Refuse, from_fields, refuse_all
 from penstock.exchange.text_lines import Lines
+from penstock.parse import MIB
 
 #: The module's own limit of 128 KiB a field is below what a message may hold.
 _FIELD_BYTES_MOST = 2**30
+#: A quoted field that goes on for longer in a file that grows was not meant to be one.
+_OPEN_ROW_BYTES = MIB
 
 
 class CsvRows:
@@ -30,7 +34,7 @@ class CsvRows:
 
     def begin(self, lines: Lines) -> bool:
         """Read the names of columns, if they are there; raises `InvalidOption` when a chosen one is not."""
-        names = next((row for _, row in self._rows(lines)), None)
+        names = next((row for _, row in self._rows(lines, refuse_all)), None)
         if not names:
             return False
         names[0] = names[0].removeprefix("\ufeff")
@@ -45,41 +49,52 @@ class CsvRows:
         self._columns = names
         return True
 
-    def records(self, lines: Lines) -> Iterator[FileRecord]:
-        """All records from where `lines` stands."""
-        for at, row in self._rows(lines):
+    def records(self, lines: Lines, refuse: Refuse = refuse_all) -> Iterator[FileRecord]:
+        """All records from where `lines` stands; a row that is none is refused by its line."""
+        for at, row in self._rows(lines, refuse):
             if not row:
                 continue
             where = f"{self._name} line {lines.number}"
-            if len(row) != len(self._columns):
-                raise InvalidOption(
-                    f"{where} has {len(row)} fields, and there are {len(self._columns)} columns"
-                )
-            fields: dict[str, Any] = dict(zip(self._columns, row, strict=True))
-            if self._choice.messages:
-                fields = _as_message(fields, where)
-            yield FileRecord(at, from_fields(fields, self._choice, where))
+            try:
+                message = self._message(row, where)
+            except UsageError as error:
+                refuse(error)
+            else:
+                yield FileRecord(at, message, where)
 
-    def _rows(self, lines: Lines) -> Iterator[tuple[int, list[str]]]:
+    def _message(self, row: list[str], where: str) -> GivenMessage:
+        if len(row) != len(self._columns):
+            raise InvalidOption(f"{where} has {len(row)} fields, and there are {len(self._columns)} columns")
+        fields: dict[str, Any] = dict(zip(self._columns, row, strict=True))
+        if self._choice.messages:
+            fields = _as_message(fields, where)
+        return from_fields(fields, self._choice, where)
+
+    def _rows(self, lines: Lines, refuse: Refuse) -> Iterator[tuple[int, list[str]]]:
         """Rows with the byte at which each begins; a quoted field may go over several lines."""
         csv.field_size_limit(_FIELD_BYTES_MOST)
-        reader = csv.reader(self._texts(lines), delimiter=self._delimiter, strict=True)
+        reader = self._reader(lines)
         while True:
-            begin = lines.at
+            begin, number = lines.at, lines.number
             try:
                 row = next(reader)
             except StopIteration:
                 return
-            except csv.Error as error:
-                raise InvalidOption(f"{self._name} line {lines.number} is not CSV: {error}") from None
-            yield begin, row
+            except (csv.Error, UnicodeDecodeError) as error:
+                if lines.is_over and lines.whole_only and lines.at - begin < _OPEN_ROW_BYTES:
+                    lines.go_back(begin, number)  # its end may be written yet
+                    return
+                what = "not UTF-8" if isinstance(error, UnicodeDecodeError) else "not CSV"
+                refuse(InvalidOption(f"{self._name} line {number + 1} is {what}: {error}"))
+                lines.go_back(begin, number)
+                lines.next_line()  # a quote that is never closed takes its own line with it, not all behind
+                reader = self._reader(lines)
+            else:
+                yield begin, row
 
-    def _texts(self, lines: Lines) -> Iterator[str]:
-        for _, line in lines:
-            try:
-                yield line.decode() + "\n"
-            except UnicodeDecodeError as error:
-                raise InvalidOption(f"{self._name} line {lines.number} is not UTF-8: {error}") from None
+    def _reader(self, lines: Lines) -> Iterator[list[str]]:
+        texts = (line.decode() + "\n" for _, line in lines)
+        return csv.reader(texts, delimiter=self._delimiter, strict=True)
 
 
 #: Columns of an exported message, in order.

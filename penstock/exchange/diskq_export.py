@@ -100,12 +100,23 @@ def export_diskq(
     for note in notes:
         logger.warning("%s", note)
     return DiskqExported(
-        target, run.messages, len(raw.open_topic), run.segments, tuple(run.groups), tuple(notes)
+        target, run.messages, len(raw.open_topic.numbers()), run.segments, tuple(run.groups), tuple(notes)
     )
 
 
+def _count(topic: Topic) -> int:
+    """How many partitions there are: 0 to N - 1, as diskq knows no others."""
+    numbers = topic.open_topic.numbers()
+    if numbers != tuple(range(len(numbers))) or numbers != tuple(sorted(topic.open_topic.active())):
+        raise InvalidOption(
+            f"partitions of topic {topic.name!r} were split, and diskq knows no such thing",
+            hint="replay it into a topic of its own, and export that",
+        )
+    return len(numbers)
+
+
 def _plan_of(topic: Topic, encoding: str | None) -> _Plan:
-    count = len(topic.open_topic)
+    count = _count(topic)
     origin = read_origin(topic.open_topic)
     facts: dict[str, Any] = origin.facts if origin is not None and origin.kind == "diskq" else {}
     if origin is not None and not origin.whole:
@@ -158,7 +169,7 @@ class _Export:
             found.append(f"{self._tombstones} tombstones became messages with empty data")
         if self._empty:
             found.append(f"{self._empty} messages have empty data: go-diskq's reader stops at those")
-        if topic.options.partitioner != "diskq" and len(topic.open_topic) > 1:
+        if topic.options.partitioner != "diskq" and len(topic.open_topic.numbers()) > 1:
             found.append(
                 f"keys were placed by the partitioner {topic.options.partitioner!r}: "
                 "go-diskq puts later messages of a key into another partition"
@@ -208,7 +219,7 @@ class _Export:
 
     def _key(self, number: int, offset: int) -> bytes:
         """A key for a message without one: a UUID, as go-diskq takes, that leads to this partition."""
-        attempt, count = 0, len(self._topic.open_topic)
+        attempt, count = 0, len(self._topic.open_topic.numbers())
         while True:
             name = f"{self._topic.id}/{number}/{offset}/{attempt}".encode()
             made = bytearray(blake2b(name, digest_size=16).digest())

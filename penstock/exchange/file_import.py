@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, BinaryIO, Protocol
 
-from penstock.errors import InvalidOption, PenstockError
-from penstock.exchange.records import FileRecord
+from penstock.errors import InvalidOption, MessageTooLarge, PenstockError, WrongType
+from penstock.exchange.records import FileRecord, Refuse, refuse_all
 from penstock.exchange.text_lines import Lines
 from penstock.message import Receipts
 from penstock.parse import MIB
@@ -28,6 +28,8 @@ from penstock.topic.writer import Writer
 DASH = "-"
 _BATCH_RECORDS, _BATCH_BYTES = 20_000, 8 * MIB
 _HEAD_BYTES = 4096
+#: What a topic raises for a message that it does not take.
+_NOT_TAKEN = InvalidOption, MessageTooLarge, WrongType
 Progress = Callable[[int], None]
 
 
@@ -38,6 +40,8 @@ class FileImported:
     messages: int = 0
     #: Records that had been stored before.
     skipped: int = 0
+    #: Records that are none, or that the topic does not take: each was named, and left out.
+    bad: int = 0
 
     def add(self, receipts: Receipts) -> None:
         """Count what was stored, and what was there."""
@@ -54,8 +58,8 @@ class RecordReader(Protocol):
     def begin(self, lines: Lines) -> bool:
         """Read what stands before the first record; False when that is not there, or not yet."""
 
-    def records(self, lines: Lines) -> Iterator[FileRecord]:
-        """All records from where `lines` stands."""
+    def records(self, lines: Lines, refuse: Refuse = refuse_all) -> Iterator[FileRecord]:
+        """All records from where `lines` stands; what is none is refused."""
 
 
 def import_lines(
@@ -81,11 +85,14 @@ class RecordSink:
     """Stores records under one producer, or under none; messages that name a partition go there."""
 
     def __init__(
-        self, topic: Topic[Any], producer: str | None, progress: Progress = lambda done: None
-    ) -> None:
+        self, topic: Topic[Any], producer: str | None, progress: Progress = lambda done: None,
+        refuse: Refuse | None = None,
+    ) -> None:  # fmt: skip
         self._topic = topic
         self._producer = producer
         self._progress = progress
+        #: Called for a record that the topic does not take; None raises.
+        self._refuse = refuse
         #: By partition, since the seqnos of a writer never go back; None lets the topic choose.
         self._writers: dict[int | None, Writer[Any]] = {}
         self.done = FileImported()
@@ -103,7 +110,7 @@ class RecordSink:
         With several a crash may have stored a later record and not an earlier one: then all are sent, and
         those that are there are skipped.
         """
-        if self._producer is None or len(self._topic.open_topic) > 1:
+        if self._producer is None or len(self._topic.open_topic.numbers()) > 1:
             return 0
         return self._writer(None).last_seqno() or 0
 
@@ -138,6 +145,19 @@ class RecordSink:
         self._progress(self.done.messages)
 
     def _store(self, batch: Sequence[FileRecord]) -> None:
+        try:
+            self._store_all(batch)
+        except _NOT_TAKEN as error:
+            if self._refuse is None:
+                raise
+            if len(batch) == 1:
+                self._refuse(InvalidOption(f"{batch[0].where}: {error}", hint=error.hint))
+                return
+            middle = len(batch) // 2  # nothing of a call is stored unless all of it can be
+            self._store(batch[:middle])
+            self._store(batch[middle:])
+
+    def _store_all(self, batch: Sequence[FileRecord]) -> None:
         by_partition: dict[int | None, list[FileRecord]] = {}
         for record in batch:
             by_partition.setdefault(record.message.partition, []).append(record)

@@ -4,7 +4,8 @@ Every file that is found gets a producer of its own, which is kept in the topic'
 is stored; the byte at which a line begins is its seqno (S001-47). After a restart the log knows how far each
 file was stored. A file is known by its inode and its first bytes, not by its name: one that was rotated away
 is read to its end under its new name, before the file that took its place; one that was cut, or replaced, is
-a new file with a new producer.
+a new file with a new producer. A line that is no record ends it, or is
+named and left out.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from fnmatch import fnmatch
 from hashlib import blake2b
 from typing import Any, BinaryIO
 
-from penstock.errors import ConflictError, DataError, InvalidOption
+from penstock.errors import ConflictError, DataError, InvalidOption, UsageError
 from penstock.exchange.file_import import FileImported, Progress, RecordReader, RecordSink
 from penstock.exchange.origin import replace_file
+from penstock.exchange.records import Refuse, refuse_all
 from penstock.exchange.text_lines import Lines
 from penstock.locks import Claimed, claim
 from penstock.store.topic import Topic
@@ -62,8 +64,10 @@ class Follower:
 
     def __init__(
         self, topic: Topic[Any], path: str, reader_of: ReaderMaker, *, pattern: str = "*",
-        progress: Progress = lambda done: None,
+        progress: Progress = lambda done: None, on_bad: Refuse = refuse_all,
     ) -> None:  # fmt: skip
+        #: Called for each line that cannot be stored, with what is wrong; unless it raises, that is left out.
+        self._on_bad = on_bad
         #: Which files of a folder are followed.
         self._pattern = pattern
         self._topic, self._reader_of, self._progress = topic, reader_of, progress
@@ -179,15 +183,21 @@ class Follower:
         if not reader.begin(lines):
             return
         lines.skip_to(position.at)
-        sink = RecordSink(self._topic, known.producer, lambda done: self._progress(before + done))
+        sink = RecordSink(
+            self._topic, known.producer, lambda done: self._progress(before + done), self._leave_out
+        )
         with sink:
             try:
-                sink.store(reader.records(lines))
+                sink.store(reader.records(lines, self._leave_out))
             finally:
                 self.done.messages += sink.done.messages
                 self.done.skipped += sink.done.skipped
         position.at = lines.at
         position.last = max(position.last, lines.at - 1)
+
+    def _leave_out(self, error: UsageError) -> None:
+        self._on_bad(error)
+        self.done.bad += 1
 
     def _save(self) -> None:
         record = {"version": 1, "path": self._path, "files": [asdict(each) for each in self._known]}

@@ -7,13 +7,14 @@ file, or its row (S001-47).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
 from penstock.clock import NANOSECONDS
-from penstock.errors import InvalidOption
+from penstock.errors import InvalidOption, UsageError
 from penstock.exchange.message_json import GivenMessage, given_message
 from penstock.parse import nanoseconds
 
@@ -50,10 +51,20 @@ class FieldChoice(NamedTuple):
 
 
 class FileRecord(NamedTuple):
-    """One record of a file: the number it is known by, and the message it becomes."""
+    """One record of a file: the number it is known by, the message it becomes, and where it stands."""
 
     seqno: int
     message: GivenMessage
+    where: str = ""
+
+
+#: Called for a record that cannot become a message: it raises, or the record is left out.
+Refuse = Callable[[UsageError], None]
+
+
+def refuse_all(error: UsageError) -> None:
+    """Raise: the first record that is wrong ends it."""
+    raise error
 
 
 def from_fields(fields: Any, choice: FieldChoice, where: str, whole: bytes | None = None) -> GivenMessage:

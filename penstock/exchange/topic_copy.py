@@ -1,9 +1,10 @@
 """A topic copied into another store: the same frames at the same offsets, its consumers if asked.
 
-Bodies and checksums of frames are taken as they are; what belongs to the place they had (written times, who
-wrote them under which seqno) is new, as for a replay. Offsets stay, so where a partition of the copy ends
-says how far it came: started again after a crash it goes on there. Values that lie outside the source's log
-are stored anew, as the copy keeps its own.
+Bodies and checksums of frames are taken as they are; what belongs to the place they had (written times, the
+names of who wrote them) is new, as for a replay. Up to which seqno each producer was stored comes along, so
+that it can go on with the copy; and so do the gates of partitions that were added, so that readers keep the
+order of keys. Offsets stay, so where a partition of the copy ends says how far it came: started again after a
+crash it goes on there. Values that lie outside the source's log are stored anew, as the copy keeps its own.
 """
 
 from __future__ import annotations
@@ -25,15 +26,22 @@ from penstock.exchange.origin import (
 )
 from penstock.log.copy import FrameRun
 from penstock.log.frame_encode import EncodedFrame
+from penstock.log.producer_table import learn
+from penstock.log.producers import Producers
+from penstock.log.rows import FrameRows
 from penstock.message import Rows
 from penstock.options import TopicOptions
 from penstock.parse import MIB, topic_name
+from penstock.state.topics import ForgottenRow
 from penstock.store.replay import run_of
 from penstock.store.store import Store
 from penstock.store.topic import Topic
 from penstock.topic.copy_bodies import BodyCopy
+from penstock.topic.identity import identity_of, keep_identity
+from penstock.topic.open_topic import OpenTopic
 
 KIND = "topic"
+_SECONDS = "_s"
 _STEP_MESSAGES, _STEP_BYTES = 1 << 16, 8 * MIB
 #: Called with how many messages have been copied, and about how many there are.
 Progress = Callable[[int, int], None]
@@ -67,11 +75,14 @@ def copy_topic(
     with sole_importer(made.open_topic):
         origin = Origin(KIND, address, facts={"id": raw.id})
         write_origin(made.open_topic, origin)
+        if raw.options.used_as is not None:
+            made.keep_one_partition(raw.options.used_as)
+        _copy_layout(raw.open_topic, made.open_topic)
         run = _Run(raw, made, progress)
         run.bring_over()
         copied = _copy_consumers(raw, made) if consumers else ()
         mark_whole(made.open_topic, origin)
-    return TopicCopied(made, run.done, run.before, len(made.open_topic), copied)
+    return TopicCopied(made, run.done, run.before, len(made.open_topic.numbers()), copied)
 
 
 class _Run:
@@ -80,17 +91,20 @@ class _Run:
     def __init__(self, source: Topic, sink: Topic, progress: Progress) -> None:
         self._source, self._sink, self._progress = source, sink, progress
         self._carrier = BodyCopy(sink.open_topic)
-        self._ends = [log.bounds().end for log in source.open_topic.logs()]
+        # Before the ends: what a producer stored meanwhile must not be known where it does not come along.
+        self._facts = {log.partition: Producers(log.folder).load() for log in source.open_topic.logs()}
+        self._ends = {log.partition: log.bounds().end for log in source.open_topic.logs()}
         self._total = sum(log.bounds().end - log.bounds().start for log in source.open_topic.logs())
         self.done = self.before = 0
 
     def bring_over(self) -> None:
-        for number, end in enumerate(self._ends):
+        for number, end in self._ends.items():
             start = self._source.open_topic.log(number).bounds().start
             arrival = PartitionArrival(self._sink.open_topic, number)
             self.before += max(arrival.next - start, 0)
             arrival.begin_at(start)
             self._bring_over_partition(arrival, number, end)
+            arrival.know_producers(self._facts[number])
 
     def _bring_over_partition(self, arrival: PartitionArrival, number: int, end: int) -> None:
         cursor = self._source.open_topic.log(number).cursor(arrival.next, far=True)
@@ -106,6 +120,8 @@ class _Run:
             for rows in found:
                 arrival.skip_to(rows.stop - len(rows))
                 arrival.append(self._frames(rows))
+                if isinstance(rows, FrameRows):
+                    learn(self._facts[number], rows.frame)
                 self.done += len(rows)
             self._progress(self.before + self.done, self._total)
 
@@ -134,17 +150,31 @@ def _topic(store: Store, name: str, source: Topic, address: str) -> Topic:
         return made
 
 
-def _spoken(options: TopicOptions) -> dict[str, Any]:
-    """Options as `create_topic` takes them."""
-    fields = {name: getattr(options, name) for name in TopicOptions.__dataclass_fields__}
-    spoken = {
-        name: None if seconds is None else timedelta(seconds=seconds)
-        for name, seconds in (
-            ("retention", fields.pop("retention_s")),
-            ("segment_age", fields.pop("segment_age_s")),
+def _copy_layout(source: OpenTopic, sink: OpenTopic) -> None:
+    """Have the copy know which of its partitions were added later, and behind what they open."""
+    if sink.tree != source.tree:
+        there, own = identity_of(source.record, source.topics), sink.record
+        options, number = own.options.as_dict(), own.tree + 1
+        sink.topics.take_back(
+            ForgottenRow(own.id, own.name, options, number, own.created, there.gates, there.rows)
         )
-    }
-    return {**fields, **spoken, "key_retention": dict(options.key_retention)}
+        sink.refresh()
+    keep_identity(sink.files, sink.folder, sink.record, sink.topics)
+    for log in sink.logs():  # also after a crash in between
+        sink.catch_up(log)
+
+
+def _spoken(options: TopicOptions) -> dict[str, Any]:
+    """Options as `create_topic` takes them: what is kept in seconds has a name without its unit there."""
+    spoken: dict[str, Any] = {}
+    for name in TopicOptions.__dataclass_fields__:
+        value = getattr(options, name)
+        if name.endswith(_SECONDS):
+            spoken[name.removesuffix(_SECONDS)] = None if value is None else timedelta(seconds=value)
+        else:
+            spoken[name] = value
+    del spoken["used_as"]  # nobody may choose it: who uses a topic says so
+    return {**spoken, "key_retention": dict(options.key_retention)}
 
 
 def _copy_consumers(source: Topic, sink: Topic) -> tuple[str, ...]:
@@ -165,4 +195,14 @@ def _copy_consumers(source: Topic, sink: Topic) -> tuple[str, ...]:
             sink.open_topic.consumers.alter(
                 each.consumer, sink.id, source.open_topic.consumers.options(each.consumer, source.id)
             )
+            _copy_gaps(source.open_topic, sink.open_topic, each.consumer)
     return tuple(names)
+
+
+def _copy_gaps(source: OpenTopic, sink: OpenTopic, consumer: str) -> None:
+    """What a consumer had not read of partitions that are gone is a gap to it in the copy, too."""
+    gone = sink.tree.removed()
+    for stored in source.consumers.positions(source.record.id, consumer):
+        if stored.partition in gone:
+            place = stored.partition, stored.position
+            sink.consumers.begin(consumer, sink.record.id, *place, sink.clock.now_ns())

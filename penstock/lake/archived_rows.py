@@ -5,7 +5,7 @@ Only `stored` differs: an archive keeps values unpacked, whatever their `codec`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock import arrow
 from penstock.lake.layout import HEADERS_TEXT, RAW_SCHEMA, in_files, nanoseconds
-from penstock.message import NO_HEADERS, Headers, Message
+from penstock.message import NO_HEADERS, Headers, Message, Rows, all_typed
 
 #: What the columns of `penstock.arrow.schema` are made of, where that is not a column of the same name.
 _MADE_OF = {
@@ -59,8 +59,8 @@ class ArchivedRows:
         """The offset behind the last row."""
         return int(self._batch.column("offset")[-1].as_py()) + 1
 
-    def messages(self) -> list[Message]:
-        """Return the rows as messages."""
+    def messages(self, decode: Callable[[bytes], Any] | None = None) -> list[Message]:
+        """Return the rows as messages; their values are what `decode` makes of them, if it is given."""
         made = map(
             Message,
             repeat(self._topic),
@@ -76,12 +76,16 @@ class ArchivedRows:
             self._list("seqno"),
             self._list("codec"),
         )
-        return list(made)
+        return list(made) if decode is None else all_typed(made, decode)
 
     def record_batch(self, names: arrow.Names = None) -> pa.RecordBatch:
         """Return the rows as one Arrow record batch."""
         chosen = arrow.schema(names)
         return pa.RecordBatch.from_arrays([self._column(name) for name in chosen.names], schema=chosen)
+
+    def joined(self, following: Sequence[Rows]) -> pa.RecordBatch:
+        """Return these messages and the following ones as one Arrow record batch."""
+        return arrow.combined(rows.record_batch() for rows in (self, *following))
 
     def _column(self, name: str) -> pa.Array:
         if name == "topic":

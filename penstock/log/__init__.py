@@ -2,10 +2,11 @@
 
 Each file imports only files before it.
 
-Order: descriptors frame_columns records < arrow_input folder frame_header < lost segment single_frame sync
-< frame < arrow_columns frame_encode producer_table < active_segment copy producers rows staging < recovery
-< repair segment_index < append mapped_segment < repack segments < fingerprint key_retention message_facts
-trim < cursor < key_index < key_search verify < log < in_flight.
+Order: descriptors frame_columns rate_policy records < arrow_input folder frame_header < lost rate_record
+segment single_run sync < meter single_frame < frame < arrow_columns frame_encode < active_segment copy
+lineage rows staging < producer_table recovery < producers repair segment_index < append mapped_segment <
+repack segments < age_retention fingerprint message_facts timestamp_runs trim < key_retention < cursor <
+key_index < key_search verify < log < in_flight seqno_search.
 """
 
 from __future__ import annotations

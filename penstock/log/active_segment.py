@@ -157,6 +157,16 @@ class ActiveSegment:
             raise
         return make_ends((written, shown, durable))
 
+    def write_seal(self, ends: Ends, frame: EncodedFrame, now: int) -> Ends:
+        """Write a seal, and publish A with the mark that it is one: nobody may append behind it."""
+        a = ends.append
+        try:
+            marked = ends._replace(append=a._replace(flags=a.flags | records.SEALING, reserved=a.next))
+            return self.write(marked, (frame,), frame.size, now)
+        except OSError as error:
+            self.folder.publish_append(a)  # the mark must not stay without a seal
+            raise refusal(self.folder.path, error) from error
+
     def _take_back(self, a: AppendRecord) -> None:
         """Undo a failed write; if A cannot be put back, the write stays whole."""
         if self.folder.read_append() != a:
@@ -203,6 +213,7 @@ class ActiveSegment:
     def roll(self, ends: Ends, now: int, *, first: int | None = None) -> Ends:
         """Seal the segment and begin the next one behind it; with `first` behind a gap, at that offset."""
         self.require(ends.append.segment)
+        self.folder.require_place()
         try:
             self.folder.files.sync(self.fd)
         except OSError as error:

@@ -22,8 +22,11 @@ from penstock.log.active_segment import ActiveSegment
 from penstock.log.folder import Folder
 from penstock.log.frame_encode import EncodedFrame, control
 from penstock.log.frame_header import FENCE
+from penstock.log.lineage import Birth, Seal
+from penstock.log.meter import HELD, QuotaTerms, WriteMeter, meter_of
+from penstock.log.producer_table import ProducerTable, save
 from penstock.log.producers import Claim, LastSeqno, Pair, Producers, TakenOver, signed
-from penstock.log.records import DROPPED, POISONED, ROLLING, Ends
+from penstock.log.records import DROPPED, POISONED, ROLLING, SEALING, Ends
 from penstock.log.repair import Repair
 from penstock.log.staging import ADOPT_BYTES, PartitionState, PlacedPiece
 from penstock.options import TopicOptions
@@ -33,10 +36,16 @@ logger = logging.getLogger("penstock.log")
 T = TypeVar("T")
 #: What lies behind A when nobody has written there; a segment's room is allocated ahead, filled with these.
 _ROOM = bytes(8)
+#: A writer that died was about to do this.
+_TO_FINISH = ROLLING | SEALING
 
 
 class Rerouted(Exception):
     """The partition tree changed since the caller routed: nothing was written, route again."""
+
+
+class Sealed(Rerouted):
+    """The partition was split: nothing was written, its children go on."""
 
 
 class Appended(NamedTuple):
@@ -46,6 +55,8 @@ class Appended(NamedTuple):
     next: int
     #: How many cuts D had seen; `Syncer.sync` fails if there is one more.
     cuts: int
+    #: For how many seconds a quota held it back.
+    waited: float = 0.0
 
 
 class Appender:
@@ -56,6 +67,17 @@ class Appender:
         self.active = ActiveSegment(folder, options)
         self.repair = Repair(folder, self.active, state)
         self.producers = Producers(folder)
+        #: Measures and limits what is written; None where nobody wants it.
+        self.meter: WriteMeter | None = meter_of(folder, options)
+        #: Whether the copy of a partition that was split elsewhere may still be filled.
+        self.takes_arrivals = False
+
+    def use(self, options: TopicOptions) -> None:
+        """Go by these options from now on."""
+        self.active.use(options)
+        meter, self.meter = self.meter, meter_of(self.folder, options)
+        if meter is not None:
+            meter.close()
 
     @property
     def sealed(self) -> list[int]:
@@ -65,28 +87,36 @@ class Appender:
     @overload
     def append(
         self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None,
-        wait: Literal[True] = True,
+        wait: Literal[True] = True, terms: QuotaTerms = HELD,
     ) -> Appended: ...  # fmt: skip
     @overload
     def append(
         self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None,
-        wait: Literal[False],
+        wait: Literal[False], terms: QuotaTerms = HELD,
     ) -> Appended | None: ...  # fmt: skip
     def append(
         self, frames: Sequence[EncodedFrame], *, tree: int | None = None, claim: Claim | None = None,
-        wait: bool = True,
+        wait: bool = True, terms: QuotaTerms = HELD,
     ) -> Appended | None:  # fmt: skip
         """Write frames side by side and let writers behind us see them; not yet durable.
 
-        Raises `Rerouted` when `tree` is no longer the number of the partition tree. With a producer's
-        `claim` nothing is stored twice: see `Producers.admit`; without frames it is only checked. With
-        `wait=False` nothing is waited for: None if the lock is held, the segment is full or a repair is due.
+        Raises `Rerouted` when `tree` is no longer the number of the partition tree, `Sealed` when the
+        partition was split. With a producer's `claim` nothing is stored twice: see `Producers.admit`;
+        without frames it is only checked. With `wait=False` nothing is waited for: None if the lock is held,
+        the segment is full or a repair is due. A quota (`write_quota`) is waited for as `terms` say; past
+        their time `WriteTimeout` is raised.
         """
-        lock = self.folder.append
+        lock, waited = self.folder.append, 0.0
         if lock.is_mine():
             if not wait:
                 return None
             raise lock.held_here()
+        if self.meter is not None and self.meter.is_limited and frames:
+            size = sum(frame.size for frame in frames)
+            admitted = self.meter.admit(size, terms, tree=tree, wait=wait)
+            if admitted is None:
+                return None
+            waited = admitted
         try:  # as `hold`, which costs a microsecond
             if not lock.try_acquire():
                 if not wait:
@@ -94,11 +124,11 @@ class Appender:
                 lock.acquire()
             appended = self._append_ready(frames, tree, claim, wait)
             lock.release()
-            return appended
         except BaseException as error:
             lock.drop()
             self._refuse(error)
             raise
+        return appended if not waited or appended is None else appended._replace(waited=waited)
 
     def take_over(self, pair: Pair) -> TakenOver:
         """Take over a pair: earlier writers of it cannot write any more. Not yet durable."""
@@ -106,7 +136,7 @@ class Appender:
 
     def take_over_locked(self, pair: Pair) -> TakenOver:
         """Take over a pair. The append lock is held."""
-        ends = self.ready()
+        ends = self.unsealed()
         seqno, epoch = self.producers.catch_up(ends.append, ends.durable).get(pair)
         producer, created = signed(pair, epoch + 1), self.folder.clock.now_ns()
         frame = control(FENCE, b"", created=created, producer=producer, seqno=seqno)
@@ -133,9 +163,9 @@ class Appender:
         """Announce that a transaction is about to append messages; return the offset of the first.
 
         If it does not come to that, the next `ready` finds no record of it and forgets it. Raises
-        `Rerouted` when `tree` is no longer the number of the partition tree.
+        `Rerouted` when `tree` is no longer the number of the partition tree, `Sealed` when it was split.
         """
-        ends, active = self.ready(), self.active
+        ends, active = self.unsealed(), self.active
         if ends.append.tree != tree & 0xFFFF:
             raise Rerouted
         now = active.written_at(ends.append)
@@ -151,6 +181,9 @@ class Appender:
         ends = self.folder.read_ends()
         assert ends is not None
         after = self.repair.bring_in(ends, pieces)
+        if self.meter is not None:  # its writers cannot wait with all locks held; those behind them do
+            self.meter.charge(max(after.append.byte - ends.append.byte, 0))
+            self.meter.appended(after.append)
         return Appended(pieces[0].base, after.append.next, ends.durable.cuts)
 
     # The partition as a whole.
@@ -159,6 +192,31 @@ class Appender:
         """A, S and D, when nothing is left to finish. The append lock is held."""
         ends = self.folder.read_ends()
         return ends if ends is not None and self._is_ready(ends) else self.repair.run(ends)
+
+    def unsealed(self) -> Ends:
+        """A, S and D, when nothing is left to finish; raises `Sealed` when nobody may append any more."""
+        ends = self.ready()
+        if ends.shown.sealed and not self.takes_arrivals:
+            raise Sealed
+        return ends
+
+    def seal(self, seal: Seal, now: int) -> Ends:
+        """End the log, durably: nobody appends behind the seal. The append lock is held."""
+        ends, frame = self.unsealed(), seal.encode(now)
+        if self.active.is_full(ends.append, frame.size, now):
+            ends = self.active.roll(ends, now)
+        return self.repair.finish_seal(self.active.write_seal(ends, frame, now))
+
+    def begin(self, birth: Birth, facts: ProducerTable, now: int) -> None:
+        """Begin the log of a new partition, durably, with what its parents knew of producers.
+
+        Doing so again does no harm, as long as nobody wrote to it. The append lock is held.
+        """
+        ends = self.ready()
+        save(self.folder, facts, 0)
+        frame = birth.encode(now)
+        after = self.active.write(ends, (frame,), frame.size, max(now, self.active.written_at(ends.append)))
+        hold((self.folder.tail,), lambda: self.active.sync(after))
 
     def roll(self, ends: Ends) -> Ends:
         """Seal the active segment and begin the next one behind it. The append lock is held."""
@@ -169,7 +227,7 @@ class Appender:
 
         def seal() -> None:
             ends = self.ready()
-            if ends.append.next > ends.append.segment:
+            if ends.append.next > ends.append.segment and not ends.shown.sealed:
                 self.roll(ends)
 
         hold((self.folder.append,), seal)
@@ -181,7 +239,7 @@ class Appender:
         """
 
         def leave() -> int:
-            ends = self.ready()
+            ends = self.unsealed()
             if ends.append.next < stop:
                 ends = self.active.roll(ends, self.active.written_at(ends.append), first=stop)
             return ends.append.next
@@ -234,6 +292,8 @@ class Appender:
     def close(self) -> None:
         """Close the active segment's file."""
         self.active.close()
+        if self.meter is not None:
+            self.meter.close()
 
     # What appending consists of. The append lock is held throughout.
 
@@ -245,6 +305,8 @@ class Appender:
             if not wait:
                 return None
             ends = self.repair.run(ends)
+            if ends.shown.sealed and not self.takes_arrivals:
+                raise Sealed
         if tree is not None and ends.append.tree != tree & 0xFFFF:
             if not wait:
                 return None
@@ -252,6 +314,8 @@ class Appender:
         if claim is not None:
             self.producers.admit(claim, ends.append, ends.durable)
             if not frames:
+                if ends.shown.end < ends.append.next:  # who wrote it may have died before it told readers
+                    self.active.show(ends)
                 return Appended(ends.append.next, ends.append.next, ends.durable.cuts)
         if not wait and not self._has_room(ends, frames):
             return None
@@ -270,13 +334,15 @@ class Appender:
         after = active.write(ends, frames, size, now)
         if self.producers.table is not None:
             self.producers.wrote(ends.append, after.append, claim)
+        if self.meter is not None:
+            self.meter.appended(after.append)
         return after
 
     def _is_ready(self, ends: Ends) -> bool:
         """Whether nothing is left to finish: no mark is set, and nothing lies behind A."""
         a, shown, durable = ends
         boot = self.folder.boot
-        if a.flags & ROLLING or a.pending or shown.flags & DROPPED or durable.flags & POISONED:
+        if a.flags & _TO_FINISH or a.pending or shown.flags or durable.flags & POISONED:
             return False
         if a.boot != boot or shown.boot != boot or durable.boot != boot:
             return False

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from penstock import codecs
 from penstock.arrow import Names, schema
 from penstock.log.frame import RAW, Frame, ProducerStamp
+from penstock.log.frame_columns import Buffer
 from penstock.log.frame_header import (
     CODECS,
     HEADERS,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Offsets are slices of ramps this long, each made once.
 _RAMP = 65536
+#: Columns up to this length that say the same of every row are kept as they are.
+_SHORT = 8192
 _TIME = Struct("<q")
 
 
@@ -43,16 +46,30 @@ def from_frame(
     return pa.RecordBatch.from_arrays([getattr(made, name)() for name in chosen.names], schema=chosen)
 
 
+def from_frames(
+    topic: str, partition: int, parts: Sequence[tuple[Frame, int, int]], names: Names = None
+) -> pa.RecordBatch:
+    """Messages of several frames of a partition as one record batch: of each frame, from a place to another.
+
+    Strings are copied once, column by column; what says the same of all rows is not copied at all.
+    """
+    made = _Joined(topic, partition, [_Columns(topic, partition, *part) for part in parts])
+    chosen = schema(names)
+    return pa.RecordBatch.from_arrays([made.column(name) for name in chosen.names], schema=chosen)
+
+
 class _Columns:
     """A method for each column, called like it; only those that are asked for cost anything."""
 
-    __slots__ = ("_count", "_first", "_flags", "_frame", "_head", "_same", "_stop", "_where")
+    __slots__ = ("_first", "_flags", "_frame", "_same", "_stop", "_where", "count", "first", "head")
 
     def __init__(self, topic: str, partition: int, frame: Frame, first: int, stop: int) -> None:
         self._where = topic, partition
-        self._frame, self._head, self._flags = frame, frame.head, frame.head.flags
-        self._first, self._stop, self._count = first, stop, stop - first
-        self._same = _unvarying(topic, partition, codecs.name_of(frame.head.codec), self._count)
+        self._frame, self.head, self._flags = frame, frame.head, frame.head.flags
+        self._first, self._stop, self.count = first, stop, stop - first
+        #: The offset of the first message.
+        self.first = frame.head.base + first
+        self._same = _unvarying(topic, partition, codecs.name_of(frame.head.codec), self.count)
 
     @property
     def _body(self) -> pa.Buffer:
@@ -65,7 +82,7 @@ class _Columns:
         return self._same.partition
 
     def offset(self) -> pa.Array:
-        return counting(self._head.base + self._first, self._count)
+        return counting(self.first, self.count)
 
     def key(self) -> pa.Array:
         if not self._flags & KEYS:
@@ -73,18 +90,18 @@ class _Columns:
         at = self._frame.layout
         return self._cut(
             _binary(
-                self._body, self._head.count, at.key_offsets, at.keys,
+                self._body, self.head.count, at.key_offsets, at.keys,
                 at.key_nulls if self._flags & KEY_NULLS else None,
             )
         )  # fmt: skip
 
     def value(self) -> pa.Array:
-        if self._flags & CODECS or self._head.codec != RAW:
+        if self._flags & CODECS or self.head.codec != RAW:
             return decoded_values(self._frame, self._first, self._stop, *self._where)
         at = self._frame.layout
         return self._cut(
             _binary(
-                self._body, self._head.count, at.value_offsets, at.values,
+                self._body, self.head.count, at.value_offsets, at.values,
                 at.value_nulls if self._flags & VALUE_NULLS else None,
             )
         )  # fmt: skip
@@ -93,14 +110,22 @@ class _Columns:
         return self._cut(headers_of(self._frame, self._body)) if self._flags & HEADERS else self._same.headers
 
     def timestamp(self) -> pa.Array:
-        if self._flags & TIMES:
-            return self._cut(_times(self._body, self._head.count, self._frame.layout.times))
-        return _one_time(self._head.created, self._count)
+        return _times(pa.py_buffer(self.times("timestamp")))
 
     def written_at(self) -> pa.Array:
-        if self._flags & WRITTEN:
-            return self._cut(_times(self._body, self._head.count, self._frame.layout.written))
-        return _one_time(self._head.written_at, self._count)
+        return _times(pa.py_buffer(self.times("written_at")))
+
+    def times(self, name: str) -> Buffer:
+        """The column of times of this name as bytes: as they lie in the frame, or one for all."""
+        if name == "timestamp":
+            flag, moment = TIMES, self.head.created
+        else:
+            flag, moment = WRITTEN, self.head.written_at
+        if not self._flags & flag:
+            return _TIME.pack(moment) * self.count
+        layout = self._frame.layout
+        at = (layout.times if flag == TIMES else layout.written) + 8 * self._first
+        return self._frame.body[at : at + 8 * self.count]
 
     def producer_id(self) -> pa.Array:
         if not self._flags & (PRODUCER | PRODUCERS):
@@ -126,7 +151,52 @@ class _Columns:
         return self._frame.producers(self._first, self._stop)
 
     def _cut(self, column: pa.Array) -> pa.Array:
-        return column if self._count == self._head.count else column[self._first : self._stop]
+        return column if self.count == self.head.count else column[self._first : self._stop]
+
+
+#: Flags of a frame without which a column says the same of all its rows.
+_VARIES_WITH = {
+    "topic": 0, "partition": 0, "key": KEYS, "headers": HEADERS, "producer_id": PRODUCER | PRODUCERS,
+    "group": PRODUCER | PRODUCERS, "seqno": PRODUCER | PRODUCERS, "codec": CODECS,
+}  # fmt: skip
+
+
+class _Joined:
+    """The columns of several frames as one each."""
+
+    __slots__ = ("_count", "_flags", "_parts", "_same")
+
+    def __init__(self, topic: str, partition: int, parts: Sequence[_Columns]) -> None:
+        self._parts, self._flags = parts, 0
+        first = parts[0].head
+        for part in parts:
+            self._flags |= part.head.flags if part.head.codec == first.codec else part.head.flags | CODECS
+        self._count = sum(part.count for part in parts)
+        self._same = _unvarying(topic, partition, codecs.name_of(first.codec), self._count)
+
+    @property
+    def _is_unbroken(self) -> bool:
+        """Whether no offset is missing between the frames; they are in order."""
+        last = self._parts[-1]
+        return last.first + last.count - self._parts[0].first == self._count
+
+    def column(self, name: str) -> pa.Array:
+        if name in _VARIES_WITH and not self._flags & _VARIES_WITH[name]:
+            return getattr(self._same, name)
+        if name == "offset" and self._is_unbroken:
+            return counting(self._parts[0].first, self._count)
+        if name in ("timestamp", "written_at"):
+            return _times(self._in_one([part.times(name) for part in self._parts]))
+        return pa.concat_arrays([getattr(part, name)() for part in self._parts])
+
+    def _in_one(self, parts: Sequence[Buffer]) -> pa.Buffer:
+        """All parts in memory of Arrow's, which keeps it for the next batch; what Python joins goes back."""
+        whole = pa.allocate_buffer(sum(map(len, parts)))
+        view, at = memoryview(whole).cast("B"), 0
+        for part in parts:
+            view[at : at + len(part)] = part
+            at += len(part)
+        return whole
 
 
 def decoded_values(frame: Frame, first: int, stop: int, topic: str, partition: int) -> pa.Array:
@@ -154,9 +224,17 @@ class _Unvarying(NamedTuple):
     codec: pa.Array
 
 
-@lru_cache(maxsize=128)
 def _unvarying(topic: str, partition: int, codec: str, count: int) -> _Unvarying:
     """Frames of a topic mostly have the same few lengths, so these are made once and used again."""
+    if count <= _SHORT:
+        return _short_unvarying(topic, partition, codec, count)
+    room = 1 << (count - 1).bit_length()
+    return _Unvarying._make(
+        column.slice(0, count) for column in _long_unvarying(topic, partition, codec, room)
+    )
+
+
+def _made_unvarying(topic: str, partition: int, codec: str, count: int) -> _Unvarying:
     return _Unvarying(
         _constant(topic, pa.string(), count),
         _constant(partition, pa.int32(), count),
@@ -167,6 +245,11 @@ def _unvarying(topic: str, partition: int, codec: str, count: int) -> _Unvarying
         pa.nulls(count, pa.int64()),
         _constant(codec, pa.string(), count),
     )
+
+
+_short_unvarying = lru_cache(maxsize=128)(_made_unvarying)
+#: Few, since they are large: of any length they are slices of the next power of two.
+_long_unvarying = lru_cache(maxsize=8)(_made_unvarying)
 
 
 def from_messages(messages: Sequence[Message], names: Names = None) -> pa.RecordBatch:
@@ -233,13 +316,8 @@ def _time_type() -> pa.DataType:
     return schema().field("timestamp").type
 
 
-def _times(body: pa.Buffer, count: int, at: int) -> pa.Array:
-    return pa.Array.from_buffers(_time_type(), count, [None, body.slice(at, 8 * count)])
-
-
-def _one_time(moment: int, count: int) -> pa.Array:
-    buffer = pa.py_buffer(_TIME.pack(moment) * count)
-    return pa.Array.from_buffers(_time_type(), count, [None, buffer])
+def _times(column: pa.Buffer) -> pa.Array:
+    return pa.Array.from_buffers(_time_type(), column.size // 8, [None, column])
 
 
 def _constant(value: str | int, kind: pa.DataType, count: int) -> pa.Array:
@@ -259,4 +337,7 @@ def counting(first: int, count: int) -> pa.Array:
     block, at = divmod(first, _RAMP)
     if at + count <= _RAMP:
         return _ramp(block).slice(at, count)
-    return pa.array(range(first, first + count), pa.int64())
+    stop = first + count
+    blocks = range(block, -(-stop // _RAMP))
+    whole = pa.concat_arrays([_ramp(each) for each in blocks])
+    return whole.slice(at, count)

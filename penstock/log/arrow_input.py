@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.log.frame_columns import PackedHeaders, PackedStrings, pack_bits, padded
+from penstock.parse import HEADERS_BYTES_MAX
 
 #: Offsets of a column have 32 bits.
 _BYTES_MOST = 2**31 - 1
@@ -91,6 +92,9 @@ class ArrowHeaders(Sequence[Any]):
         found = self._array[index]
         return ArrowHeaders(found) if isinstance(index, slice) else dict(found.as_py() or ())
 
+    def __iter__(self) -> Iterator[Any]:
+        return iter([dict(each or ()) for each in self._array.to_pylist()])
+
     def take(self, places: Sequence[int]) -> ArrowHeaders:
         """Those at `places`, in that order."""
         return ArrowHeaders(self._array.take(_indices(places)))
@@ -141,6 +145,46 @@ _TEXTS = tuple(
     for name in ("large_binary", "large_string", "binary_view", "string_view", "fixed_size_binary")
     if (test := getattr(pa.types, f"is_{name}", None)) is not None
 )
+
+
+def headers(column: pa.Array | pa.ChunkedArray) -> ArrowHeaders | None:
+    """A column of maps that can be stored as they are; None for one that has to be looked at row by row.
+
+    That is one with nulls where none may be, with a name that may come twice, or with rows that may be too
+    large: the rows say which.
+    """
+    whole = _one_chunk(column)
+    kind = whole.type
+    if not pa.types.is_map(kind) or not pa.types.is_string(kind.key_type):
+        return None
+    if not (pa.types.is_binary(kind.item_type) or pa.types.is_string(kind.item_type)):
+        return None
+    first, stop, _ = _bounds(whole.buffers()[1], whole.offset, len(whole))
+    if first == stop:
+        return ArrowHeaders(whole)
+    names, values = whole.keys.slice(first, stop - first), whole.items.slice(first, stop - first)
+    bounds = pa.Array.from_buffers(
+        pa.int32(), len(whole) + 1, [None, whole.buffers()[1]], offset=whole.offset
+    )
+    counts = pc.subtract(bounds[1:], bounds[:-1])
+    if names.null_count or values.null_count or pc.sum(counts.filter(whole.is_null())).as_py():
+        return None  # the last: a null that holds something
+    most = pc.max(counts).as_py()
+    if most * (_longest(names) + _longest(values)) > HEADERS_BYTES_MAX:
+        return None
+    lists = pa.ListArray.from_arrays(pc.subtract(bounds, pa.scalar(first, pa.int32())), names)
+    return None if most > 1 and _has_twice(lists) else ArrowHeaders(whole)
+
+
+def _longest(column: pa.Array) -> int:
+    return int(pc.max(pc.binary_length(column)).as_py())
+
+
+def _has_twice(lists: pa.ListArray) -> bool:
+    """Whether a list holds a string twice."""
+    strings = lists.values
+    entries = pa.table({"list": pc.list_parent_indices(lists), "string": strings})
+    return bool(entries.group_by(["list", "string"]).aggregate([]).num_rows < len(strings))
 
 
 def numbers(column: pa.Array | pa.ChunkedArray) -> array[int] | None:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from itertools import chain
 
 from penstock.errors import Corrupt
+from penstock.files import speak
 from penstock.log import frame
 from penstock.log import frame as compression
 from penstock.log import single_frame as tiny
@@ -56,6 +57,8 @@ class Cursor:
         `TopicReplaced` when the topic was dropped. The cursor does not move then.
         """
         retention, max_bytes = self._retention, max(max_bytes, 1)
+        if retention is not None and retention.age.retention_ns is not None:
+            retention.age.refuse(self.offset)
         while rows := self._read(max_messages, max_bytes, stop):
             if retention is None:
                 return rows
@@ -92,6 +95,8 @@ class Cursor:
             except FileNotFoundError:
                 self._segments.refuse_missing(base, bounds, self.offset)  # else vacuumed or repacked under us
                 continue
+            except OSError as error:
+                speak(error)
             if rows:
                 self.offset = rows[-1].stop
                 return rows
@@ -222,7 +227,7 @@ class Cursor:
         rows: list[Rows] = []
         while max_messages > 0 and max_bytes > 0 and offset < end:
             if offset >= self.offset and tiny.is_one(data, at):
-                chunk = bytes(data[at : at + min(max_bytes, _CHUNK_BYTES)])
+                chunk = data[at : at + min(max_bytes, _CHUNK_BYTES)]
                 messages, used = tiny.decode_run(
                     chunk, 0, topic=self._segments.topic, partition=self._segments.folder.partition,
                     offset=offset, salt=salt, limit=min(max_messages, end - offset),
@@ -234,10 +239,14 @@ class Cursor:
                     at, offset = at + used, messages[-1].offset + 1
                     continue
             head = read_head(data, at)
-            if head is None or at + head.size > len(data) or head.salt != salt or head.base != offset:
+            if head is None or head.salt != salt or head.base != offset:
+                break
+            size = head.size
+            if at + size > len(data):
                 break
             found = self._as_begun(frame.read_frame(data, at, head))
-            if rows and found.weight > max_bytes:
+            weight = found.weight
+            if rows and weight > max_bytes:
                 break
             if not found.check_body():
                 break
@@ -248,10 +257,10 @@ class Cursor:
                     break
                 rows.append(taken)
                 max_messages -= len(taken)
-                max_bytes -= found.weight
+                max_bytes -= weight
                 if taken.stop < head.stop:
                     break
-            at, offset = at + head.size, head.stop
+            at, offset = at + size, head.stop
         return rows, offset, at
 
     def _take(
@@ -267,7 +276,7 @@ class Cursor:
         return FrameRows(self._segments.topic, self._segments.folder.partition, found, first, stop)
 
     def _as_begun(self, found: Frame) -> Frame:
-        """The same frame as it was unpacked before, if it was."""
+        """A frame that was unpacked before, in place of one found again; else the one found."""
         if not found.head.flags & COMPRESSED:
             return found
         compression.require()  # a missing library is said before the cursor moves

@@ -1,8 +1,8 @@
 """How many descriptors the logs of this process may have: a store may have more partitions than that.
 
 An open log has a handful of files open. When more logs are awake than fit into a part of the limit that the
-system sets (`ulimit -n`), those that were opened first give their files back, unless they are at work. They
-open them again when they are used.
+system sets (`ulimit -n`), or 256 of one topic, those that were opened first give their files back, unless
+they are at work. They open them again when they are used.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import resource
 import threading
 import weakref
+from collections import Counter
+from collections.abc import Sequence
 from typing import Protocol
 
 from penstock.locks import forget_in_child
@@ -17,6 +19,8 @@ from penstock.locks import forget_in_child
 #: A log takes about six descriptors, and what it has mapped: so it is one for this many.
 _SHARE_OF_ONE = 10
 _LEAST = 16
+#: So many logs of one topic are awake at most, whatever the system allows.
+TOPIC_MOST = 256
 #: A quarter of the descriptors is for sealed segments that stay mapped; so many at most for one log.
 _MAPPED_SHARE, _MAPPED_MOST = 4, 64
 
@@ -34,30 +38,49 @@ class AwakeLogs:
     def __init__(self) -> None:
         self._mutex = threading.RLock()
         self._logs: dict[int, weakref.ref[Rests]] = {}
+        self._topics: dict[int, str] = {}
+        self._counts: Counter[str] = Counter()
         forget_in_child(self)
 
     def __len__(self) -> int:
         return len(self._logs)
 
-    def add(self, log: Rests) -> None:
-        """A log has opened its files; others may have to give theirs back."""
+    def add(self, log: Rests, topic: str = "") -> None:
+        """A log of a topic has opened its files; others may have to give theirs back."""
         with self._mutex:
-            self._logs.pop(id(log), None)
+            self._drop(id(log))
             self._logs[id(log)] = weakref.ref(log)
-            surplus = len(self._logs) - self.most()
-            others = list(self._logs.items())[:-1] if surplus > 0 else []
+            self._topics[id(log)] = topic
+            self._counts[topic] += 1
+            surplus, of_topic = len(self._logs) - self.most(), self._counts[topic] - TOPIC_MOST
+            others = list(self._logs.items())[:-1] if surplus > 0 or of_topic > 0 else []
+            if surplus <= 0:  # only the topic has too many
+                others = [each for each in others if self._topics[each[0]] == topic]
+        self._rest(others, max(surplus, of_topic))
+
+    def _rest(self, others: Sequence[tuple[int, weakref.ref[Rests]]], surplus: int) -> None:
+        """Have so many of these logs give their files back, the first ones first."""
         for number, found in others:
             if surplus <= 0:
-                break
+                return
             other = found()
             if other is None or other.rest():
-                self._forget(number, found)
+                with self._mutex:
+                    if self._logs.get(number) is found:
+                        self._drop(number)
                 surplus -= 1
 
     def discard(self, log: Rests) -> None:
         """A log was closed."""
         with self._mutex:
-            self._logs.pop(id(log), None)
+            self._drop(id(log))
+
+    def _drop(self, number: int) -> None:
+        if self._logs.pop(number, None) is not None:
+            topic = self._topics.pop(number)
+            self._counts[topic] -= 1
+            if not self._counts[topic]:
+                del self._counts[topic]
 
     def most(self) -> int:
         """How many may be awake."""
@@ -70,12 +93,7 @@ class AwakeLogs:
     def after_fork_in_child(self) -> None:
         """Forget the parent's logs: a child opens its own."""
         self._mutex = threading.RLock()
-        self._logs = {}
-
-    def _forget(self, number: int, found: weakref.ref[Rests]) -> None:
-        with self._mutex:
-            if self._logs.get(number) is found:
-                del self._logs[number]
+        self._logs, self._topics, self._counts = {}, {}, Counter()
 
 
 def _limit() -> int:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from penstock.clock import Clock
 from penstock.errors import TopicReplaced
-from penstock.files import Files, OpenFile
+from penstock.files import Files, OpenFile, inode, moved
 from penstock.locks import APPEND_RANK, TAIL_RANK, FileLock
 from penstock.log import records
 from penstock.log.records import (
@@ -144,6 +144,10 @@ class Folder:
         """Return the path of a segment's file: its data, or another kind by its suffix."""
         return os.path.join(self.path, f"{base:020d}{kind}")
 
+    def beside(self, partition: int, base: int, kind: str) -> str:
+        """Return the path of a file of another partition of the topic."""
+        return os.path.join(os.path.dirname(self.path), f"{partition:06d}", f"{base:020d}{kind}")
+
     def segments(self) -> list[int]:
         """First offsets of all segments, ascending; none where nobody has made the folder yet."""
         try:
@@ -163,6 +167,16 @@ class Folder:
             for name in self.files.listdir(self.path)
             if name[:20].isdecimal() and name[20:] in _WITNESSES
         ]
+
+    def is_unused(self) -> bool:
+        """Whether nobody has written here yet: no record, no segment, and nothing that proves one."""
+        if self.read_tail_bytes():
+            return False
+        try:
+            names = self.files.listdir(self.path)
+        except FileNotFoundError:
+            return True
+        return not any(name[:20].isdecimal() for name in names)
 
     def read_ends(self) -> Ends | None:
         """A, S and D in two calls, parsed only where they changed; None when one of them is not sound."""
@@ -268,6 +282,7 @@ class Folder:
         Another thread is waited for: a vacuum asked for must not find nothing done and nothing to do.
         """
         with self._housekeeping:
+            self.require_place()
             fd = self.files.open(self.name("vacuum"), create=True)
             try:
                 try:
@@ -278,6 +293,12 @@ class Folder:
                     yield True
             finally:
                 self.files.close(fd)  # and the lock with it
+
+    def require_place(self) -> None:
+        """Raise `StoreMoved` unless the folder's name still stands for the files that are open here."""
+        lock = self.append
+        if lock.fd >= 0 and inode(lock.fd) != inode(lock.path):
+            raise moved(self.path)
 
     def close(self) -> None:
         """Close the files of the records and locks."""

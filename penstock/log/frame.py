@@ -6,7 +6,7 @@ The header (see `head`), the body (see `columns`), then zeros up to a multiple o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise, repeat
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +16,7 @@ from penstock.checksum import crc32
 from penstock.codecs import ZSTD, zstd
 from penstock.codecs.limits import Damaged
 from penstock.errors import DataError, UnknownFormat
-from penstock.headers import NO_HEADERS, Headers
+from penstock.headers import NO_HEADERS, Headers, dicts_of
 from penstock.log import frame_columns as columns
 from penstock.log import single_frame as lone
 from penstock.log.frame_columns import Buffer
@@ -211,11 +211,7 @@ class Frame:
                 made = dict(self._header_pairs(begin, begin + each))
                 return [made.copy() for _ in range(stop - first)]
         names = [name.decode() for name in columns.unpack_strings(body, *names_at, begin, begin + each)]
-        values = self._header_values(begin, end)
-        return [
-            dict(zip(names, values[place : place + each], strict=True))
-            for place in range(0, len(values), each)
-        ]
+        return dicts_of(names, self._header_values(begin, end))
 
     def _header_pairs(self, begin: int, end: int) -> list[tuple[str, str | bytes]]:
         """Names and values `begin` to `end` of all headers in the frame, side by side."""
@@ -288,8 +284,10 @@ class Frame:
         message = _message or _message_class()
         return message(topic, partition, head.base + place, key, value, head.created, head.written_at)
 
-    def messages(self, topic: str, partition: int, first: int, stop: int) -> list[Message]:
-        """Messages `first` to `stop` of this frame."""
+    def messages(
+        self, topic: str, partition: int, first: int, stop: int, decode: Callable[[bytes], Any] | None = None
+    ) -> list[Message]:
+        """Messages `first` to `stop` of this frame; `decode`, if given, makes their values when looked at."""
         head = self.head
         flags = head.flags
         always = (
@@ -301,7 +299,8 @@ class Frame:
             self.timestamps(first, stop) if flags & TIMES else repeat(head.created),
             self.written_times(first, stop) if flags & WRITTEN else repeat(head.written_at),
         )
-        if not flags & (HEADERS | PRODUCER | PRODUCERS | CODECS) and head.codec == RAW:
+        is_raw = head.codec == RAW and not flags & CODECS
+        if is_raw and decode is None and not flags & (HEADERS | PRODUCER | PRODUCERS):
             return list(map(_message or _message_class(), *always))
         producers = self.producers(first, stop)
         seldom = (
@@ -311,31 +310,10 @@ class Frame:
             self.seqnos(first, stop),
             self.codecs(first, stop),
         )
-        if head.codec == RAW and not flags & CODECS:
+        if is_raw and decode is None:
             return list(map(_message or _message_class(), *always, *seldom))
-        return self._unopened(always, seldom, first, stop)
-
-    def _unopened(
-        self, always: tuple[Any, ...], seldom: tuple[Any, ...], first: int, stop: int
-    ) -> list[Message]:
-        """Messages whose values are packed: they are made when they are looked at."""
-        from msgspec import UNSET
-
-        from penstock.message import LazyMessage
-
-        stored, numbers = always[_VALUES_AT], self.codec_numbers(first, stop)
-        shown = [v if v is None or n == RAW else UNSET for v, n in zip(stored, numbers, strict=True)]
-        return list(
-            map(
-                LazyMessage,
-                *always[:_VALUES_AT],
-                shown,
-                *always[_VALUES_AT + 1 :],
-                *seldom,
-                repeat(1),
-                stored,
-            )
-        )
+        are_packed = [number != RAW for number in self.codec_numbers(first, stop)]
+        return _lazy_messages(always, seldom, are_packed, decode)
 
     def check_body(self) -> bool:
         """Whether the body has the checksum that the header states."""
@@ -361,6 +339,27 @@ class Frame:
             entries.append(ProducerStamp(name, group or None, epoch))
             at += id_length + group_length
         return entries
+
+
+def _lazy_messages(
+    always: tuple[Any, ...], seldom: tuple[Any, ...], are_packed: list[bool],
+    decode: Callable[[bytes], Any] | None,
+) -> list[Message]:  # fmt: skip
+    """Messages whose values are packed, typed, or both: they are made when they are looked at."""
+    from msgspec import UNSET
+
+    from penstock.message import LazyMessage
+
+    stored = always[_VALUES_AT]
+    if decode is None:
+        shown = [value if not packed else UNSET for value, packed in zip(stored, are_packed, strict=True)]
+    else:
+        shown = [UNSET] * len(stored)
+    if None in stored:
+        shown = [None if value is None else lazy for value, lazy in zip(stored, shown, strict=True)]
+    before, behind = always[:_VALUES_AT], always[_VALUES_AT + 1 :]
+    own = repeat(1), stored, repeat(decode), are_packed
+    return list(map(LazyMessage, *before, shown, *behind, *seldom, *own))
 
 
 class CompressedFrame(Frame):

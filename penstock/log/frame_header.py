@@ -33,6 +33,7 @@ KNOWN = (1 << 12) - 1
 # Kinds of control frames.
 FENCE = 1
 SEAL = 2
+BIRTH = 3
 
 
 class Head(NamedTuple):

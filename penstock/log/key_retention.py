@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from penstock.clock import NANOSECONDS
 from penstock.errors import Corrupt
 from penstock.keys import checked_key, match, spoken_prefix
+from penstock.log.age_retention import AgeRetention
 from penstock.log.rows import FrameRows, MessageRows
 from penstock.log.segments import Segments
 from penstock.message import Message, Rows
@@ -54,8 +55,8 @@ class KeyDurations:
         return found
 
 
-#: So often one looks whether another process changed the rules.
-LOOK_AGAIN_S = 1.0
+#: So often one looks whether another process changed the rules, and what has expired by its age.
+LOOK_AGAIN_S = 0.9
 
 
 class _Reached(NamedTuple):
@@ -92,19 +93,24 @@ class KeyRetention:
     """One process's knowledge of what has expired in a partition; shared by threads."""
 
     def __init__(
-        self, segments: Segments, options: Callable[[], TopicOptions], offset_at: Callable[[int, int], int]
-    ) -> None:
+        self, segments: Segments, options: Callable[[], TopicOptions],
+        offset_at: Callable[[int, int], int], age: AgeRetention,
+    ) -> None:  # fmt: skip
+        self.age = age
         self._segments = segments
         self._options = options
         self._offset_at = offset_at
         self._rules: tuple[tuple[str, float], ...] = ()
         self._durations = KeyDurations(())
         self._looked = -LOOK_AGAIN_S
+        #: Time does not pass with the machine's.
+        self._is_by_hand = not segments.folder.clock.drives_threads
         #: By duration; floors only rise.
         self._reached: dict[int, _Reached] = {}
 
     def use(self, options: TopicOptions) -> None:
         """Go by these options from now on."""
+        self.age.use(options)
         if options.key_retention != self._rules:
             self._durations, self._rules = KeyDurations(options.key_retention), options.key_retention
             self._reached = {}
@@ -115,6 +121,9 @@ class KeyRetention:
         if moment - self._looked >= LOOK_AGAIN_S:
             self._looked = moment
             self.use(self._options())
+            self.age.start()
+        elif self._is_by_hand:
+            self.age.start()
         if not self._rules:
             return _NONE_EXPIRED
         if now_ns is not None:
@@ -124,8 +133,11 @@ class KeyRetention:
 
     def message(self, offset: int) -> Message | None:
         """Return the message at `offset`; None if there is none or it has expired."""
+        floors = self.floors()
+        if offset < self.age.known_start:
+            return None
         found = self._segments.message(offset)
-        return None if found is None or self.floors().is_over(found) else found
+        return None if found is None or floors.is_over(found) else found
 
     def _risen(self, since_ns: int, lasting: int) -> int:
         """The floor of a duration; looked for only when the message there has expired."""

@@ -299,6 +299,7 @@ class KeySearch:
     def _refreshed(self, first: int) -> Bounds:
         """Take up segments that were sealed or removed since the last time."""
         while True:
+            self._retention.age.refuse(first)
             bounds = self._segments.readable_from(first)
             if self._seen == (bounds.segment, bounds.start):
                 return bounds

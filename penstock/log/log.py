@@ -5,6 +5,7 @@ Log        what the layers above use
 ├─ Syncer      group commit                  (sync.py)
 ├─ Segments    bounds and open segments      (segments.py)
 │  ├─ Cursor          reading forward           (cursor.py)
+│  ├─ AgeRetention    what has expired by age   (age_retention.py)
 │  ├─ KeyRetention    what has expired by key   (key_retention.py)
 │  └─ KeySearch       reading by key            (key_search.py)
 └─ trim, tidy  vacuum, indexes, repacking    (trim.py, here)
@@ -13,6 +14,7 @@ Log        what the layers above use
 from __future__ import annotations
 
 import logging
+import os
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
@@ -24,6 +26,7 @@ from penstock.locks import hold, try_hold
 from penstock.log import key_search as keyed
 from penstock.log import repack, trim
 from penstock.log import segment_index as index
+from penstock.log.age_retention import AgeRetention
 from penstock.log.append import Appended, Appender
 from penstock.log.cursor import Cursor
 from penstock.log.descriptors import AWAKE
@@ -33,7 +36,7 @@ from penstock.log.key_retention import KeyRetention
 from penstock.log.producers import TakenOver, tidy_checkpoints
 from penstock.log.segment import read_head
 from penstock.log.segments import Bounds, Segments
-from penstock.log.staging import PartitionState
+from penstock.log.staging import Hold, PartitionState
 from penstock.log.sync import Syncer
 from penstock.options import TopicOptions
 from penstock.place import LATEST, Spot
@@ -58,6 +61,7 @@ class Log:
         read_only: bool = False,
     ) -> None:
         self.partition = partition
+        self._state = state
         try:
             if not read_only:
                 files.make_dirs(path)
@@ -69,13 +73,15 @@ class Log:
         except OSError as error:
             raise refusal(path, error) from error
         self.appender = Appender(self.folder, options, state)
+        self.appender.producers.topic = topic
         self.syncer = Syncer(self.folder)
         self.segments = Segments(self.folder, options, topic, None if read_only else self._recover_if_needed)
-        #: What has expired by its key.
-        self.key_retention = KeyRetention(self.segments, state.options, self.offset_at)
+        #: What has expired, by age and by key.
+        self._age = AgeRetention(self.segments, self.offset_at, state.holds, options)
+        self.key_retention = KeyRetention(self.segments, state.options, self.offset_at, self._age)
         #: Messages by their key.
         self.keys = keyed.KeySearch(self.segments, self.key_retention)
-        AWAKE.add(self)
+        AWAKE.add(self, os.path.dirname(path))
         self.folder.on_wake = self._woken
 
     @property
@@ -85,7 +91,7 @@ class Log:
 
     @options.setter
     def options(self, options: TopicOptions) -> None:
-        self.appender.active.use(options)
+        self.appender.use(options)
         self.key_retention.use(options)
 
     # Writing, where it takes more than one part.
@@ -145,28 +151,39 @@ class Log:
     # Reading.
 
     def bounds(self) -> Bounds:
-        """Return what of the partition can be read now."""
+        """Return what of the partition can be read now: what has expired by its age cannot."""
+        bounds, age = self.segments.bounds(), self._age
+        return bounds if age.retention_ns is None else age.within(bounds)
+
+    def stored(self) -> Bounds:
+        """Return what lies in the partition now, also what has expired and was not removed yet."""
         return self.segments.bounds()
+
+    def readable_from(self, offset: int) -> Bounds:
+        """What can be read now; raises `TopicReplaced`, and `OffsetTrimmed` below the start."""
+        bounds = self.segments.readable_from(offset)
+        self._age.refuse(offset)
+        return self._age.within(bounds)
 
     def cursor(self, offset: int, *, far: bool = False) -> Cursor:
         """A place to read from; `far` says that much will be read, over several segments.
 
-        It skips what has expired by its key.
+        It skips what has expired by its key; what has by its age is gone for it.
         """
         return Cursor(self.segments, offset, self.key_retention, far=far)
 
     def resolve(self, spot: Spot) -> int:
         """The offset that a place means now; beyond the end and before the start are left to the reader."""
+        if spot == LATEST:
+            return self.stored().end
+        if spot.kind == "offset":
+            return spot.value
         bounds = self.bounds()
         if spot.kind == "earliest":
             return bounds.start
-        if spot == LATEST:
-            return bounds.end
         if spot.kind == "last":
             return max(bounds.start, bounds.end - 1)
-        if spot.kind == "time":
-            return self.offset_at(spot.value)
-        return spot.value
+        return max(self.offset_at(spot.value), bounds.start)
 
     def offset_at(self, written_at: int, above: int = 0) -> int:
         """The first offset written at or after that time; the end when there is none.
@@ -174,7 +191,7 @@ class Log:
         It is not below `above`, from where on it is looked for.
         """
         while True:
-            bounds = self.bounds()
+            bounds = self.stored()
             try:
                 return max(self._offset_at(written_at, bounds, above), above)
             except FileNotFoundError:  # vacuumed or repacked meanwhile
@@ -212,6 +229,10 @@ class Log:
         return found.head.base + bisect_left(times, written_at)
 
     # Housekeeping.
+
+    def holds(self) -> Sequence[Hold]:
+        """Consumers that keep messages from going by their age."""
+        return self._state.holds()
 
     def tidy(self) -> int:
         """Index and repack sealed segments that lack it, keep what is known of producers; how many were done.
@@ -277,7 +298,7 @@ class Log:
 
     def _woken(self) -> None:
         """The folder was opened again: meanwhile it may have become that of another topic."""
-        AWAKE.add(self)
+        AWAKE.add(self, os.path.dirname(self.folder.path))
         bases = self.folder.segments()
         head = read_head(self.folder, bases[-1]) if bases else None
         if head is not None and head.topic_id != self.folder.topic_id:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -16,10 +16,11 @@ from penstock.clock import NANOSECONDS
 from penstock.errors import Corrupt, UnknownFormat
 from penstock.files import read_whole, replace
 from penstock.log import frame
+from penstock.log.folder import GATE_PRODUCERS, Folder
 from penstock.log.folder import PRODUCERS as PRODUCERS_FILE
-from penstock.log.folder import Folder
 from penstock.log.frame import Frame
 from penstock.log.frame_header import HEADER_BYTES, MAGIC_BYTES, PRODUCER, PRODUCERS, SEQNOS, Head, read_head
+from penstock.log.lineage import Birth, read_birth
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
 from penstock.parse import KIB
 
@@ -199,6 +200,9 @@ def begin(folder: Folder, before: int | None = None) -> tuple[ProducerTable, Fol
         if not first:
             break
         # Older ones are removed when newer ones are there: between two looks both may have escaped us.
+    birth = None if first else read_birth(folder)
+    if birth is not None:
+        return _inherited(folder, birth, damaged), FoldPoint(0)
     if damaged:
         logger.warning("a damaged producer checkpoint", extra={"path": damaged})
     if first and damaged:
@@ -211,6 +215,23 @@ def begin(folder: Folder, before: int | None = None) -> tuple[ProducerTable, Fol
     return ProducerTable(), FoldPoint(first)
 
 
+def _inherited(folder: Folder, birth: Birth, damaged: str) -> ProducerTable:
+    """What a partition's parents knew of producers, from their folders: its own first checkpoint is gone."""
+    logger.warning(
+        "a partition's first producer checkpoint is gone: that of its parents is taken",
+        extra={"path": damaged or folder.path},
+    )
+    facts = ProducerTable()
+    for parent, offset in birth.parents.items():
+        path = folder.beside(parent, offset, GATE_PRODUCERS)
+        found = parse(read_whole(folder.files, path), offset, folder.topic_id)
+        if found is None:
+            raise refusal(damaged or folder.segment_path(0, PRODUCERS_FILE), folder.partition)
+        for pair, seqno, epoch, seen in found.items():
+            facts.learn(pair, seqno, epoch, seen)
+    return facts
+
+
 def fold_all(
     folder: Folder, facts: ProducerTable, place: FoldPoint, segment: int, byte: int | None
 ) -> FoldPoint:
@@ -218,6 +239,13 @@ def fold_all(
 
     Raises `FileNotFoundError` when a segment on the way was removed.
     """
+    return walk_frames(folder, lambda found: learn(facts, found), place, segment, byte)
+
+
+def walk_frames(
+    folder: Folder, take: Callable[[Frame], None], place: FoldPoint, segment: int, byte: int | None
+) -> FoldPoint:
+    """Call `take` with each frame that names producers; with its body where its header does not tell all."""
     if place.segment == segment and place.byte == byte:
         return place
     bases = [segment]
@@ -227,11 +255,13 @@ def fold_all(
             raise FileNotFoundError(folder.segment_path(place.segment))
     for base in bases:
         at = place if base == place.segment else FoldPoint(base)
-        place = _fold_segment(folder, facts, at, byte if base == segment else None)
+        place = _walk_segment(folder, take, at, byte if base == segment else None)
     return place
 
 
-def _fold_segment(folder: Folder, facts: ProducerTable, place: FoldPoint, end: int | None) -> FoldPoint:
+def _walk_segment(
+    folder: Folder, take: Callable[[Frame], None], place: FoldPoint, end: int | None
+) -> FoldPoint:
     files = folder.files
     fd = files.open(folder.segment_path(place.segment), write=False)
     try:
@@ -239,7 +269,7 @@ def _fold_segment(folder: Folder, facts: ProducerTable, place: FoldPoint, end: i
         generation = head.generation if head is not None else 0
         at = place.byte if generation == place.generation else SEGMENT_HEADER_BYTES
         end = files.size(fd) if end is None else end
-        at = _Walk(folder, fd, place.segment, None if head is None else head.salt, end).fold(facts, at)
+        at = _Walk(folder, fd, place.segment, None if head is None else head.salt, end).walk(take, at)
         return FoldPoint(place.segment, at, generation)
     finally:
         files.close(fd)
@@ -257,8 +287,8 @@ class _Walk:
         self._chunk = b""
         self._chunk_at = 0
 
-    def fold(self, facts: ProducerTable, at: int) -> int:
-        """Take in every frame from `at` to the end; return the end."""
+    def walk(self, take: Callable[[Frame], None], at: int) -> int:
+        """Take every frame from `at` to the end; return the end."""
         while at < self._end:
             head = self._head(at)
             if head is None:
@@ -267,7 +297,7 @@ class _Walk:
                 at = self._next_sound(at)
                 continue
             if head.flags & (PRODUCER | PRODUCERS):
-                self._take(facts, at, head)
+                self._take(take, at, head)
             at += head.size
         return self._end
 
@@ -288,11 +318,11 @@ class _Walk:
     def _read(self, at: int, most: int) -> bytes:
         return self._folder.files.pread(self._fd, min(most, self._end - at), at)
 
-    def _take(self, facts: ProducerTable, at: int, head: Head) -> None:
+    def _take(self, take: Callable[[Frame], None], at: int, head: Head) -> None:
         begin = at - self._chunk_at
         if not head.flags & (SEQNOS | PRODUCERS):
             extension = self._chunk[begin + HEADER_BYTES : begin + head.header_length]
-            learn(facts, Frame(head, extension, b""))
+            take(Frame(head, extension, b""))
             return
         found = frame.read_frame(self._read(at, head.size), 0, head)
         if not found.check_body():
@@ -301,7 +331,7 @@ class _Walk:
                 extra={"path": self._folder.segment_path(self._base), "byte": at},
             )
             return
-        learn(facts, found)
+        take(found)
 
     def _next_sound(self, at: int) -> int:
         """Where the next sound header behind damage is."""
@@ -359,6 +389,36 @@ def facts_before(folder: Folder, base: int) -> ProducerTable:
         except (FileNotFoundError, ValueError):
             if place.segment in folder.segments():
                 raise
+
+
+def facts_at(folder: Folder, offset: int) -> ProducerTable | None:
+    """The facts of everything before an offset, read from the log; None when it does not tell any more."""
+    bases = [base for base in folder.segments() if base <= offset]
+    facts, first = ProducerTable(), 0
+    for base in reversed(bases):
+        found = load(folder, base)
+        if found.facts is not None:
+            facts, first = found.facts, base
+            break
+    if first not in bases:
+        return None if offset else facts
+    walk_frames(folder, lambda found: _learn_before(facts, found, offset), FoldPoint(first), bases[-1], None)
+    return facts
+
+
+def _learn_before(facts: ProducerTable, found: Frame, offset: int) -> None:
+    """Take in what a frame says of offsets before another; a repacked one may reach beyond it."""
+    head, count = found.head, offset - found.head.base
+    if count >= max(head.count, 1):
+        learn(facts, found)
+    elif count > 0 and head.flags & PRODUCERS:
+        for who, seqno in zip(found.producers(0, count), found.seqnos(0, count), strict=True):
+            if who is not None and who.id:
+                facts.learn(Pair(who.id, who.group or ""), seqno or 0, who.epoch, head.written_at)
+    elif count > 0 and (named := found.producer()) is not None and named[0].id:
+        who, first = named
+        seqno = found.seqnos(count - 1, count)[0] or 0 if head.flags & SEQNOS else first + count - 1
+        facts.learn(Pair(who.id, who.group or ""), seqno, who.epoch, head.written_at)
 
 
 def keep_checkpoint(folder: Folder, base: int) -> None:

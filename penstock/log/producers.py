@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -47,6 +48,8 @@ class Claim(NamedTuple):
     #: First and last seqno of the frames; without any frame one more than the highest that may be stored.
     first: int
     last: int
+    #: Of frames below the highest that is stored: whether none of them is, asked when nobody can append.
+    is_missing: Callable[[AppendRecord, int], bool] | None = None
 
 
 class TakenOver(NamedTuple):
@@ -64,6 +67,8 @@ class Producers:
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
+        #: Its name, for people.
+        self.topic = ""
         self._mutex = threading.Lock()
         #: What is known of them; None until someone asked.
         self.table: ProducerTable | None = None
@@ -96,7 +101,10 @@ class Producers:
             if claim.joined:
                 raise taken_over(claim.pair)
             raise StaleClaim(known)
-        if not claim.dropped <= known.seqno < claim.first:
+        if claim.is_missing is not None:
+            if not claim.is_missing(a, durable.cuts):
+                raise StaleClaim(known)
+        elif not claim.dropped <= known.seqno < claim.first:
             raise StaleClaim(known)
 
     def wrote(self, before: AppendRecord, after: AppendRecord, claim: Claim | None) -> None:
@@ -123,10 +131,8 @@ class Producers:
         return facts
 
     def save_gate(self, a: AppendRecord, durable: DurableRecord) -> None:
-        """Keep the facts as they are now, where partitions are being added, for ever."""
-        facts = self.catch_up(a, durable)
-        if len(facts):
-            checkpoints.save(self._folder, facts, a.next, GATE_PRODUCERS)
+        """Keep the facts as they are now, where partitions are being added or split, for ever."""
+        checkpoints.save(self._folder, self.catch_up(a, durable), a.next, GATE_PRODUCERS)
 
     # Inside.
 
@@ -166,8 +172,11 @@ class Producers:
         if recent > MANY:
             self._count_at = 2**62
             logger.warning(
-                "%d producers wrote to one partition within 14 days: ids made at random? Use names that stay",
+                "%d producers wrote to partition %d of topic %r within 14 days: ids made at random? "
+                "Use names that stay",
                 recent,
+                self._folder.partition,
+                self.topic,
                 extra={"path": self._folder.path},
             )
 
@@ -201,11 +210,23 @@ def tidy_checkpoints(folder: Folder, active: int) -> None:
 
 
 def gate_facts(folder: Folder, offset: int) -> ProducerTable | None:
-    """The facts as they were when partitions were added, or None when there were none; raises `Corrupt`."""
+    """The facts as they were when partitions were added, or None when nothing tells; raises `Corrupt`.
+
+    A table that is missing is made again from the log, as long as it reaches so far back.
+    """
     found = checkpoints.load(folder, offset, GATE_PRODUCERS)
     if found.is_there and found.facts is None:
         raise checkpoints.refusal(found.path, folder.partition)
-    return found.facts
+    if found.facts is not None:
+        return found.facts
+    facts = checkpoints.facts_at(folder, offset)
+    if facts is None:
+        logger.warning(
+            "%s is missing: seqnos of before partitions were added may be stored again", found.path
+        )
+    elif not folder.read_only:
+        checkpoints.save(folder, facts, offset, GATE_PRODUCERS)
+    return facts
 
 
 def signed(pair: Pair, epoch: int) -> ProducerStamp:

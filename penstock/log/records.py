@@ -36,6 +36,8 @@ ROLLING = 1
 LEAVING_GAP = 2
 #: `reserved` is not synced yet: the process that set it may have died before.
 RESERVING = 4
+#: The frame that A ends behind is a seal, of which S does not tell yet.
+SEALING = 8
 # S.flags
 SEALED = 1
 DROPPED = 2
@@ -90,6 +92,11 @@ class ShownRecord(NamedTuple):
         """Return the record as bytes, with its checksum."""
         fields = _SHOWN.pack(_VERSION, *self)
         return crc32(fields).to_bytes(4, "little") + fields
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the partition was split: nothing is appended any more."""
+        return bool(self.flags & SEALED)
 
     @property
     def dropped(self) -> bool:

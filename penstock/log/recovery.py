@@ -11,6 +11,9 @@ Then what committed transactions have not appended yet is appended, at the offse
 The next offset is the highest of: the end found, the offsets reserved, the highest position a consumer
 committed. If that leaves a gap a new segment begins there: a gap is legal, reuse is not. What of the gap
 was acknowledged once is no gap but a loss, and stays known as one (`lost`).
+
+A partition that was split stays so: its seal, the last frame, tells, or the store where that is damaged; S
+alone does not.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from penstock.log import frame, lost, segment
 from penstock.log.folder import Folder
 from penstock.log.frame_columns import Buffer
 from penstock.log.frame_header import MAGIC_BYTES, Head, read_head
-from penstock.log.records import AppendRecord, DurableRecord, ShownRecord
+from penstock.log.lineage import is_seal
+from penstock.log.records import SEALED, AppendRecord, DurableRecord, ShownRecord
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
 from penstock.log.staging import End, PartitionState, bring_in
 from penstock.options import TopicOptions
@@ -50,6 +54,8 @@ class Survey(NamedTuple):
     dirty: bool
     #: The segment's own header is sound.
     headed: bool
+    #: Its last sound frame is a seal.
+    sealed: bool = False
 
 
 def recover(folder: Folder, options: TopicOptions, state: PartitionState) -> None:
@@ -71,13 +77,14 @@ def recover(folder: Folder, options: TopicOptions, state: PartitionState) -> Non
         start = shown.start if shown is not None else bases[0]
         floor = max(_reserved(a, options, end.next), state.highest_position(), known)
         is_loss = not end.shows_damage and _note_losses(folder, end.next, known, state)
+    is_sealed = end.sealed or (end.damaged and state.is_split())
     end = _bring_in_all(folder, end, state, now)
-    if end.damaged or floor > end.next:
+    if end.damaged or (floor > end.next and not is_sealed):
         end = _begin_segment(folder, max(end.next, floor, end.segment + 1), end, now)
     cuts = durable.cuts if durable is not None else 0
     if is_loss:
         cuts = (cuts + 1) & 0xFFFF  # D passes what is lost: who waits for it must not take that for its sync
-    _publish(folder, end, start, a, shown, cuts)
+    _publish(folder, end, start, a, _flags(shown, is_sealed), cuts)
 
 
 def _known_end(
@@ -167,6 +174,8 @@ class _End(NamedTuple):
     damaged: bool = False
     #: What is damaged lies at the end of the file, for all to see.
     shows_damage: bool = False
+    #: Behind a seal.
+    sealed: bool = False
 
 
 def _mend_last(folder: Folder, base: int, durable: DurableRecord | None, now: int) -> _End:
@@ -190,7 +199,7 @@ def _mend_last(folder: Folder, base: int, durable: DurableRecord | None, now: in
         head = parse_head(data)
         gap = head.behind_gap if head is not None else True
         files.close(segment.create(folder, base, found.last_written_at or now, behind_gap=gap))
-    return _End(found.next, base, found.byte, found.last_written_at)
+    return _End(found.next, base, found.byte, found.last_written_at, sealed=found.sealed)
 
 
 def survey(data: Buffer, base: int) -> Survey:
@@ -198,16 +207,20 @@ def survey(data: Buffer, base: int) -> Survey:
     head = parse_head(data)
     salt = head.salt if head is not None else None
     byte, expected, last = SEGMENT_HEADER_BYTES, base, head.created if head is not None else 0
+    sealed = False
     for at, found in frame.walk(data, SEGMENT_HEADER_BYTES):
         if salt is None:
             salt = found.head.salt
         if found.head.salt != salt or found.head.base != expected:
             break
         byte, expected, last = at + found.head.size, found.head.stop, found.last_written_at
+        sealed = is_seal(found.head)
     rest = bytes(data[byte:])
     dirty = bool(rest.strip(b"\0"))
     beyond = tuple(_frames_beyond(data, byte, expected, salt)) if dirty else ()
-    return Survey(byte, expected, last, beyond, dirty, head is not None)
+    if beyond:
+        sealed = is_seal(beyond[-1][1])
+    return Survey(byte, expected, last, beyond, dirty, head is not None, sealed)
 
 
 def _frames_beyond(data: Buffer, byte: int, expected: int, salt: int | None) -> list[tuple[int, Head]]:
@@ -254,7 +267,7 @@ def _behind_damage(folder: Folder, base: int, found: Survey, data: Buffer) -> _E
         at, head = found.beyond[-1]
         stop, byte, last = head.stop, at + head.size, head.written_at
     shows_damage = bool(bytes(data[byte:]).strip(b"\0"))
-    return _End(stop, base, byte, last, damaged=True, shows_damage=shows_damage)
+    return _End(stop, base, byte, last, damaged=True, shows_damage=shows_damage, sealed=found.sealed)
 
 
 def _keep_cut(folder: Folder, base: int, data: Buffer, byte: int) -> None:
@@ -271,6 +284,12 @@ def _keep_cut(folder: Folder, base: int, data: Buffer, byte: int) -> None:
     logger.warning("cut %d torn bytes off %s", len(rest), folder.segment_path(base))
 
 
+def _flags(shown: ShownRecord | None, is_sealed: bool) -> int:
+    """S.flags: whether the topic was dropped is known from S, whether the partition was split is not."""
+    flags = shown.flags & ~SEALED if shown is not None else 0
+    return flags | SEALED if is_sealed else flags
+
+
 def _reserved(a: AppendRecord | None, options: TopicOptions, end: int) -> int:
     if options.sync != "os":
         return 0
@@ -282,11 +301,10 @@ def _publish(
     end: _End,
     start: int,
     a: AppendRecord | None,
-    shown: ShownRecord | None,
+    flags: int,
     cuts: int,
 ) -> None:
     tree = a.tree if a is not None else 0
-    flags = shown.flags if shown is not None else 0
     a = AppendRecord(
         0, tree, folder.boot, folder.pid, end.byte, end.next, end.segment, end.next, end.last_written_at, 0
     )

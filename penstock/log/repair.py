@@ -5,6 +5,7 @@
     a failed sync                        cut back to what is durable
     a roll half done                     finish it
     frames behind A                      adopt the sound ones, cut off the rest
+    a seal that S does not tell of       make it durable, and tell
     a transaction announced              append it if it was committed, else forget it
 
 Everything here happens under the append lock.
@@ -21,6 +22,7 @@ from penstock.locks import hold
 from penstock.log import frame, records
 from penstock.log.active_segment import ActiveSegment
 from penstock.log.folder import Folder
+from penstock.log.lineage import is_seal, read_seal
 from penstock.log.records import AppendRecord, Ends
 from penstock.log.recovery import recover
 from penstock.log.segment import SEGMENT_HEADER_BYTES
@@ -69,6 +71,8 @@ class Repair:
             ends = active.finish_roll(ends)
         if self.has_frames_behind(ends.append):
             ends = self._adopt(ends)
+        if ends.append.flags & records.SEALING:
+            ends = self._sealed_if_there(ends)
         if ends.append.pending:
             ends = self.finish_transactions(ends)
         return ends
@@ -111,17 +115,36 @@ class Repair:
         """Take over sound frames a dead writer left behind A, and cut off what is not sound."""
         files, active, a = self.folder.files, self.active, ends.append
         data = files.pread(active.fd, files.size(active.fd) - a.byte, a.byte)
-        byte, stop, last = 0, a.next, a.last_written_at
+        byte, stop, last, flags = 0, a.next, a.last_written_at, a.flags
         for at, found in frame.walk(data):
             head = found.head
             if head.salt != active.salt or head.base != stop:
                 break
             byte, stop, last = at + head.size, head.stop, head.written_at
+            if is_seal(head):
+                flags |= records.SEALING
+                break
         active.truncate(a.byte + byte)
         logger.info(
             "took over %d messages of a writer that died", stop - a.next, extra={"path": self.folder.path}
         )
-        return active.show(active.publish(ends, byte=a.byte + byte, next=stop, last_written_at=last))
+        place = {"byte": a.byte + byte, "next": stop, "last_written_at": last}
+        return active.show(active.publish(ends, flags=flags, **place))
+
+    # A split.
+
+    def finish_seal(self, ends: Ends) -> Ends:
+        """Make the seal that A ends behind durable, and tell everyone."""
+        ends = self.active.show(hold((self.folder.tail,), lambda: self.active.sync(ends)))
+        shown = ends.shown._replace(flags=ends.shown.flags | records.SEALED)
+        self.folder.publish_shown(shown)
+        return self.active.publish(ends._replace(shown=shown), flags=ends.append.flags & ~records.SEALING)
+
+    def _sealed_if_there(self, ends: Ends) -> Ends:
+        """A process died over a split: finish it if its seal was written, else forget it."""
+        if read_seal(self.folder) is not None:
+            return self.finish_seal(ends)
+        return self.active.publish(ends, flags=ends.append.flags & ~records.SEALING)
 
     # A failed sync.
 
@@ -131,6 +154,8 @@ class Repair:
         On sync="os" topics readers have seen it, so it stays. Its offsets are not given again.
         """
         active = self.active
+        if ends.shown.sealed:
+            return self._publish_cut(ends)  # the seal is durable, and so is all before it
         active.require(ends.append.segment)
         if ends.append.pending:
             ends = self._with_new_segment(ends)
@@ -149,10 +174,10 @@ class Repair:
             )
         first = max(a.next, a.segment + 1)  # the new segment needs a name of its own
         pending = self._move_pieces(kept, first)
+        flags = a.flags & ~records.SEALING | records.ROLLING | records.LEAVING_GAP
         ends = active.publish(
-            ends, byte=byte, next=first, pending=pending,
-            flags=a.flags | records.ROLLING | records.LEAVING_GAP, last_written_at=active.written_at(a),
-        )  # fmt: skip
+            ends, byte=byte, next=first, pending=pending, flags=flags, last_written_at=active.written_at(a)
+        )
         return self._publish_cut(active.finish_roll(ends))
 
     def _publish_cut(self, ends: Ends) -> Ends:

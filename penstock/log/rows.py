@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import groupby
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from penstock.arrow import Names
+from penstock.arrow import Names, combined
 from penstock.log import frame_columns as columns
 from penstock.log.frame import Frame
 from penstock.log.frame_header import KEYS
@@ -15,7 +17,7 @@ from penstock.log.frame_header import KEYS
 if TYPE_CHECKING:
     import pyarrow
 
-    from penstock.message import Message
+    from penstock.message import Message, Rows
 
 
 class FrameRows:
@@ -49,13 +51,17 @@ class FrameRows:
         """The offset after the last message."""
         return self.frame.head.base + self.end
 
-    def messages(self) -> list[Message]:
-        """Return the messages, decoded."""
-        return self.frame.messages(self.topic, self._partition, self.begin, self.end)
+    def messages(self, decode: Callable[[bytes], Any] | None = None) -> list[Message]:
+        """Return the messages; their values are what `decode` makes of them, if it is given."""
+        return self.frame.messages(self.topic, self._partition, self.begin, self.end, decode)
 
     def record_batch(self, names: Names = None) -> pyarrow.RecordBatch:
         """Return the messages as Arrow columns; the columns of `names`, or all."""
         return _tables().from_frame(self.topic, self._partition, self.frame, self.begin, self.end, names)
+
+    def joined(self, following: Sequence[Rows]) -> pyarrow.RecordBatch:
+        """Return these messages and the following ones as one Arrow record batch."""
+        return joined([self, *following])
 
 
 class MessageRows:
@@ -84,13 +90,21 @@ class MessageRows:
         """The offset after the last message."""
         return self._messages[-1].offset + 1
 
-    def messages(self) -> list[Message]:
-        """Return the messages."""
-        return self._messages
+    def messages(self, decode: Callable[[bytes], Any] | None = None) -> list[Message]:
+        """Return the messages; their values are what `decode` makes of them, if it is given."""
+        if decode is None:
+            return self._messages
+        from penstock.message import all_typed  # executors do without
+
+        return all_typed(self._messages, decode)
 
     def record_batch(self, names: Names = None) -> pyarrow.RecordBatch:
         """Return the messages as Arrow columns; the columns of `names`, or all."""
         return _tables().from_messages(self._messages, names)
+
+    def joined(self, following: Sequence[Rows]) -> pyarrow.RecordBatch:
+        """Return these messages and the following ones as one Arrow record batch."""
+        return joined([self, *following])
 
 
 @cache
@@ -102,6 +116,22 @@ def _tables() -> ModuleType:
     from penstock.log import arrow_columns as tables
 
     return tables
+
+
+def joined(rows: Sequence[Rows]) -> pyarrow.RecordBatch:
+    """All messages as one Arrow record batch; neighbouring frames are put together column by column."""
+    batches: list[pyarrow.RecordBatch] = []
+    for where, run in groupby(rows, _partition_of_frames):
+        if where is None:
+            batches += [each.record_batch() for each in run]
+        else:
+            frames = [(each.frame, each.begin, each.end) for each in run if isinstance(each, FrameRows)]
+            batches.append(_tables().from_frames(*where, frames))
+    return combined(batches)
+
+
+def _partition_of_frames(rows: Rows) -> tuple[str, int] | None:
+    return (rows.topic, rows.partition) if isinstance(rows, FrameRows) else None
 
 
 def rows_that_fit(frame: Frame, first: int, stop: int, max_bytes: int) -> int:

@@ -51,7 +51,7 @@ class Segments:
         self._active: MappedActive | None = None
 
     def bounds(self) -> Bounds:
-        """What can be read at this moment."""
+        """What is there at this moment, also what has expired and was not removed yet."""
         folder = self.folder
         raw = folder.read_tail_bytes()
         seen, bounds = self._seen
@@ -76,12 +76,16 @@ class Segments:
         if bounds.dropped:
             raise TopicReplaced(f"topic {self.topic!r} was dropped", hint="open it anew by its name")
         if offset < bounds.start:
-            raise OffsetTrimmed(
-                f"offset {offset} of {self.topic!r} partition {self.folder.partition} is gone: "
-                f"the first one left is {bounds.start}",
-                partition=self.folder.partition, offset=offset, first=bounds.start,
-            )  # fmt: skip
+            raise self.trimmed(offset, bounds.start)
         return bounds
+
+    def trimmed(self, offset: int, first: int) -> OffsetTrimmed:
+        """The error for an offset that retention took."""
+        return OffsetTrimmed(
+            f"offset {offset} of {self.topic!r} partition {self.folder.partition} is gone: "
+            f"the first one left is {first}",
+            partition=self.folder.partition, offset=offset, first=first,
+        )  # fmt: skip
 
     def segment_of(self, offset: int, bounds: Bounds) -> int:
         """The first offset of the segment in which `offset` lies."""

@@ -18,6 +18,7 @@ from penstock.codecs import RAW
 from penstock.headers import Headers
 from penstock.log.frame_columns import Buffer
 from penstock.log.frame_header import HEADER_BYTES, HEADERS, KEYS, Head
+from penstock.log.single_run import KEYED_SHAPE, PLAIN_SHAPE, EvenRun, take_even
 from penstock.parse import KIB
 
 if TYPE_CHECKING:
@@ -104,6 +105,8 @@ def fields(body: Buffer) -> tuple[bytes, bytes, dict[str, str | bytes]] | None:
 
 #: So many are put together, at most.
 _ROWS_MOST = 8192
+#: So much is looked at frame by frame before it is seen whether the next ones are even.
+_CHUNK_BYTES = 256 * KIB
 #: Larger ones are as quick by themselves: as messages, as columns.
 _SMALL_BYTES, _COLUMNS_BYTES_MOST = 16 * KIB, 64 * KIB
 
@@ -111,8 +114,6 @@ _SMALL_BYTES, _COLUMNS_BYTES_MOST = 16 * KIB, 64 * KIB
 #: base · written_at · created · the second and the fourth u32 of the body.
 _HEAD = Struct("<4xIIIQQQqq8x4xI4xI")
 _LENGTH_SHAPE_COUNT = Struct("<IQI")
-_KEYED_SHAPE = HEADER_BYTES | KEYS << 16 | RAW << 48
-_PLAIN_SHAPE = HEADER_BYTES | RAW << 48
 _KEYED_AT = HEADER_BYTES + _KEYED.size
 _PLAIN_AT = HEADER_BYTES + _PLAIN.size
 
@@ -122,7 +123,7 @@ def is_one(data: memoryview, at: int) -> bool:
     if len(data) - at < _HEAD.size:
         return False
     body_length, shape, count = _LENGTH_SHAPE_COUNT.unpack_from(data, at + 12)
-    return bool(count == 1 and body_length < _SMALL_BYTES and shape in (_KEYED_SHAPE, _PLAIN_SHAPE))
+    return bool(count == 1 and body_length < _SMALL_BYTES and shape in (KEYED_SHAPE, PLAIN_SHAPE))
 
 
 def is_plain(head: Head) -> bool:
@@ -151,16 +152,42 @@ class Singles:
     def __len__(self) -> int:
         return len(self.values)
 
+    def add(self, run: EvenRun) -> None:
+        """Add the messages that come next."""
+        self.keys += run.keys
+        self.values += run.values
+        self.created += run.created
+        self.written += run.written
 
-def take_singles(data: bytes, at: int, *, offset: int, stop: int, salt: int) -> tuple[Singles, int]:
+
+def take_singles(data: Buffer, at: int, *, offset: int, stop: int, salt: int) -> tuple[Singles, int]:
     """The plain single-message frames from byte `at` on, up to offset `stop`, and where they end.
 
     Stops at anything else: a larger frame, another shape, one that is damaged or goes on behind `data`.
     """
-    taken = Singles(offset)
+    taken, begin, view = Singles(offset), at, memoryview(data)
+    stop, identity = min(stop, offset + _ROWS_MOST), 1 | salt << 32
+    while offset < stop:
+        even = take_even(view, at, offset=offset, most=stop - offset, identity=identity)
+        if even is not None and even.values:
+            taken.add(even)
+            at += len(even.values) * even.stride
+        else:
+            chunk = bytes(view[at : at + _CHUNK_BYTES])
+            used = _take_each(taken, chunk, stop, identity)
+            if not used:
+                break
+            at += used
+        offset = taken.first + len(taken)
+    taken.bytes = at - begin
+    return taken, at
+
+
+def _take_each(taken: Singles, data: bytes, stop: int, identity: int) -> int:
+    """Add the frames that `data` begins with one by one, whatever their lengths; where they end."""
     keys, values, created, written = taken.keys, taken.values, taken.created, taken.written
-    unpack, identity, size = _HEAD.unpack_from, 1 | salt << 32, len(data)
-    begin, last, stop = at, size - _HEAD.size, min(stop, offset + _ROWS_MOST)
+    unpack, size, offset = _HEAD.unpack_from, len(data), taken.first + len(taken)
+    at, last = 0, size - _HEAD.size
     while at <= last and offset < stop:
         header_crc, body_crc, length, shape, found, base, wrote, made, second, fourth = unpack(data, at)
         body_at = at + HEADER_BYTES
@@ -173,11 +200,11 @@ def take_singles(data: bytes, at: int, *, offset: int, stop: int, salt: int) -> 
             or crc32(data[body_at:end]) != body_crc
         ):
             break
-        if shape == _KEYED_SHAPE:
+        if shape == KEYED_SHAPE:
             value_at = at + _KEYED_AT + second
             keys.append(data[at + _KEYED_AT : value_at])
             values.append(data[value_at : value_at + fourth])
-        elif shape == _PLAIN_SHAPE:
+        elif shape == PLAIN_SHAPE:
             keys.append(None)
             values.append(data[at + _PLAIN_AT : at + _PLAIN_AT + second])
         else:
@@ -186,12 +213,11 @@ def take_singles(data: bytes, at: int, *, offset: int, stop: int, salt: int) -> 
         written.append(wrote)
         offset += 1
         at = (end + 7) & ~7
-    taken.bytes = at - begin
-    return taken, at
+    return at
 
 
 def decode_run(
-    data: bytes, at: int, *, topic: str, partition: int, offset: int, salt: int, limit: int
+    data: Buffer, at: int, *, topic: str, partition: int, offset: int, salt: int, limit: int
 ) -> tuple[list[Message], int]:
     """Messages of the plain single-message frames from `at` on, `limit` at most, and where they end.
 

@@ -83,6 +83,15 @@ class StagedFrame(NamedTuple):
     size: int
 
 
+class Hold(NamedTuple):
+    """A consumer that keeps messages from going: all it has not committed, or those younger than a limit."""
+
+    consumer: str
+    position: int
+    #: None holds for ever (an important consumer).
+    younger_than_ns: int | None
+
+
 class PartitionState(Protocol):
     """What the store knows of a partition and its log cannot know; the store gives it to the log."""
 
@@ -92,8 +101,14 @@ class PartitionState(Protocol):
     def require_topic(self) -> None:
         """Raise unless the topic is still there."""
 
+    def is_split(self) -> bool:
+        """Whether the partition has children: nobody appends to it any more."""
+
     def highest_position(self) -> int:
         """The highest offset that a consumer has committed: no offset below it is given again."""
+
+    def holds(self) -> Sequence[Hold]:
+        """Consumers that keep messages of the partition from going by their age."""
 
     def unfinished(self) -> Sequence[PlacedPiece]:
         """Pieces of committed transactions still to be appended here, or to be made durable, by offset."""

@@ -1,9 +1,9 @@
 """Removing the oldest: the start moves to an exact offset, whole segments below it go.
 
 Removed segments are first renamed to `.deleted` and unlinked a minute later, so that scans planned
-in other processes finish. The active segment always stays: its name keeps the high-water mark. A
-crash between the two leaves files that the next trim takes up. Before anything goes, a checkpoint of
-what it says of producers must verify.
+in other processes finish. The active segment always stays: its name keeps the high-water mark, and a
+seal lies in it. A crash between the two leaves files that the next trim takes up. Before anything goes,
+a checkpoint of what it says of producers must verify.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ def _move_start(appender: Appender, segments: Segments, start: int) -> tuple[int
     ends, bounds = appender.ready(), segments.bounds()
     start = min(max(start, bounds.start), bounds.end)
     if start > bounds.start:
-        if start == ends.append.next and ends.append.next > ends.append.segment:
-            appender.roll(ends)  # all of it is expired: let its space go too
+        has_messages = ends.append.next > ends.append.segment
+        if start == ends.append.next and has_messages and not ends.shown.sealed:
+            appender.roll(ends)  # all of it is expired: let its space go too, but for a seal
         appender.publish_start(start)
     return bounds.start, start
 

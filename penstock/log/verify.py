@@ -10,9 +10,10 @@ with: the durable end before the data, the segments before the start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 
-from penstock.errors import UnknownFormat
+from penstock.errors import Corrupt, UnknownFormat
 from penstock.findings import Checked, Finding, damage, note
 from penstock.log import lost
 from penstock.log import producer_table as facts
@@ -25,6 +26,7 @@ from penstock.log.records import DURABLE_AT, DurableRecord, ShownRecord
 from penstock.log.recovery import Survey, survey
 from penstock.log.segment import SEGMENT_HEADER_BYTES, SegmentHead, parse_head, read_head
 from penstock.log.segment_index import Index
+from penstock.log.staging import STAGED
 
 _NO_RECORD = (
     "no sound record: the next writer makes it anew; "
@@ -40,6 +42,9 @@ _LOST = "messages that were acknowledged and are lost"
 _LOSSES_UNKNOWN = (
     "a damaged list of losses: every gap counts as one; removing the file forgets what was lost before"
 )
+_MISSING = "what was known of producers when partitions were added is missing"
+_MADE_AGAIN = f"{_MISSING}: it is made again from the log"
+_GONE = f"{_MISSING}: what they send again may be stored twice"
 _TORN = "a torn tail, never acknowledged: the next writer cuts it off"
 
 
@@ -302,3 +307,43 @@ def _torn(hole: Finding) -> Finding:
 
 def _equal(stored: Index, rebuilt: Index) -> bool:
     return all(getattr(stored, name) == getattr(rebuilt, name) for name in Index.__slots__)
+
+
+def missing_gates(folder: Folder, gates: Collection[int]) -> Iterator[Finding]:
+    """Tables that were kept where the partition ended at those moments, and are not there."""
+    for offset in sorted(gates):
+        path = folder.segment_path(offset, GATE_PRODUCERS)
+        if folder.files.exists(path):
+            continue
+        known = facts.facts_at(folder, offset)
+        if known is not None and len(known):
+            yield note(path, None, _MADE_AGAIN)
+        elif known is None and _has_producers(folder):
+            yield damage(path, None, _GONE)
+
+
+def _has_producers(folder: Folder) -> bool:
+    with suppress(Corrupt):  # said elsewhere
+        return len(facts.begin(folder)[0]) > 0
+    return True
+
+
+def abandoned(folder: Folder, needed: Collection[str | None]) -> Iterator[Finding]:
+    """What transactions have staged and not committed: they are at work, or were killed."""
+    for name in sorted(folder.files.listdir(folder.path)):
+        if name.endswith(STAGED) and name not in needed:
+            yield note(
+                folder.name(name), None,
+                f"{_size(folder, name)} bytes that no transaction has committed: "
+                "it is at work, or was killed (then they are removed after a day)",
+            )  # fmt: skip
+
+
+def _size(folder: Folder, name: str) -> int:
+    with suppress(FileNotFoundError):  # its transaction ended meanwhile
+        fd = folder.files.open(folder.name(name), write=False)
+        try:
+            return folder.files.size(fd)
+        finally:
+            folder.files.close(fd)
+    return 0

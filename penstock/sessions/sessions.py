@@ -95,7 +95,7 @@ def write_policy(folder: str, files: Files, policy: Retry) -> None:
 
 
 #: Stores a dead letter of a topic.
-Bury = Callable[[str, WriteBatch], None]
+AddLetter = Callable[[str, WriteBatch], None]
 _BYTES_MAX = DATA_BYTES_MAX - 64 * KIB
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(SessionData)
@@ -181,7 +181,7 @@ class Session:
             failed = self._data.failed(error_text(error))
             wait_s = self._topic.wait_s(self._attempt, asked_s)
             if wait_s is None:
-                self._topic.bury(self._identity, failed, self._attempt)
+                self._topic.add_letter(self._identity, failed, self._attempt)
                 if self._taken is not None:
                     self._taken.done()
             else:
@@ -241,11 +241,11 @@ class Session:
 class SessionTopic:
     """The sessions of one topic: its files, its policy, and what dead letters become."""
 
-    def __init__(self, topic: str, folder: str, files: Files, clock: Clock, bury: Bury) -> None:
+    def __init__(self, topic: str, folder: str, files: Files, clock: Clock, add_letter: AddLetter) -> None:
         self.topic = topic
         self._folder = folder
         self._files = files
-        self._bury = bury
+        self._add_letter = add_letter
         self._clock = clock
         self._waiting: WaitingMessages | None = None
         self._journal: Journal | None = None
@@ -292,10 +292,10 @@ class SessionTopic:
         """Return how many sessions wait."""
         return self._opened().count()
 
-    def bury(self, identity: bytes, data: SessionData, attempts: int) -> None:
+    def add_letter(self, identity: bytes, data: SessionData, attempts: int) -> None:
         """Make a session a dead letter of its topic."""
         errors = data.first_error, data.last_error
-        self._bury(self.topic, session_letter(identity, data.chunks, errors, attempts))
+        self._add_letter(self.topic, session_letter(identity, data.chunks, errors, attempts))
 
     def close(self) -> None:
         """Close the topic's files."""
@@ -340,11 +340,11 @@ class Sessions:
     topic; when it ends or closes the store, the next one that asks goes on.
     """
 
-    def __init__(self, folder: str, files: Files, clock: Clock, bury: Bury) -> None:
+    def __init__(self, folder: str, files: Files, clock: Clock, add_letter: AddLetter) -> None:
         self._folder = folder
         self._files = files
         self._clock = clock
-        self._bury = bury
+        self._add_letter = add_letter
         self._mutex = threading.Lock()
         self._topics: dict[str, SessionTopic] = {}
         self._closed = False
@@ -416,7 +416,7 @@ class Sessions:
                 raise Closed("the store is closed", hint="open it again")
             if topic not in self._topics:
                 folder = os.path.join(self._folder, topic)
-                self._topics[topic] = SessionTopic(topic, folder, self._files, self._clock, self._bury)
+                self._topics[topic] = SessionTopic(topic, folder, self._files, self._clock, self._add_letter)
             return self._topics[topic]
 
 

@@ -9,7 +9,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
+from penstock.clock import NANOSECONDS
 from penstock.errors import AlreadyExists, PartitionLost, UnknownConsumer, WrongType
+from penstock.parse import whole
 from penstock.state import deaths, queues
 from penstock.state.database import Database
 from penstock.state.deaths import Deaths, Doubt
@@ -26,15 +28,34 @@ class ConsumerOptions:
     availability_period_s: float | None = None
     #: Messages written before this moment are skipped, in nanoseconds (B001-04); None skips none.
     read_from_ns: int | None = None
+    #: All its readers together get so many bytes of frames a second, and so many at once; None is no limit,
+    #: and one second's worth.
+    read_speed: int | None = None
+    read_burst: int | None = None
+
+    @property
+    def read_limit(self) -> tuple[int, int] | None:
+        """Bytes a second and at once that its readers are held to; None where they are not."""
+        return None if self.read_speed is None else (self.read_speed, self.read_burst or self.read_speed)
 
     @property
     def keeps(self) -> bool:
         """Whether messages stay for this consumer that retention would remove."""
         return self.important or self.availability_period_s is not None
 
+    @property
+    def keeps_ns(self) -> int | None:
+        """How young a message is that stays for this consumer; None: it stays until it is committed."""
+        if self.important or self.availability_period_s is None:
+            return None
+        return round(self.availability_period_s * NANOSECONDS)
+
     def __post_init__(self) -> None:
         if not isinstance(self.important, bool):
             raise WrongType(f"important is True or False, not {type(self.important).__name__}")
+        for name, value in (("read_speed", self.read_speed), ("read_burst", self.read_burst)):
+            if value is not None:
+                whole(name, value, 1, 2**40)
 
 
 class ConsumerRecord(NamedTuple):

@@ -16,7 +16,7 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from penstock.errors import (
@@ -87,8 +87,13 @@ class Database:
 
     def row(self, sql: str, arguments: Sequence[Any] = ()) -> Any:
         """The first row, or None."""
-        rows = self.rows(sql, arguments)
-        return rows[0] if rows else None
+        with self._mutex:
+            try:
+                if self._reader is not None:
+                    return next(iter(self._reader.rows(sql, arguments)), None)
+                return self._connection.execute(sql, arguments).fetchone()
+            except sqlite3.DatabaseError as error:
+                raise self._explained(error) from error
 
     def has_table(self, name: str) -> bool:
         """Whether the format of this store has a table; only a read-only one may lack any."""
@@ -202,17 +207,14 @@ class Database:
 
     def copy_to(self, path: str) -> None:
         """Write the database as it is now to a new file, also while others change it."""
-        copy = sqlite3.connect(path)
-        try:
-            with self._mutex:
+        with self._mutex, closing(sqlite3.connect(path)) as copy:  # a fork waits for the mutex
+            try:
                 if self._reader is not None:
                     self._reader.copy_to(copy)
                 else:
                     self._connection.backup(copy)
-        except sqlite3.DatabaseError as error:
-            raise self._explained(error) from error
-        finally:
-            copy.close()
+            except sqlite3.DatabaseError as error:
+                raise self._explained(error) from error
 
     def check(self) -> list[str]:
         """What SQLite finds wrong with the file; empty when nothing."""

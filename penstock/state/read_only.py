@@ -68,7 +68,9 @@ class ReadOnlyConnection:
             self._stamp = self._look()
         connection = _opened(self._path, "mode=ro&immutable=1")
         if connection is None:
-            raise NotAStore(f"{self._path} cannot be read as a store's database")
+            raise NotAStore(
+                f"{self._path} cannot be read as a store's database", hint="look at its owner and rights"
+            )
         return connection
 
     def _is_stale(self) -> bool:
@@ -97,9 +99,12 @@ def _stamp(path: str) -> _Stamp:
 
 def _opened(path: str, mode: str) -> sqlite3.Connection | None:
     quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-    connection = sqlite3.connect(
-        f"file:{quoted}?{mode}", uri=True, isolation_level=None, check_same_thread=False, timeout=30
-    )
+    try:
+        connection = sqlite3.connect(
+            f"file:{quoted}?{mode}", uri=True, isolation_level=None, check_same_thread=False, timeout=30
+        )
+    except sqlite3.OperationalError:
+        return None
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 #: 2 added bindings and transactions, 3 pipelines, 4 streams, queues and what transactions delay, 5 deaths of
-#: readers; an older store gets them when first opened for writing.
-FORMAT = 5
+#: readers, 6 partitions as rows; an older store gets them when first opened for writing.
+FORMAT = 6
 #: Formats that this version reads.
-READABLE = (1, 2, 3, 4, 5)
+READABLE = (1, 2, 3, 4, 5, 6)
 #: "PnSk": marks the database of a store.
 APPLICATION_ID = 0x506E536B
 
@@ -120,5 +120,21 @@ CREATE TABLE deaths (                    -- partitions whose readers died with m
     PRIMARY KEY (consumer, topic_id, partition)
 ) WITHOUT ROWID;
 """
+_SINCE_6 = """
+CREATE TABLE partitions (                -- of topics whose partitions changed; others have what options say
+    topic_id INTEGER NOT NULL, partition INTEGER NOT NULL,
+    state TEXT NOT NULL,                 -- active, inactive (split: only read), removed (empty: no folder)
+    low INTEGER NOT NULL, high INTEGER NOT NULL,  -- its hashes: from low up to, and without, high
+    parents TEXT NOT NULL,               -- JSON: {"<parent>": offset behind which it opens}
+    stop INTEGER,                        -- of one that was split: the offset behind its last message
+    PRIMARY KEY (topic_id, partition)
+) WITHOUT ROWID;
+CREATE TABLE splits (                    -- begun: a seal in the parent's log makes it true, then rows say so
+    topic_id INTEGER NOT NULL, parent INTEGER NOT NULL,
+    low_child INTEGER NOT NULL, high_child INTEGER NOT NULL,
+    cut INTEGER NOT NULL,                -- the first hash of the upper child
+    PRIMARY KEY (topic_id, parent)
+) WITHOUT ROWID;
+"""
 #: What each format added to the one before.
-ADDED = {2: _SINCE_2, 3: _SINCE_3, 4: _SINCE_4, 5: _SINCE_5}
+ADDED = {2: _SINCE_2, 3: _SINCE_3, 4: _SINCE_4, 5: _SINCE_5, 6: _SINCE_6}

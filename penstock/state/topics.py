@@ -12,14 +12,20 @@ from typing import Any, NamedTuple
 from penstock.clock import NANOSECONDS
 from penstock.errors import AlreadyExists, DataError, InvalidOption, TopicReplaced, UnknownTopic
 from penstock.options import TopicOptions
+from penstock.partition_tree import PartitionTree
 from penstock.state.database import Database
+from penstock.state.partitions import Gates, PartitionRows, StoredRow, save_rows, tree_of
 
-#: A binding that nobody used for so long is forgotten (S001-35).
+#: A binding is forgotten when its producer, or a group without one, wrote nothing for so long (S001-35).
 FORGOTTEN_NS = 14 * 86400 * NANOSECONDS
 #: How often the store is told that a binding is in use.
 _REFRESH_NS = 3600 * NANOSECONDS
 #: Forgotten ones are swept out each time so many were made.
 _SWEEP_EVERY = 1000
+
+
+#: Where a pair's messages lie, given the partition of its forgotten binding; None: it has none.
+Settled = Callable[[int | None], int | None]
 
 
 class _Bound(NamedTuple):
@@ -37,40 +43,56 @@ class Bindings:
         self._remembered: dict[tuple[str, str], _Bound] = {}
         self._mutex = threading.Lock()
 
-    def partition(
-        self, producer: str, group: str, partitions: int, now: int, settled: Callable[[], int | None]
-    ) -> int:
+    def partition(self, producer: str, group: str, active: Sequence[int], now: int, settled: Settled) -> int:
         """Where messages of this producer and group go.
 
-        At first use they take turns, unless `settled` knows where they went before they were bound.
-        A binding is on disk before it is used: a resend must find the same partition.
+        At first use they take turns among the active ones, unless `settled` knows where they went before,
+        given the partition of a binding that was forgotten. A binding is on disk before it is used: a resend
+        must find the same partition.
         """
         bound = self._remembered.get((producer, group))
         if bound is None or abs(now - bound.used) >= _REFRESH_NS:
             with self._mutex:
-                bound = self._ask(producer, group, partitions, now, settled)
+                bound = self._ask(producer, group, active, now, settled)
                 self._remembered[producer, group] = bound
         return bound.partition
 
-    def _ask(
-        self, producer: str, group: str, partitions: int, now: int, settled: Callable[[], int | None]
-    ) -> _Bound:
+    def _ask(self, producer: str, group: str, active: Sequence[int], now: int, settled: Settled) -> _Bound:
         who = (self._topic_id, producer, group)
         row = self._database.row(f"SELECT partition, used FROM bindings WHERE {_WHO}", who)
-        if row is None or now - row[1] >= FORGOTTEN_NS:
-            return self._bind(who, partitions, now, settled() if row is None else None)
+        if row is None:
+            return self._bind(who, active, now, settled(None))
+        if self._is_forgotten(producer, row[1], now):
+            return self._bind(who, active, now, settled(row[0]))
         bound = _Bound(*row)
         if abs(now - bound.used) >= _REFRESH_NS:
             self._database.quick(f"UPDATE bindings SET used = ? WHERE {_WHO}", (now, *who))
             bound = _Bound(bound.partition, now)
         return bound
 
-    def _bind(self, who: tuple[int, str, str], partitions: int, now: int, settled: int | None) -> _Bound:
+    def sweep(self, now: int) -> None:
+        """Remove the bindings that are forgotten."""
+        with self._database.transaction() as connection:
+            connection.execute(_SWEEP, (self._topic_id, now - FORGOTTEN_NS))
+
+    def _is_forgotten(self, producer: str, used: int, now: int) -> bool:
+        """Whether a binding last used then is: one of a producer lasts as long as any other of it."""
+        if producer and now - used >= FORGOTTEN_NS:
+            last = "SELECT max(used) FROM bindings WHERE topic_id = ? AND producer = ?"
+            row = self._database.row(last, (self._topic_id, producer))
+            used = used if row is None or row[0] is None else row[0]
+        return now - used >= FORGOTTEN_NS
+
+    def _bind(
+        self, who: tuple[int, str, str], active: Sequence[int], now: int, settled: int | None
+    ) -> _Bound:
         with self._database.transaction() as connection:
             row = connection.execute(f"SELECT partition, used FROM bindings WHERE {_WHO}", who).fetchone()
             if row is not None and now - row[1] < FORGOTTEN_NS:
                 return _Bound(*row)  # another process was quicker
-            partition = self._turn(connection, now) % partitions if settled is None else settled
+            partition = settled
+            if partition is None:
+                partition = active[self._turn(connection, now) % len(active)]
             connection.execute(
                 "INSERT OR REPLACE INTO bindings VALUES (?, ?, ?, ?, ?)", (*who, partition, now)
             )
@@ -83,12 +105,15 @@ class Bindings:
             (self._topic_id,),
         ).fetchone()
         if turn % _SWEEP_EVERY == _SWEEP_EVERY - 1:
-            connection.execute(
-                "DELETE FROM bindings WHERE topic_id = ? AND used <= ?", (self._topic_id, now - FORGOTTEN_NS)
-            )
+            connection.execute(_SWEEP, (self._topic_id, now - FORGOTTEN_NS))
         return int(turn)
 
 
+#: What is left out are bindings of producers that have used another one since.
+_SWEEP = """
+DELETE FROM bindings AS old WHERE topic_id = ?1 AND used <= ?2 AND (producer = '' OR NOT EXISTS (
+    SELECT 1 FROM bindings WHERE topic_id = ?1 AND producer = old.producer AND used > ?2))
+"""
 _WHO = "topic_id = ? AND producer = ? AND message_group = ?"
 
 
@@ -101,6 +126,8 @@ class TopicRecord(NamedTuple):
     #: Changes with the partitions; writers compare it under the append lock.
     tree: int
     created: int
+    #: The partitions themselves.
+    rows: PartitionTree
 
 
 _COLUMNS = "id, name, options, tree, created"
@@ -115,6 +142,11 @@ class ForgottenRow(NamedTuple):
     tree: int
     created: int
     gates: Sequence[tuple[int, int, int]]
+    rows: Sequence[StoredRow] = ()
+
+
+class TreeChanged(Exception):
+    """The topic's partitions changed since its record was read: nothing was stored, read it again."""
 
 
 class Topics:
@@ -122,6 +154,8 @@ class Topics:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        #: Their partitions.
+        self.partitions = PartitionRows(database)
 
     @property
     def store_id(self) -> str:
@@ -134,10 +168,13 @@ class Topics:
 
     def find(self, name: str) -> TopicRecord:
         """Return the topic of that name; raise `UnknownTopic`, which names those that exist."""
-        row = self._database.row(f"SELECT {_COLUMNS} FROM topics WHERE name = ?", (name,))
-        if row is None:
-            raise UnknownTopic(name, tuple(self.names()))
-        return _record(row)
+        while True:
+            row = self._database.row(f"SELECT {_COLUMNS} FROM topics WHERE name = ?", (name,))
+            if row is None:
+                raise UnknownTopic(name, tuple(self.names()))
+            record = self._record(row)
+            if record is not None:
+                return record
 
     def all(self) -> list[TopicRecord]:
         """Every topic that can be understood, as it is now."""
@@ -145,17 +182,28 @@ class Topics:
         found = []
         for row in rows:
             try:
-                found.append(_record(row))
-            except DataError:  # `find` says so to whoever asks for it
+                record = self._record(row)
+                found.append(self.by_id(row[0]) if record is None else record)
+            except (DataError, TopicReplaced):  # `find` says so to whoever asks for it
                 continue
         return found
 
     def by_id(self, topic_id: int) -> TopicRecord:
         """The topic as it is now; raises `TopicReplaced` when it was dropped."""
-        row = self._database.row(f"SELECT {_COLUMNS} FROM topics WHERE id = ?", (topic_id,))
-        if row is None:
-            raise TopicReplaced("the topic was dropped", hint="open it anew by its name")
-        return _record(row)
+        while True:
+            row = self._database.row(f"SELECT {_COLUMNS} FROM topics WHERE id = ?", (topic_id,))
+            if row is None:
+                raise TopicReplaced("the topic was dropped", hint="open it anew by its name")
+            record = self._record(row)
+            if record is not None:
+                return record
+
+    def _record(self, row: tuple[int, str, str, int, int]) -> TopicRecord | None:
+        """The record of a row; None when the topic's partitions changed while they were read."""
+        topic_id, name, options, tree, created = row
+        understood = _options(name, options)
+        rows = self.partitions.tree(topic_id, tree, understood.partitions)
+        return None if rows is None else TopicRecord(topic_id, name, understood, tree, created, rows)
 
     def understood(self, name: str) -> TopicRecord | None:
         """The topic of that name, or None when its row cannot be understood."""
@@ -175,6 +223,9 @@ class Topics:
             connection.executemany(
                 "INSERT OR REPLACE INTO gates VALUES (?, ?, ?, ?)", [(row.id, *gate) for gate in row.gates]
             )
+            if row.rows:
+                save_rows(connection, row.id, tree_of(row.rows, {}))
+        self.partitions.forget(row.id)
 
     def create(
         self, name: str, options: TopicOptions, now_ns: int, *, before: Callable[[], None]
@@ -193,35 +244,35 @@ class Topics:
         return self.by_id(topic_id)
 
     def alter(
-        self, record: TopicRecord, options: TopicOptions, gates: list[tuple[int, int, int]]
-    ) -> TopicRecord:
-        """Store new options; with added partitions also the (partition, parent, offset) they open behind."""
-        grown = options.partitions - record.options.partitions
-        if grown < 0:
-            raise InvalidOption(
-                f"partitions cannot be taken away ({record.options.partitions} to {options.partitions})",
-                hint="create a topic with fewer and copy the messages",
-            )
+        self, record: TopicRecord, options: TopicOptions, *, tree: PartitionTree | None = None,
+        gates: Sequence[tuple[int, int, int]] = (),
+    ) -> TopicRecord:  # fmt: skip
+        """Store new options, and with added partitions the tree that has them.
+
+        Where partitions are chosen by their count, `gates` says behind which (partition, parent, offset)
+        the added ones open. None of it unless the topic's tree is still that of `record`.
+        """
+        # A new number sends writers of other processes here with their next append.
+        is_told = bool(gates) or tree is not None or options.for_writers != record.options.for_writers
         with self._database.transaction() as connection:
-            connection.execute(
-                "UPDATE topics SET options = ?, tree = tree + ? WHERE id = ?",
-                (json.dumps(options.as_dict()), 1 if grown else 0, record.id),
+            changed = connection.execute(
+                "UPDATE topics SET options = ?, tree = tree + ? WHERE id = ? AND tree = ?",
+                (json.dumps(options.as_dict()), 1 if is_told else 0, record.id, record.tree),
             )
+            if not changed.rowcount:
+                raise TreeChanged
             connection.executemany(
-                "INSERT OR REPLACE INTO gates VALUES (?, ?, ?, ?)",
-                [(record.id, partition, parent, offset) for partition, parent, offset in gates],
+                "INSERT OR REPLACE INTO gates VALUES (?, ?, ?, ?)", [(record.id, *gate) for gate in gates]
             )
+            if tree is not None:
+                save_rows(connection, record.id, tree)
         return self.by_id(record.id)
 
-    def gates(self, topic_id: int) -> dict[int, dict[int, int]]:
-        """For each partition added later: which offset of which earlier one must be committed first."""
-        found: dict[int, dict[int, int]] = {}
-        rows = self._database.rows(
-            "SELECT partition, parent, offset FROM gates WHERE topic_id = ?", (topic_id,)
-        )
-        for partition, parent, offset in rows:
-            found.setdefault(partition, {})[parent] = offset
-        return found
+    def gates(self, topic_id: int) -> Gates:
+        """For each partition that opens later, also one that is gone: which offset of which earlier one must
+        be read first, besides what that one had to wait for.
+        """
+        return {row.partition: dict(row.gates) for row in self.by_id(topic_id).rows if row.gates}
 
     def bindings(self, topic_id: int) -> Bindings:
         """Which partitions producers and groups of a topic were given."""
@@ -248,19 +299,17 @@ class Topics:
                 ("positions", "topic_id"), ("consumers", "topic_id"), ("gates", "topic_id"),
                 ("bindings", "topic_id"), ("turns", "topic_id"), ("staged", "topic_id"),
                 ("stream_positions", "topic_id"), ("streams", "topic_id"), ("queues", "topic_id"),
-                ("deaths", "topic_id"),
+                ("deaths", "topic_id"), ("partitions", "topic_id"), ("splits", "topic_id"),
                 ("leases", "topic_id"), ("topics", "id"),
             ):  # fmt: skip
                 connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (topic_id,))
 
 
-def _record(row: tuple[int, str, str, int, int]) -> TopicRecord:
-    topic_id, name, options, tree, created = row
+def _options(name: str, text: str) -> TopicOptions:
     try:
-        understood = TopicOptions(**json.loads(options))
+        return TopicOptions(**json.loads(text))
     except (ValueError, TypeError, InvalidOption) as error:
         raise DataError(
             f"state.db: the options of topic {name!r} cannot be understood: {error}",
             hint="penstock repair takes them from the topic's folder",
         ) from error
-    return TopicRecord(topic_id, name, understood, tree, created)

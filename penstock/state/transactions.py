@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from penstock.errors import AlreadyCommitted, PartitionLost
-from penstock.log.staging import PlacedPiece
+from penstock.log.staging import Hold, PlacedPiece
 from penstock.options import TopicOptions
 from penstock.state.consumers import Consumers
 from penstock.state.database import Database
@@ -236,9 +236,28 @@ class StoredPartition:
         """Raise `TopicReplaced` unless the topic is still there."""
         self._topics.by_id(self._place[0])
 
+    def is_split(self) -> bool:
+        """Whether the rows say that the partition has children, and is only read."""
+        topic_id, partition = self._place
+        tree = self._topics.by_id(topic_id).rows
+        return partition in tree and not tree.is_active(partition)
+
     def highest_position(self) -> int:
         """The highest offset that a consumer has committed."""
         return self._consumers.highest(*self._place)
+
+    def holds(self) -> list[Hold]:
+        """Consumers that keep messages of the partition from going by their age."""
+        topic_id, partition = self._place
+        keeping = [each for each in self._consumers.of_topic(topic_id) if each.options.keeps]
+        if not keeping:
+            return []
+        positions = {
+            each.consumer: each.position
+            for each in self._consumers.positions(topic_id)
+            if each.partition == partition
+        }
+        return [Hold(each.name, positions.get(each.name, 0), each.options.keeps_ns) for each in keeping]
 
     def unfinished(self) -> list[PlacedPiece]:
         """Pieces of committed transactions that are not yet whole and durable here, by offset."""

@@ -118,6 +118,8 @@ class Catalogue:
         #: What topics are given when they are opened: who holds their delayed messages, and their neighbours.
         self.delayed: DelaysMessages | None = None
         self.neighbour: Callable[[str, dict[str, Any]], OpenTopic] | None = None
+        #: Raises when the store's folder is not where it was.
+        self.require_place: Callable[[], None] = lambda: None
         self.on_options: Callable[[], None] = lambda: None
 
     def create(self, name: str, options: TopicOptions) -> OpenTopic:
@@ -143,8 +145,10 @@ class Catalogue:
                     self._transactions, self._files, self._clock, read_only=self._read_only,
                 )  # fmt: skip
                 partitions.on_roll = lambda number, opened=partitions: self.housekeeper.add(opened, number)  # type: ignore[misc]
+                partitions.on_hot = lambda number, opened=partitions: self.housekeeper.split(opened, number)  # type: ignore[misc]
                 partitions.on_options = self.on_options
                 partitions.finish_transactions = self.finish_transactions
+                partitions.require_place = self.require_place
                 if self.neighbour is not None:
                     partitions.neighbour = self.neighbour
                 if self.delayed is not None:
@@ -252,13 +256,15 @@ def refuse_other_options(name: str, there: TopicOptions, wanted: Mapping[str, An
 
 def _settle(partitions: OpenTopic) -> None:
     """Everything goes to disk, and offsets set aside are given back."""
-    for log in partitions.opened_logs():
-        try:
-            log.bounds()  # says so when it was dropped: a sync would only find that its file is gone
-            log.sync_all()
-            log.lower_reserve()
-        except TopicReplaced:
-            return  # another process dropped it: there is nothing to keep
+    try:
+        gone = partitions.topics.by_id(partitions.record.id).rows.removed()
+        for log in partitions.opened_logs():
+            if log.partition not in gone:
+                log.bounds()  # says so when it was dropped: a sync would only find that its file is gone
+                log.sync_all()
+                log.lower_reserve()
+    except TopicReplaced:
+        return  # another process dropped it: there is nothing to keep
 
 
 _decoder = msgspec.json.Decoder(list[tuple[str, list[tuple[str, str]]]])

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from penstock.consume import membership as members
+from penstock.consume.drained_parents import pass_removed
 from penstock.consume.lag import Lag, lag_behind
 from penstock.consume.membership import MemberStats
 from penstock.consume.options import Moment, moment
+from penstock.consume.read_quota import forget_quota
 from penstock.errors import InvalidOption, UnknownConsumer
-from penstock.parse import Duration, consumer_name, seconds, whole
+from penstock.parse import Duration, Size, consumer_name, seconds, size, whole
 from penstock.place import Place
 from penstock.state.consumers import ConsumerOptions, ConsumerRecord
 from penstock.topic.delayed import forget_consumer
@@ -27,21 +30,20 @@ class ConsumerStats(NamedTuple):
     lag: int
     #: When it last committed or was moved, in nanoseconds; None when it has no position yet.
     updated: int | None = None
-    #: The same in bytes as they are stored (to the frame), and the age of the first of them in seconds.
+    #: Bytes it has not committed, as they are stored (to the frame), and the age of the first in seconds.
     lag_bytes: int = 0
     lag_seconds: float = 0.0
     availability_period_s: float | None = None
     read_from_ns: int | None = None
     members: tuple[MemberStats, ...] = ()
+    #: How many bytes a second its readers get, and at once; None is no limit.
+    read_speed: int | None = None
+    read_burst: int | None = None
 
 
 def options_from(before: ConsumerOptions, now_ns: int, changes: dict[str, Any]) -> ConsumerOptions:
     """Options as a user spells them, each checked; what is not named stays."""
-    fields: dict[str, Any] = {
-        "important": before.important,
-        "availability_period_s": before.availability_period_s,
-        "read_from_ns": before.read_from_ns,
-    }
+    fields: dict[str, Any] = asdict(before)
     for name, value in changes.items():
         if name == "important":
             fields["important"] = value
@@ -49,20 +51,26 @@ def options_from(before: ConsumerOptions, now_ns: int, changes: dict[str, Any]) 
             fields["availability_period_s"] = _seconds(name, value)
         elif name == "read_from":
             fields["read_from_ns"] = None if value is None else moment(name, value, now_ns)
+        elif name in ("read_speed", "read_burst"):
+            fields[name] = None if value is None else size(name, value)
         else:
             raise InvalidOption(
-                f"unknown consumer option {name!r}", hint="options: important, availability_period, read_from"
+                f"unknown consumer option {name!r}",
+                hint="options: important, availability_period, read_from, read_speed, read_burst",
             )
     return ConsumerOptions(**fields)
 
 
 def add(
     topic: OpenTopic, name: str, *, important: bool, availability_period: Duration | None, start: Place,
-    read_from: Moment | None,
+    read_from: Moment | None, read_speed: Size | None, read_burst: Size | None,
 ) -> None:  # fmt: skip
     """Create a consumer of a topic; its positions begin at `start`."""
     now = topic.clock.now_ns()
-    wanted = {"important": important, "availability_period": availability_period, "read_from": read_from}
+    wanted = {
+        "important": important, "availability_period": availability_period, "read_from": read_from,
+        "read_speed": read_speed, "read_burst": read_burst,
+    }  # fmt: skip
     options = options_from(ConsumerOptions(), now, wanted)
     _refuse_both(topic, consumer_name(name), options)
     places = topic.begin_all(start, now)
@@ -107,9 +115,11 @@ def seek(topic: OpenTopic, name: str, place: Place) -> dict[int, int]:
         places = topic.begin_all(place, now)
         topic.consumers.add(name, topic.record.id, ConsumerOptions(), places, now)
         return places
-    numbers = place if isinstance(place, Mapping) else range(len(topic))
+    numbers = place if isinstance(place, Mapping) else topic.numbers()
     places = {number: topic.begin(number, place, now) for number in numbers}
     topic.consumers.seek(name, topic.record.id, places, now)
+    if not isinstance(place, Mapping):
+        pass_removed(topic, name)
     members.tell(topic, name)
     return places
 
@@ -127,6 +137,7 @@ def drop(topic: OpenTopic, name: str) -> None:
     """Delete a consumer, its membership and what waits for it."""
     topic.consumers.drop(consumer_name(name), topic.record.id)
     members.remove(topic, name)
+    forget_quota(topic, name)
     forget_consumer(topic, name)
 
 
@@ -137,7 +148,7 @@ def stats(topic: OpenTopic) -> list[ConsumerStats]:
 
 def _stats(topic: OpenTopic, record: ConsumerRecord) -> ConsumerStats:
     stored = topic.consumers.positions(topic.record.id, record.name)
-    positions = {p.partition: p.position for p in stored}
+    positions = {p.partition: p.position for p in stored if p.partition in topic.numbers()}
     now = topic.clock.now_ns()
     lag = Lag.total(lag_behind(log, positions.get(log.partition, 0), now) for log in topic.logs())
     return ConsumerStats(
@@ -151,6 +162,8 @@ def _stats(topic: OpenTopic, record: ConsumerRecord) -> ConsumerStats:
         availability_period_s=record.options.availability_period_s,
         read_from_ns=record.options.read_from_ns,
         members=tuple(members.members(topic, record.name)),
+        read_speed=record.options.read_speed,
+        read_burst=record.options.read_burst,
     )
 
 

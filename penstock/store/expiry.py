@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.clock import NANOSECONDS, Clock
+from penstock.consume.drained_parents import remove_drained
 from penstock.errors import Closed, OffsetTrimmed, PenstockError, TopicReplaced
 from penstock.locks import Claimed, claim, forget_in_child
 from penstock.log.key_retention import KeyDurations
@@ -60,7 +61,9 @@ class Expiry:
 
     def start_if_needed(self) -> None:
         """Start the thread when some topic has messages that expire, unless time is moved by hand."""
-        if not self._clock.drives_threads or not any(map(_expires, self._all_options().values())):
+        if not self._clock.drives_threads or not any(
+            _expires(record.options) for record in self._topics.all()
+        ):
             return
         with self._changed:
             if self._thread is None and not self._ended:
@@ -72,11 +75,18 @@ class Expiry:
     def remove_due(self) -> float:
         """Remove what has expired by now; returns how many seconds nothing else will."""
         now = self._clock.now_ns()
-        current = self._all_options()
-        self._due = {key: due for key, due in self._due.items() if current.get(key.topic_id) == due[1]}
-        for topic_id, options in current.items():
+        current = {record.id: record for record in self._topics.all()}
+        self._due = {
+            key: due
+            for key, due in self._due.items()
+            if key.topic_id in current
+            and current[key.topic_id].options == due[1]
+            and key.number in current[key.topic_id].rows.numbers
+        }
+        for topic_id, record in current.items():
+            options = record.options
             if _expires(options):
-                for number in range(options.partitions):
+                for number in record.rows.numbers:
                     key = _Partition(topic_id, number)
                     if key not in self._due or self._due[key][0] <= now:
                         self._due[key] = self._look(key, options, now), options
@@ -119,9 +129,6 @@ class Expiry:
         self._thread, self._ended = None, True
         self.let_go()
 
-    def _all_options(self) -> dict[int, TopicOptions]:
-        return {record.id: record.options for record in self._topics.all()}
-
     def _look(self, key: _Partition, options: TopicOptions, now: int) -> int:
         """Remove what has expired from one partition; returns when to look again."""
         try:
@@ -129,17 +136,25 @@ class Expiry:
             log = topic.log(key.number)
             due = _oldest_expires(log, options, now)
             if due > now:
-                return due
+                return self._removed(topic, log, now) or due
             done = vacuum_partition(topic, key.number)
             if done is None or done.held_by:
                 return now + _AGAIN_NS
-            following = _oldest_expires(log, options, now)
+            following = self._removed(topic, log, now) or _oldest_expires(log, options, now)
             return min(following, now + LINGER_NS + NANOSECONDS) if done.segments else following
         except (TopicReplaced, Closed):
             return now + _AGAIN_NS  # dropped or closed at this moment
         except (PenstockError, OSError) as error:
             logger.warning("retention of partition %d failed, it is tried again: %s", key.number, error)
             return now + _AGAIN_NS
+
+    def _removed(self, topic: OpenTopic, log: Log, now: int) -> int:
+        """Remove a split partition that is empty; when to try again, 0 where there is nothing to remove."""
+        bounds = log.stored()
+        if topic.tree.is_active(log.partition) or bounds.start < bounds.end:
+            return 0
+        remove_drained(topic)
+        return now + _AGAIN_NS
 
 
 def _expires(options: TopicOptions) -> bool:
@@ -150,7 +165,7 @@ def _oldest_expires(log: Log, options: TopicOptions, now: int) -> int:
     """When the oldest message of a partition expires; of an empty one, when a message of now would."""
     by_key = KeyDurations(options.key_retention)
     try:
-        oldest = log.segments.message(log.bounds().start)
+        oldest = log.segments.message(log.stored().start)
     except OffsetTrimmed:
         return now
     if oldest is None:

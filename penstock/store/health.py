@@ -80,7 +80,7 @@ def _of_topic(topic: Topic) -> Iterator[Complaint]:
 def _of_retention(topic: Topic) -> Iterator[Complaint]:
     """Consumers that keep messages from going: the disk can fill up (S001-57)."""
     kept: dict[tuple[str, ...], int] = {}
-    for number in range(topic.options.partitions):
+    for number in topic.open_topic.numbers():
         messages, held_by = held(topic.open_topic, number)
         if messages:
             kept[held_by] = kept.get(held_by, 0) + messages

@@ -8,7 +8,8 @@ import tempfile
 
 from penstock.clock import Clock
 from penstock.errors import InvalidOption, NotAStore, ReadOnly, WrongType
-from penstock.files import Files, refuse_network_file_system
+from penstock.files import Files, refuse_network_file_system, speak
+from penstock.locks import no_fork
 from penstock.state.database import refuse_stranger
 from penstock.store.store import Store
 
@@ -38,19 +39,20 @@ def open_store(
     files = files or Files()
     if not read_only:
         refuse_network_file_system(folder)
-    _prepare(folder, files, create=create and not read_only)
     try:
-        return Store(
-            os.path.abspath(folder),
-            files,
-            clock or Clock(),
-            read_only=read_only,
-            exclusive=exclusive,
-            temporary=temporary,
-        )
+        with no_fork():
+            _prepare(folder, files, create=create and not read_only)
+            return Store(
+                os.path.abspath(folder),
+                files,
+                clock or Clock(),
+                read_only=read_only,
+                exclusive=exclusive,
+                temporary=temporary,
+            )
     except OSError as error:
         if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
-            raise
+            speak(error)
         raise ReadOnly(
             f"{folder} cannot be written: {error.strerror}", hint="read_only=True may do"
         ) from error

@@ -16,6 +16,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.consume.drained_parents import refuse_left_behind
 from penstock.errors import AlreadyExists
 from penstock.files import Files
 from penstock.place import EARLIEST, Place
@@ -35,6 +36,7 @@ class PipelinePosition:
         self._partitions = topic.open_topic
         self._consumer = run.name
         self._partitions.refresh()
+        refuse_left_behind(self._partitions, self._consumer)
         self.began = self._begin(run.folder, start)
         self._stored = self._take()
         #: The next offset to be read, by partition.
@@ -99,7 +101,7 @@ class PipelinePosition:
         """Take all partitions over; those that were added later begin at their first offset."""
         partitions, topic_id = self._partitions, self._partitions.record.id
         now = partitions.clock.now_ns()
-        numbers = range(len(partitions))
+        numbers = partitions.numbers()
         known = {stored.partition for stored in partitions.consumers.positions(topic_id, self._consumer)}
         for number in numbers:
             if number not in known:

@@ -141,7 +141,9 @@ def _taken_back(root: str, name: str, files: Files, why: str = "") -> RepairStep
     if found is None:
         found = _guessed(folder, name, files)
         lost += "; its options (retention, sync, …): the defaults are taken"
-    row = ForgottenRow(found.id, name, found.options, found.tree, found.created, tuple(found.gates))
+    row = ForgottenRow(
+        found.id, name, found.options, found.tree, found.created, tuple(found.gates), tuple(found.rows)
+    )
     return RepairStep(
         os.path.join("topics", name), why or "state.db has forgotten this topic",
         f"take it back with {found.options['partitions']} partitions", "" if why else lost,

@@ -26,6 +26,7 @@ from penstock.log.log import Log
 from penstock.log.rows import FrameRows
 from penstock.message import Rows
 from penstock.parse import MIB
+from penstock.partition_tree import PartitionTree
 from penstock.place import Place, spot
 from penstock.store.pipeline_position import PipelinePosition
 from penstock.store.pipelines import PipelineRun, Watch, claim, unwatched
@@ -273,7 +274,7 @@ class _Replay:
         partitions = self._sink.open_topic
         partitions.refresh()
         plan = plan_of(partitions)
-        copying = copying_into(partitions, plan, source_partitions=len(self._from))
+        copying = copying_into(partitions, plan, source=self._from.tree)
         try:
             reached = self._copy(copying, targets, step_bytes)
             pieces = copying.finish()
@@ -284,7 +285,7 @@ class _Replay:
             return False
         with self._store.transaction() as tx:
             tx.adopt(
-                self._sink, pieces, tree=plan.tree, partitions=plan.partitions, raw=False,
+                self._sink, pieces, tree=plan.tree, rows=plan.rows, raw=False,
                 bodies=copying.bodies,
             )  # fmt: skip
             self._standing.move(tx, reached)
@@ -320,11 +321,11 @@ class _Replay:
         return cursor
 
 
-def copying_into(partitions: OpenTopic, plan: TopicPlan, *, source_partitions: int) -> TopicCopy:
+def copying_into(partitions: OpenTopic, plan: TopicPlan, *, source: PartitionTree) -> TopicCopy:
     """A copy into a topic that this process has open."""
     bounds = {log.partition: log.bounds() for log in partitions.logs()}
     return TopicCopy(
-        plan, lambda number: partitions.log(number).folder, source_partitions=source_partitions,
+        plan, lambda number: partitions.log(number).folder, source=source,
         empty={number for number, each in bounds.items() if each.end == each.segment},
         carrier=BodyCopy(partitions),
     )  # fmt: skip
@@ -332,8 +333,15 @@ def copying_into(partitions: OpenTopic, plan: TopicPlan, *, source_partitions: i
 
 def is_open(number: int, at: Offsets, ends: Offsets, gates: Mapping[int, Offsets]) -> bool:
     """Whether all that keys wrote before they moved to this partition is copied, as far as it is to be."""
-    needed = gates.get(number, {})
-    return all(at[parent] >= min(gate, ends[parent]) for parent, gate in needed.items() if parent in at)
+    left, seen = [number], {number}
+    while left:
+        for parent, gate in gates.get(left.pop(), {}).items():
+            if parent in at and at[parent] < min(gate, ends[parent]):
+                return False
+            if parent not in seen:
+                seen.add(parent)
+                left.append(parent)
+    return True
 
 
 def run_of(rows: Rows) -> MessageRun:

@@ -17,9 +17,9 @@ from penstock.consume.dead_letter_topic import dead_name
 from penstock.consume.dead_letters import DeadLetter, DeadLetters
 from penstock.consume.options import Kind, Moment, Retry, reader_options
 from penstock.consume.reader import Reader, open_reader
-from penstock.errors import AlreadyExists, Closed, PenstockError, UnknownTopic
-from penstock.files import Files
-from penstock.locks import FORKED, forget_in_child
+from penstock.errors import AlreadyExists, Closed, UnknownTopic, close_after
+from penstock.files import Files, Whereabouts, speaking
+from penstock.locks import FORKED, forget_in_child, no_fork
 from penstock.options import TopicOptions, topic_changes
 from penstock.parse import Duration, identifier, topic_name
 from penstock.place import Place
@@ -45,6 +45,7 @@ from penstock.topic.write_batch import WriteBatch
 if TYPE_CHECKING:  # products stand above the store; their factories here load them when called
     from penstock.events.events import Events
     from penstock.sessions.sessions import Sessions
+    from penstock.sql.session import SqlResult
     from penstock.streams.open import StreamEngineOpener
     from penstock.streams.stream import Stream
 
@@ -55,6 +56,8 @@ T = TypeVar("T")
 _CLOSE_WAIT_S = 10.0
 
 
+@speaking("create_topic", "topic", "topics", "drop_topic", "transaction", "stream", "reader", "close",
+          "flush_housekeeping")  # fmt: skip
 class Store:
     """An open store. Use it with `with`, or call `close`."""
 
@@ -64,10 +67,10 @@ class Store:
         self.path = path
         self.read_only = read_only
         self._files = files
-        self._clock = clock
-        self._temporary = temporary
+        self._clock, self._temporary = clock, temporary
         self._closed = ""
         self._mutex = threading.Lock()
+        self._whereabouts = Whereabouts(path)
         self._open_transactions: weakref.WeakSet[Transaction] = weakref.WeakSet()
         self._ownership = None if read_only else Ownership(path, files, exclusive=exclusive)
         try:
@@ -87,7 +90,7 @@ class Store:
         self._catalogue = Catalogue(
             self._records, self._consumers, self._transactions, folders, files, clock, read_only=read_only
         )
-        self._catalogue.neighbour = self._neighbour
+        self._catalogue.neighbour, self._catalogue.require_place = self._neighbour, self._whereabouts.require
         self._dropped_bodies = DroppedBodies(path, lambda: self.id, files)
         self._sessions: Sessions | None = None
         self._delayed = DelayedPublisher(
@@ -271,7 +274,7 @@ class Store:
         with self._mutex:
             if self._sessions is None:
                 folder = os.path.join(self.path, DELAY, SESSIONS)
-                self._sessions = Sessions(folder, self._files, self._clock, self._bury_session)
+                self._sessions = Sessions(folder, self._files, self._clock, self._add_session_letter)
             return self._sessions
 
     def dead_letters(self, topic: str) -> DeadLetters:
@@ -282,11 +285,14 @@ class Store:
         log, letters = self._find(topic), self._find(dead_name(topic_name(topic)))
         if log is None and letters is None:
             raise UnknownTopic(topic, tuple(self._records.names()))
+        return DeadLetters(topic, log, lambda: self._find(dead_name(topic)), self._revive_session)
 
-        def find() -> OpenTopic | None:
-            return self._find(dead_name(topic))
+    def sql(self, text: str) -> SqlResult:
+        """Rows by SQL over topics, or CREATE, ALTER, DROP TOPIC (docs/sql.md); raises `InvalidSql`."""
+        from penstock.sql.session import SqlSession
 
-        return DeadLetters(topic, log, find, self._revive_session)
+        self._require_open()
+        return SqlSession(self).run(text)
 
     # Consumers.
 
@@ -381,13 +387,7 @@ class Store:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:
-            self.close()
-        except PenstockError as second:  # must not hide the error that is on its way
-            error.add_note(f"closing the store failed too: {second}")
+        close_after(error, self.close, "the store")
 
     def __repr__(self) -> str:
         return f"<Store {self.path}{' (closed)' if self._closed else ''}>"
@@ -412,10 +412,11 @@ class Store:
             self._catalogue.settle()
         finally:
             self._closed = "it is closed"
-            self._catalogue.close()
-            self._database.close()
-            if self._ownership is not None:
-                self._ownership.close()
+            with no_fork():
+                self._catalogue.close()
+                self._database.close()
+                if self._ownership is not None:
+                    self._ownership.close()
             if self._temporary:
                 shutil.rmtree(self.path, ignore_errors=True)
 
@@ -426,7 +427,7 @@ class Store:
         except UnknownTopic:
             return None
 
-    def _bury_session(self, topic: str, letter: WriteBatch) -> None:
+    def _add_session_letter(self, topic: str, letter: WriteBatch) -> None:
         self._neighbour(dead_name(topic), {"retention": dead.RETENTION}).write(letter)
 
     def _revive_session(self, topic: str, letter: DeadLetter) -> None:
@@ -444,3 +445,4 @@ class Store:
     def _require_open(self) -> None:
         if self._closed:
             raise Closed(f"store {self.path}: {self._closed}", hint="open it again")
+        self._whereabouts.require()

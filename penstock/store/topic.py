@@ -8,20 +8,24 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal
 
+from penstock.consume.drained_parents import remove_drained
 from penstock.consume.options import Kind, Moment, Retry, reader_options
 from penstock.consume.reader import Reader, open_reader
 from penstock.errors import InvalidOption, WrongType
+from penstock.files import speak, speaking
+from penstock.growth_rules import refuse_own_partitioner, refuse_split
 from penstock.keys import Key, Prefix, match
 from penstock.log.frame import RAW
 from penstock.message import Batch, Message, Receipt, Receipts, V, typed
 from penstock.options import Sync, TopicOptions
-from penstock.parse import Duration, Size, nanoseconds, one_of, seconds, size, whole
+from penstock.parse import PARTITIONS_MAX, Duration, Size, nanoseconds, one_of, seconds, size, whole
+from penstock.partition_tree import HASHES
 from penstock.place import Place
 from penstock.state.database import refuse_read_only
 from penstock.state.topics import Topics
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
-from penstock.store.stats import TopicStats, topic_stats
+from penstock.store.stats import PartitionInfo, TopicStats, partition_list, topic_stats
 from penstock.topic import delayed
 from penstock.topic import input as outgoing
 from penstock.topic import retention as deleting
@@ -29,7 +33,7 @@ from penstock.topic.bodies import is_file
 from penstock.topic.input import Value
 from penstock.topic.offsets import nothing_at
 from penstock.topic.open_topic import OpenTopic
-from penstock.topic.producer import NOBODY, group_sender, sender_of
+from penstock.topic.producer import NOBODY, Routing, group_sender, sender_of
 from penstock.topic.retention import VacuumReport, vacuum
 from penstock.topic.routing import Partitioner
 from penstock.topic.scan import Scan, latest, past_of, read_some, require_index, wanted
@@ -43,6 +47,10 @@ if TYPE_CHECKING:  # ways in and out stand above the store; what is called here 
 _PLAIN = frozenset((bytes, str))
 
 
+@speaking(
+    "write_many", "writer", "read", "latest", "scan", "reader", "add_consumer", "alter_consumer", "consumers",
+    "seek_consumer", "kick_consumer", "drop_consumer", "alter", "stats", "vacuum", "delete_before", "expired",
+)  # fmt: skip
 class Topic(Generic[V]):
     """A topic of an open store; made by `Store.topic` and `Store.create_topic`.
 
@@ -92,7 +100,7 @@ class Topic(Generic[V]):
         if options.codecs or topic.read_only:
             self.require_raw()
         if partition is not None:
-            topic.check(partition)
+            topic.growth.require_active(partition)
         producer = NOBODY if group is None else group_sender(group)
         if name is not None or (value.__class__ not in _PLAIN and is_file(value)):
             if delay is not None or deliver_at is not None:
@@ -105,11 +113,17 @@ class Topic(Generic[V]):
             message = outgoing.one(stored, key, headers, timestamp, partition, options.max_message_bytes)
             due = delayed.due_at(delay, deliver_at, topic.clock.now_ns())
             if due is not None:
-                return delayed.store(topic, message, producer.group, due)
+                try:
+                    return delayed.store(topic, message, producer.group, due)
+                except OSError as error:
+                    speak(error)
         else:
             limit = options.max_message_bytes if options.payloads is None else options.value_bytes
             message = outgoing.one(stored, key, headers, timestamp, partition, limit)
-        return topic.write(message, producer)[0].receipt(0, options.sync)
+        try:
+            return topic.write(message, producer)[0].receipt(0, options.sync)
+        except OSError as error:
+            speak(error)
 
     def write_many(
         self, values: Any, *, keys: Any = None, headers: Any = None, timestamps: Any = None,
@@ -122,7 +136,7 @@ class Topic(Generic[V]):
         """
         partitions = self.open_topic
         self.require_raw()
-        partitions.check(partition)
+        partitions.growth.require_active(partition)
         if isinstance(values, Scan):
             return self._write_scan(values, partition)
         limit = self.options.value_bytes
@@ -136,7 +150,7 @@ class Topic(Generic[V]):
         self, *, producer_id: str | None = None, group: str | None = None,
         partitioner: Partitioner | None = None, headers: Mapping[str, str | bytes] | None = None,
         codec: str | int | None = None, linger: Duration = "2ms", buffer: Size = "16MiB",
-        timeout: Duration | None = None, sync: Sync | None = None,
+        timeout: Duration | None = None, sync: Sync | None = None, route: Routing = "key",
     ) -> Writer[V]:  # fmt: skip
         """A buffered writer, for many messages one after another.
 
@@ -144,7 +158,8 @@ class Topic(Generic[V]):
         `seqno`, or counts. All messages of a `group` go to one partition. `partitioner` chooses the
         partition of a key: a function of the key's bytes and the number of partitions. `codec` packs each
         value: "raw", "gzip", "zstd", "lzop" or one of your own; a topic with a list of codecs refuses
-        others here.
+        others here. `route="producer"` sends all messages of the producer to one partition, whatever their
+        keys: they keep its order.
 
         `linger` is how long a message may wait for company, `buffer` how many bytes may wait for the
         disk before `write` does, `timeout` how long it waits then. `sync="os"` does not wait for the disk.
@@ -153,7 +168,9 @@ class Topic(Generic[V]):
         chosen = sync or self.options.sync
         one_of("sync", chosen, ("disk", "os"))
         number = allowed_codec(codec, self.options)
-        sender = sender_of(producer_id, group, partitioner)
+        if partitioner is not None:
+            refuse_own_partitioner(self.name, self.options.autopartitioning)
+        sender = sender_of(producer_id, group, partitioner, route)
         return Writer(
             self.open_topic,
             producer=sender,
@@ -262,20 +279,24 @@ class Topic(Generic[V]):
 
     def add_consumer(
         self, name: str, *, important: bool = False, availability_period: Duration | None = None,
-        start: Place = "earliest", read_from: Moment | None = None,
+        start: Place = "earliest", read_from: Moment | None = None, read_speed: Size | None = None,
+        read_burst: Size | None = None,
     ) -> None:  # fmt: skip
         """Declare a consumer before its first reader; raises `AlreadyExists`.
 
         Nothing is removed before an important consumer has committed it, however full the disk gets;
-        `availability_period` does so for a time. Messages written before `read_from` are skipped.
+        `availability_period` does so for a time. Messages written before `read_from` are skipped. Its readers
+        together get `read_speed` bytes a second, and `read_burst` at once.
         """
         consumers.add(
             self.open_topic, name, important=important, availability_period=availability_period,
-            start=start, read_from=read_from,
+            start=start, read_from=read_from, read_speed=read_speed, read_burst=read_burst,
         )  # fmt: skip
 
     def alter_consumer(self, name: str, **changes: Any) -> None:
-        """Change `important`, `availability_period` or `read_from`; raises `UnknownConsumer`.
+        """Change `important`, `availability_period`, `read_from`, `read_speed`, `read_burst`.
+
+        Raises `UnknownConsumer`.
 
         Readers that are open take a new `read_from` up with the next partition they get.
         """
@@ -318,6 +339,29 @@ class Topic(Generic[V]):
             consumers.refuse_key_retention(self.open_topic)
         self.open_topic.alter(options)
 
+    def keep_one_partition(self, used_as: str) -> None:
+        """Remember that the topic holds a stream or events, which have one order: it never gets more."""
+        if self.options.used_as is None and not self.open_topic.read_only:
+            self.open_topic.alter(self.options.using_as(used_as))
+
+    def split(self, partition: int, *, at: int | None = None) -> tuple[int, int]:
+        """Split a partition in two, at a hash or in the middle; returns both, the lower range first.
+
+        It is only read from then on, and its children go on where it ends. Needs `autopartitioning="up"` or
+        "paused". Raises `PartitionInactive` when it was split before.
+        """
+        self.require_writable()
+        self.open_topic.refresh()
+        refuse_split(self.name, self.options.autopartitioning)
+        number = whole("partition", partition, 0, PARTITIONS_MAX)
+        children = self.open_topic.growth.split(number, None if at is None else whole("at", at, 0, HASHES))
+        assert children is not None, "only splits that happen by themselves have a limit"
+        return children
+
+    def partitions(self) -> list[PartitionInfo]:
+        """The partitions that can be read, by number: their ranges, parents and children, what they hold."""
+        return partition_list(self.open_topic)
+
     def stats(self) -> TopicStats:
         """Messages, bytes and times of each partition, without reading the messages."""
         self.open_topic.refresh()
@@ -327,7 +371,7 @@ class Topic(Generic[V]):
         """Remove what retention lets go, now, and report it."""
         self.require_writable()
         self.open_topic.refresh()
-        return vacuum(self.open_topic)
+        return vacuum(self.open_topic)._replace(removed=remove_drained(self.open_topic))
 
     def delete_before(self, place: Place) -> Batch[V]:
         """Remove everything before a place ("7d" ago, an offset), for good, and return what was removed.
@@ -361,7 +405,7 @@ class Topic(Generic[V]):
         return export_diskq(self, path, encoding=encoding)
 
     def __repr__(self) -> str:
-        return f"<Topic {self.name}: {len(self.open_topic)} partitions>"
+        return f"<Topic {self.name}: {len(self.open_topic.active())} partitions>"
 
     # Inside.
 

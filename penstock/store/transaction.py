@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Protocol
 
 from penstock.errors import Closed, OutcomeUnknown, PenstockError, UsageError
+from penstock.files import speaking
 from penstock.keys import Key
 from penstock.locks import FORKED, forget_in_child
 from penstock.log.append import Rerouted
@@ -33,6 +34,7 @@ from penstock.log.frame import RAW
 from penstock.log.staging import StagedPiece
 from penstock.message import StoredRun, V
 from penstock.parse import Duration
+from penstock.partition_tree import PartitionTree
 from penstock.state.transactions import DelayedRow, PositionUpdate, Transactions
 from penstock.store.commit import Applied, Commit, Target, committed_but, nothing
 from penstock.store.topic import Topic
@@ -65,6 +67,7 @@ class Enlisted(Protocol):
         """Take note that the transaction was rolled back."""
 
 
+@speaking("write", "write_many", "commit", "rollback")
 class Transaction:
     """Writes and commits that become true together; made by `Store.transaction`, used with `with`.
 
@@ -134,7 +137,7 @@ class Transaction:
         """Add many messages: lists, Arrow arrays, a table, a `Batch` or a `Scan`."""
         staging = self.staging_of(topic)
         partitions = staging.partitions
-        partitions.check(partition)
+        partitions.growth.require_active(partition)
         limit = partitions.options.value_bytes
         packed = packing(topic.coder, RAW, limit) if isinstance(topic, Topic) else None
         values = partitions.bodies.outside_all(values)
@@ -168,11 +171,13 @@ class Transaction:
         except OutcomeUnknown:
             self._end("nobody knows whether it was committed")  # what it staged stays, in case it was
             raise
-        except BaseException:
+        except BaseException as error:
             if not self._transactions.exists(self._id):
                 self.rollback()
-            else:  # interrupted, or the disk is full: others finish it
-                self._become_true()
+                raise
+            self._become_true()  # interrupted, or the disk is full: others finish it
+            if isinstance(error, OSError) and not isinstance(error, PenstockError):
+                raise committed_but(error) from error
             raise
         self._become_true()
         try:
@@ -219,17 +224,17 @@ class Transaction:
 
     def adopt(
         self, topic: str | Topic[Any], pieces: Mapping[int, Sequence[StagedPiece]],
-        *, tree: int, partitions: int,
+        *, tree: int, rows: PartitionTree,
         raw: bool = True, bodies: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """Take what others staged for a topic, by partition, when it had this tree, and bodies made for it.
+        """Take what others staged for a topic, by partition, when it had this tree; and bodies made for it.
 
         From here on it is the transaction's own: committed with it, removed with it. Partitions that
         were added since then make keys go elsewhere; that is seen to at the commit. With `raw=False` the
         caller has asked the topic's list of codecs.
         """
         staging = self.staging_of(topic, raw=raw)
-        staging.adopt(pieces, tree=tree, partitions=partitions, bodies=bodies)
+        staging.adopt(pieces, tree=tree, rows=rows, bodies=bodies)
 
     def roll_back_if_open(self) -> None:
         """Roll back what nobody ended: its store is closed, or nobody holds it any more."""

@@ -7,7 +7,7 @@ keep the rest from being checked: without a readable `state.db` the folders are 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from types import MappingProxyType
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from penstock.files import Files
 from penstock.findings import Checked, Finding, damage, note
 from penstock.log.folder import DATA, Folder
 from penstock.log.staging import PlacedPiece
-from penstock.log.verify import PartitionVerifier
+from penstock.log.verify import PartitionVerifier, abandoned, missing_gates
 from penstock.parse import topic_name
 from penstock.payloads.store import losses
 from penstock.state.consumers import Consumers, Position
@@ -38,7 +38,7 @@ def body_findings(partitions: OpenTopic) -> Iterator[Finding]:
     bodies = partitions.bodies
     if not bodies.is_used:
         return
-    referring = [each for number in range(len(partitions)) for each in _referring(partitions, number)]
+    referring = [each for number in partitions.numbers() for each in _referring(partitions, number)]
     sizes: dict[int, dict[str, int]] = {}
     for place, store in bodies.stores().items():
         try:
@@ -131,9 +131,11 @@ class _Known(NamedTuple):
 
     name: str
     id: int = 0
-    partitions: int = 0
+    partitions: frozenset[int] = frozenset()
     sync: str = "disk"
     positions: tuple[Position, ...] = ()
+    #: Where each partition ended when others were added.
+    gates: Mapping[int, Collection[int]] = MappingProxyType({})
     #: What committed transactions have still to append, by partition.
     pieces: Mapping[int, Sequence[PlacedPiece]] = MappingProxyType({})
 
@@ -224,8 +226,14 @@ class StoreVerifier:
                 continue
             positions = tuple(consumers.positions(record.id))
             options = record.options
-            pieces = transactions.pieces(record.id)
-            known.append(_Known(name, record.id, options.partitions, options.sync, positions, pieces))
+            gates: dict[int, set[int]] = {}
+            for parents in topics.partitions.gates_before_rows(record.id).values():
+                for parent, end in parents.items():
+                    gates.setdefault(parent, set()).add(end)
+            begun = topics.partitions.begun(record.id)
+            numbers = {*record.rows.numbers, *(number for each in begun for number in each.children)}
+            topic = _Known(name, record.id, frozenset(numbers), options.sync, positions, gates)
+            known.append(topic._replace(pieces=transactions.pieces(record.id)))
 
     # Topics.
 
@@ -234,7 +242,7 @@ class StoreVerifier:
         parts = os.path.join(self._topics, topic.name, "parts")
         there = sorted(self._files.listdir(parts)) if self._files.exists(parts) else []
         numbers = {int(name) for name in there if name.isdecimal()}
-        for number in sorted(numbers | set(range(topic.partitions))):
+        for number in sorted(numbers | topic.partitions):
             path = os.path.join(parts, f"{number:06d}")
             for finding in self._partition_findings(path, topic, number):
                 yield finding._replace(topic=topic.name, partition=number)
@@ -250,10 +258,12 @@ class StoreVerifier:
                 verifier = PartitionVerifier(folder, self.checked, sync=topic.sync, progress=self._progress)
                 yield from verifier.findings()
                 end = verifier.end
+                yield from missing_gates(folder, topic.gates.get(number, ()))
+                yield from abandoned(folder, {piece.file for piece in topic.pieces.get(number, ())})
         except FileNotFoundError:
             yield note(path, None, "no folder: nothing was written here yet, or it was removed")
-        if topic.id and number >= topic.partitions:
-            yield note(path, None, "a partition the topic does not have: left by an interrupted alter")
+        if topic.id and number not in topic.partitions:
+            yield note(path, None, "a partition the topic does not have: an interrupted change left it")
         for piece in topic.pieces.get(number, ()):
             yield from self._piece_findings(path, piece, end)
         for position in topic.positions:

@@ -65,7 +65,7 @@ class StreamMessage(msgspec.Struct, frozen=True):
 
 #: What a message may carry: bytes, text as its UTF-8, a file by its path, something open, or nothing.
 Data = bytes | bytearray | memoryview | str | Path | BinaryIO | None
-#: The same for `isinstance`; what is open has `read`.
+#: The types of `Data`, for `isinstance`; what is open has `read`.
 DATA_TYPES = (bytes, bytearray, memoryview, str, Path, type(None))
 
 #: A message as the eight functions give it: sequence, headers, object_name, subject, create_at.

@@ -17,6 +17,7 @@ from penstock.streams.subjects import (
     checked_durable,
     checked_limit,
     checked_object_name,
+    checked_pattern,
     checked_sequence,
     checked_stream_headers,
     checked_subject,
@@ -117,20 +118,17 @@ class MiniToolStream:
 
         0 puts it before the first message. Returns True.
         """
-        asked(subject)
         checked_sequence("last_sequence", last_sequence, 0)
-        self.engine.set_position(checked_durable(durable_name), subject, last_sequence)
+        self.engine.set_position(checked_durable(durable_name), checked_pattern(subject), last_sequence)
         return True
 
     def get_consumer_position(self, durable_name: str, subject: str) -> int:
         """The last sequence that a durable consumer has read of a subject; 0 when it never said."""
-        asked(subject)
-        return self.engine.position(checked_durable(durable_name), subject)
+        return self.engine.position(checked_durable(durable_name), checked_pattern(subject))
 
     def get_consumers_by_subject(self, subject: str) -> list[tuple[str, str, int]]:
         """`(durable_name, subject, last_sequence)` of all who read a subject, by name."""
-        asked(subject)
-        return self.engine.positions(subject)
+        return self.engine.positions(checked_pattern(subject))
 
     def get_consumers(self) -> list[tuple[str, str, int]]:
         """`(durable_name, subject, last_sequence)` of all consumers, by subject and name."""
@@ -143,7 +141,7 @@ class MiniToolStream:
     def forget_consumer(self, durable_name: str, subject: str | None = None) -> int:
         """Drop a durable consumer's position in a subject, or in all; how many there were."""
         if subject is not None:
-            asked(subject)
+            checked_pattern(subject)
         return self.engine.forget(checked_durable(durable_name), subject)
 
     def get_new_messages_count(

@@ -50,6 +50,7 @@ def open_stream(
             f"topic {name!r} cannot hold a stream: it needs one partition and an index of its keys",
             hint='alter(index="key") gives it one; partitions cannot be taken away',
         )
+    topic.keep_one_partition("a stream")
     return Stream(TopicStreamEngine(topic, streams, place))
 
 

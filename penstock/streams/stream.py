@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from penstock.errors import OffsetAhead, PenstockError, WrongType
+from penstock.files import speaking
 from penstock.parse import Duration, seconds
 from penstock.streams.engine import DATA_TYPES, Data, Publication, StreamEngine, StreamMessage
 from penstock.streams.mini_tool_stream import MiniToolStream
@@ -30,6 +31,7 @@ from penstock.streams.subjects import (
     checked_durable,
     checked_limit,
     checked_object_name,
+    checked_pattern,
     checked_sequence,
     checked_stream_headers,
     checked_subject,
@@ -112,6 +114,7 @@ class Published(NamedTuple):
     error: PenstockError | None = None
 
 
+@speaking("publish", "publish_many", "get", "fetch", "ack")
 class Stream(MiniToolStream, TtlCleanup):
     """A stream of an open store; made by `Store.stream`. Any number of threads and processes may use it."""
 
@@ -182,7 +185,7 @@ class Stream(MiniToolStream, TtlCleanup):
         Never goes back: acks may come in any order. Raises `OffsetAhead` for a sequence that was never
         given. `update_consumer_position` puts a consumer anywhere.
         """
-        asked(subject)
+        checked_pattern(subject)
         checked_durable(durable)
         checked_sequence("sequence", sequence)
         last = self.engine.last()

@@ -53,6 +53,14 @@ def asked(pattern: object) -> SubjectQuery:
     return SubjectQuery(checked_subject(pattern))
 
 
+def checked_pattern(pattern: object) -> str:
+    """A subject or a pattern, as it was given and as positions are stored; raises for what is neither."""
+    if type(pattern) is str and pattern and len(pattern) <= KEY_BYTES_MAX // 4 and "*" not in pattern:
+        return pattern
+    wanted = asked(pattern)
+    return f"{wanted.text}*" if wanted.is_prefix else wanted.text
+
+
 def checked_subject(subject: object) -> str:
     """A subject that messages may have: any text without a star, up to what a key may be."""
     if not isinstance(subject, str):

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, cast
 
 from penstock.clock import Clock
 from penstock.errors import DataError, PenstockError, TopicReplaced
 from penstock.locks import hold
-from penstock.log.append import Appended, Rerouted
+from penstock.log.append import Rerouted, Sealed
 from penstock.log.frame import ProducerStamp
 from penstock.log.frame_encode import EncodedFrame, MessageColumns, frames
 from penstock.log.in_flight import appended_since, end_of
 from penstock.log.log import Log
-from penstock.log.producers import NOTHING, Pair, StaleClaim, TakenOver, signed, taken_over
+from penstock.log.producers import NOTHING, Claim, Pair, StaleClaim, TakenOver, signed, taken_over
+from penstock.log.records import AppendRecord
 from penstock.message import StoredRun
 from penstock.state.topics import Bindings, TopicRecord
 from penstock.topic.bodies import TopicBodies
 from penstock.topic.delivery import Delivery, Share
 from penstock.topic.partition_table import PartitionTable
 from penstock.topic.producer import Producer
+from penstock.topic.resends import Resends, search
 from penstock.topic.routing import PARTITIONERS, Route, route
 from penstock.topic.write_batch import WriteBatch
 
@@ -39,8 +42,8 @@ class TopicAppender:
 
     def __init__(
         self, record: Callable[[], TopicRecord], log: Callable[[int], Log], clock: Clock, bodies: TopicBodies,
-        bindings: Bindings, partitions: PartitionTable, *, catch_up: Callable[[Log], None],
-        refresh: Callable[[], None], on_appended: Callable[[int], None],
+        bindings: Bindings, partitions: PartitionTable, resends: Resends, *,
+        catch_up: Callable[[Log], None], refresh: Callable[[], None], on_appended: Callable[[int], None],
     ) -> None:  # fmt: skip
         self._record = record
         self._log = log
@@ -48,6 +51,7 @@ class TopicAppender:
         self._bodies = bodies
         self._bindings = bindings
         self._partitions = partitions
+        self._resends = resends
         #: Learns of new partitions, by way of the log that has heard of them.
         self._catch_up = catch_up
         self._refresh = refresh
@@ -90,19 +94,36 @@ class TopicAppender:
 
     def route(self, batch: WriteBatch, producer: Producer) -> list[Route]:
         """What each partition gets of a batch."""
-        options = self._record().options
-        choose = producer.choose or PARTITIONERS[options.partitioner]
+        record = self._record()
+        choose = None
+        if producer.by_key:
+            choose = producer.choose or PARTITIONERS[record.options.partitioner]
         without_key = partial(self._without_key, producer)
-        return route(batch, options.partitions, choose, producer.group, without_key)
+        return route(batch, record.rows, choose, producer.group, without_key)
 
-    def take_over(self, log: Log, producer: Producer, group: str) -> int:
+    def take_over(self, producer: Producer, group: str) -> int:
+        """Fence older writers of a producer's group in all partitions, durably; the highest seqno, or -1."""
+        highest, done = -1, set[int]()
+        while True:
+            self._refresh()  # also after the last one: partitions may have been added meanwhile
+            left = [number for number in sorted(self._record().rows.active) if number not in done]
+            if not left:
+                return highest
+            try:
+                for number in left:
+                    highest = max(highest, self._take_over(self._log(number), producer, group))
+                    done.add(number)
+            except Sealed:
+                self._catch_up(self._log(number))
+
+    # Inside.
+
+    def _take_over(self, log: Log, producer: Producer, group: str) -> int:
         """Fence older writers of a producer's group in one partition, durably; its highest seqno, or -1."""
         taken = log.appender.take_over(Pair(producer.id, group))
         log.sync_fence(taken)
         producer.epochs[log.partition, group] = taken.epoch
         return taken.seqno
-
-    # Inside.
 
     def _join(self, log: Log, producer: Producer, group: str) -> None:
         """Take over a producer's group in a partition that was added since this writer did so in the others.
@@ -113,7 +134,7 @@ class TopicAppender:
         pair = Pair(producer.id, group)
         number = min((number for number, named in producer.epochs if named == group), default=None)
         if number is None:
-            self.take_over(log, producer, group)
+            self._take_over(log, producer, group)
             return
         first, epoch = self._log(number), producer.epochs[number, group]
 
@@ -138,16 +159,16 @@ class TopicAppender:
         elif share.since is not None:
             found = appended_since(log, share.since, made)
         if found is None:
-            appended = log.appender.append(made, tree=delivery.tree)
+            appended = log.appender.append(made, tree=delivery.tree, terms=delivery.terms)
         else:
             appended, there = found
             if there < len(made):
-                rest = log.appender.append(made[there:], tree=delivery.tree)
-                appended = Appended(appended.first, rest.next, rest.cuts)
+                rest = log.appender.append(made[there:], tree=delivery.tree, terms=delivery.terms)
+                appended = rest._replace(first=appended.first)
         size = made[0].size if len(made) == 1 else sum(frame.size for frame in made)
         return StoredRun(
             route.partition, appended.first, len(route.columns.values), False, route.places, size,
-            appended.next, appended.cuts,
+            appended.next, appended.cuts, appended.waited,
         )  # fmt: skip
 
     def _append_carefully(self, share: Share, delivery: Delivery) -> list[StoredRun]:
@@ -174,26 +195,89 @@ class TopicAppender:
         """Append a producer's share, without what is stored already; a run for that, one for the rest."""
         producer, route = delivery.producer, share.route
         lane, pair = (route.partition, route.group), Pair(producer.id, route.group)
-        if producer.automatic and lane not in producer.epochs:  # a partition that was added meanwhile
+        if lane not in producer.epochs:  # the first time, or a partition that was added meanwhile
+            tree = self._record().rows
+            producer.inherit(lane, [row.partition for row in tree.ancestors(route.partition)])
+        if producer.automatic and lane not in producer.epochs:
             self._join(self._log(route.partition), producer, route.group)
         columns = route.columns if share.bodies is None else share.bodies.columns
         places, runs = route.places, list[StoredRun]()
-        if not producer.automatic and route.keyed:
-            older = self._partitions.stored_elsewhere(route, pair, producer.choose)
-            if older:
-                elsewhere = share.some_places(older)
-                runs.append(StoredRun(route.partition, -1, len(older), duplicate=True, places=elsewhere))
-                fresh = sorted(set(range(share.count)) - set(older))
-                places, columns = share.some_places(fresh), columns.take(fresh)
+        if not producer.automatic:
+            runs += self._stored_elsewhere(share, producer, pair)
+            if route.keyed:
+                runs += self._append_late(share, columns, _places_beside(share, runs), delivery)
+        if runs:
+            left = _places_beside(share, runs)
+            places, columns = share.some_places(left), columns.take(left)
         if columns.values:
-            runs += self._append_claimed(columns, places, lane, producer, delivery.tree)
+            runs += self._append_claimed(columns, places, lane, delivery)
         return runs
 
+    def _append_late(
+        self, share: Share, columns: MessageColumns, left: Sequence[int], delivery: Delivery
+    ) -> list[StoredRun]:
+        """Append messages of keys that came from another partition, if their seqnos are below the highest
+        here only because of other keys. What is here is looked up one by one.
+        """
+        producer, route = delivery.producer, share.route
+        lane, pair = (route.partition, route.group), Pair(producer.id, route.group)
+        log, seqnos = self._log(route.partition), cast(Sequence[int], columns.seqnos)
+        if self._may_have_moved(producer):
+            highest = log.appender.producers.peek(pair).seqno
+            late = {place for place in left if seqnos[place] <= highest}
+        else:
+            late = set(self._partitions.outnumbered(route, pair, producer.choose)).intersection(left)
+        if not late:
+            return []
+        found = search(log, pair, seqnos[min(late)])
+        while missing := sorted(place for place in late if seqnos[place] not in found.found):
+            wanted = {seqnos[place] for place in missing}
+
+            def is_missing(a: AppendRecord, cuts: int, wanted: set[int] = wanted) -> bool:
+                found.look(a, cuts)
+                return found.found.isdisjoint(wanted)
+
+            epoch = producer.epochs.get(lane, log.appender.known(pair).epoch)
+            claim = Claim(pair, epoch, lane in producer.epochs, -1, min(wanted), max(wanted), is_missing)
+            made = self._frames(columns.take(missing)._replace(stamp=signed(pair, epoch)))
+            with suppress(StaleClaim):
+                terms = delivery.terms
+                appended = log.appender.append(made, tree=delivery.tree, claim=claim, terms=terms)
+                producer.epochs[lane] = epoch
+                size, places = sum(frame.size for frame in made), share.some_places(missing)
+                end = appended.next, appended.cuts, appended.waited
+                return [StoredRun(lane[0], appended.first, len(missing), False, places, size, *end)]
+        return []
+
+    def _stored_elsewhere(self, share: Share, producer: Producer, pair: Pair) -> list[StoredRun]:
+        """Messages that are sent again and lie in another partition than the one they would go to now."""
+        route, runs = share.route, list[StoredRun]()
+        left: Sequence[int] = range(share.count)
+        if route.keyed and (older := self._partitions.stored_elsewhere(route, pair, producer.choose)):
+            places = share.some_places(older)
+            runs.append(StoredRun(route.partition, -1, len(older), duplicate=True, places=places))
+            left = sorted(set(left) - set(older))
+        chosen = route.chosen
+        if not self._may_have_moved(producer) and (route.group not in producer.rebound or route.keyed):
+            left = [place for place in left if chosen[place] is not None] if chosen else ()
+        seqnos = cast(Sequence[int], route.columns.seqnos)
+        if left and len(self._record().rows.numbers) > 1:
+            for number, own, end in self._resends.found(producer, pair, route.partition, seqnos, left):
+                places = share.some_places(own)
+                runs.append(StoredRun(number, -1, len(own), True, places, 0, end.next, end.cuts))
+        return runs
+
+    def _may_have_moved(self, producer: Producer) -> bool:
+        """Whether any key may have gone elsewhere before: a partitioner of the user's own counts partitions,
+        and their number has changed.
+        """
+        return producer.choose is not None and self._record().rows.has_grown
+
     def _append_claimed(
-        self, columns: MessageColumns, places: Sequence[int] | None, lane: tuple[int, str],
-        producer: Producer, tree: int,
-    ) -> Iterator[StoredRun]:  # fmt: skip
+        self, columns: MessageColumns, places: Sequence[int] | None, lane: tuple[int, str], delivery: Delivery
+    ) -> Iterator[StoredRun]:
         """Append all but the duplicates, which come first, since seqnos ascend."""
+        producer, tree, terms = delivery.producer, delivery.tree, delivery.terms
         log, seqnos, count = self._log(lane[0]), cast(Sequence[int], columns.seqnos), len(columns.values)
         pair = Pair(producer.id, lane[1])
         known = NOTHING if producer.automatic else log.appender.producers.peek(pair)
@@ -206,7 +290,7 @@ class TopicAppender:
                 rest = columns.part(dropped, count) if dropped else columns
                 made = self._frames(rest._replace(stamp=signed(pair, claim.epoch)))
             try:
-                appended = log.appender.append(made, tree=tree, claim=claim)
+                appended = log.appender.append(made, tree=tree, claim=claim, terms=terms)
                 break
             except StaleClaim as stale:
                 known = stale.known
@@ -217,7 +301,8 @@ class TopicAppender:
             yield StoredRun(lane[0], -1, dropped, True, listed[:dropped], 0, stop, cuts)
         if dropped < count:
             own, size = listed[dropped:] if dropped else places, sum(frame.size for frame in made)
-            yield StoredRun(lane[0], appended.first, count - dropped, False, own, size, stop, cuts)
+            waited = appended.waited
+            yield StoredRun(lane[0], appended.first, count - dropped, False, own, size, stop, cuts, waited)
 
     def _frames(self, columns: MessageColumns, group: str = "") -> list[EncodedFrame]:
         if group:
@@ -240,24 +325,33 @@ class TopicAppender:
 
     def _without_key(self, producer: Producer, group: str) -> int:
         """The partition that a group, or a producer, is bound to; for others the next one in turn."""
-        count = self._record().options.partitions
-        if count == 1:
-            return 0
+        tree = self._record().rows
+        if len(tree.active) == 1:
+            return tree.active[0]
         if not group and not producer.id:
-            return next(self._turn) % count
+            return tree.active[next(self._turn) % len(tree.active)]
         pair = Pair(producer.id, group)
-        number = self._bindings.partition(
-            *pair, count, self._clock.now_ns(), lambda: self._partitions.only_partition(pair)
-        )
-        if number >= count:  # bound by a process that knows of more partitions than we do
+
+        def settled(earlier: int | None) -> int | None:
+            producer.rebound.add(group)
+            return self._resends.home(pair, earlier)
+
+        number = self._bindings.partition(*pair, tree.active, self._clock.now_ns(), settled)
+        if number not in tree:  # bound by a process that knows of more partitions than we do
             self._refresh()
-        return number
+            tree = self._record().rows
+        return tree.descend_pair(number, *pair)
 
 
 def _new_places(share: Share, runs: Sequence[StoredRun]) -> Sequence[int]:
     """Which messages of a share were stored, not being duplicates."""
-    duplicates = {place for run in runs if run.duplicate for place in run.places or ()}
-    if not duplicates:
+    return _places_beside(share, [run for run in runs if run.duplicate])
+
+
+def _places_beside(share: Share, runs: Sequence[StoredRun]) -> Sequence[int]:
+    """Which messages of a share are in none of these runs, which name their places."""
+    if not runs:
         return range(share.count)
+    named = {place for run in runs for place in run.places or ()}
     own = range(share.count) if share.route.places is None else share.route.places
-    return [place for place, index in enumerate(own) if index not in duplicates]
+    return [place for place, index in enumerate(own) if index not in named]

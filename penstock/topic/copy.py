@@ -1,7 +1,7 @@
 """Messages on their way from one topic into another: shelved by partition until a transaction takes them.
 
-Partition i goes to partition i when both topics have as many; else keys choose, as they do for every
-writer, and messages without a key stay together with those of their partition.
+Partition i goes to partition i when both topics have as many, with equal ranges; else keys choose, as they
+do for every writer, and messages without a key stay together with those of their partition.
 
 It touches files in the folders of partitions and nothing else of the store, so a Spark task can do it too;
 but values that lie outside the source's log are brought along only by who has the topic open (`carrying`).
@@ -21,7 +21,8 @@ from penstock.log.folder import Folder
 from penstock.log.frame_columns import unpack_bits
 from penstock.log.frame_encode import EncodedFrame
 from penstock.log.staging import StagedPiece, StagingArea
-from penstock.topic.routing import PARTITIONERS
+from penstock.partition_tree import PartitionTree
+from penstock.topic.routing import PARTITIONERS, partition_of
 from penstock.topic.write_plan import TopicPlan
 
 if TYPE_CHECKING:
@@ -69,6 +70,16 @@ class OffsetSet:
         return range(stop - first) if all(flags) else list(compress(range(stop - first), flags))
 
 
+def is_same_layout(source: PartitionTree, sink: PartitionTree) -> bool:
+    """Whether partition i of one topic owns what partition i of the other does, and none was split."""
+    return source.even and sink.even and source.numbers == source.active == sink.active
+
+
+def _beside(partition: int, sink: PartitionTree) -> int:
+    """Where messages of a partition go that have no key."""
+    return sink.active[partition % len(sink.active)]
+
+
 class TopicCopy:
     """What is copied into one topic before a commit makes it true.
 
@@ -77,12 +88,12 @@ class TopicCopy:
     """
 
     def __init__(
-        self, plan: TopicPlan, folder_of: Callable[[int], Folder], *, source_partitions: int,
+        self, plan: TopicPlan, folder_of: Callable[[int], Folder], *, source: PartitionTree,
         empty: Container[int] = (), carrier: BodyCopy | None = None,
     ) -> None:  # fmt: skip
         self._plan = plan
         self._folder_of = folder_of
-        self._same = source_partitions == plan.partitions
+        self._same = is_same_layout(source, plan.rows)
         self._choose = PARTITIONERS[plan.partitioner]
         self._name = f"{secrets.randbits(62) | 1:016x}"
         self._shelves: dict[int, StagingArea] = {}
@@ -138,11 +149,11 @@ class TopicCopy:
     def _routed(
         self, partition: int, keys: Sequence[bytes | None], places: Sequence[int] | None
     ) -> dict[int, list[int]]:
-        count = self._plan.partitions
+        tree = self._plan.rows
         chosen: dict[int, list[int]] = {}
         for place in range(len(keys)) if places is None else places:
             key = keys[place]
-            number = partition % count if key is None else self._choose(key, count)
+            number = _beside(partition, tree) if key is None else partition_of(key, tree, self._choose)
             chosen.setdefault(number, []).append(place)
         return chosen
 

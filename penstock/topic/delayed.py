@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Protocol
@@ -137,6 +137,10 @@ class StoredTopic(Protocol):
         """The file calls."""
 
     @property
+    def require_place(self) -> Callable[[], None]:
+        """Raises when the store's folder is not where it was."""
+
+    @property
     def clock(self) -> Clock:
         """The clock."""
 
@@ -250,6 +254,7 @@ def store(topic: StoredTopic, message: WriteBatch, group: str, due: Due) -> Rece
     Its receipt names no place, since it has none in its topic yet.
     """
     later = of_batch(topic, message, group, due)
+    topic.require_place()
     topic.delayed.add(topic.name, [later])
     return Receipt(-1, -1, "disk" if later.is_durable else "os", due_at=due.at_ms * _MS)
 

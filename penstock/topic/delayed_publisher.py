@@ -31,6 +31,7 @@ from penstock.errors import Closed, PenstockError, TakenElsewhere, TopicReplaced
 from penstock.files import Files
 from penstock.locks import forget_in_child
 from penstock.log.frame_encode import MessageColumns
+from penstock.log.meter import CHARGED
 from penstock.state.transactions import DelayedRow, Transactions
 from penstock.topic.delayed import DelayedMessage, Postponed, decode
 from penstock.topic.open_topic import OpenTopic
@@ -42,8 +43,9 @@ logger = logging.getLogger("penstock.delayed")
 _LOOK_AGAIN_S = 1.0
 _AT_A_TIME = 1000
 _END_WAIT_S = 10.0
-#: So many messages of a topic that fails are kept in order; further ones are stored again, due after a while.
-_KEPT_MAX = 1000
+#: So many messages of topics that fail are kept in order, and so many bytes; further ones are stored again,
+#: due after a while. It is less than a window holds.
+_KEPT_MAX, _KEPT_BYTES = 1000, 1024 * 1024
 _STORED_AGAIN_MS = 30_000
 #: A topic that failed is left alone for so long, twice as long each time, up to the most.
 _PAUSE_FIRST_S, _PAUSE_MOST_S = 1.0, 60.0
@@ -123,7 +125,9 @@ class DelayedPublisher:
                 message = _message(record)
                 if message is not None:
                     by_topic.setdefault(message.topic_id, []).append((record, message))
-            return sum(self._publish(waiting, topic_id, pairs) for topic_id, pairs in by_topic.items())
+            published = sum(self._publish(waiting, topic_id, pairs) for topic_id, pairs in by_topic.items())
+            self._store_surplus(waiting)
+            return published
 
     def end(self) -> None:
         """Release everything; another process goes on."""
@@ -199,7 +203,7 @@ class DelayedPublisher:
         """Append messages of one topic and finish them; keep them when the topic fails."""
         failing = self._failing.get(topic_id)
         if failing is not None and failing.again_at > self._clock.monotonic():
-            self._keep(waiting, topic_id, failing._replace(pairs=[*failing.pairs, *pairs]))
+            self._failing[topic_id] = failing._replace(pairs=[*failing.pairs, *pairs])
             return 0
         try:
             self._append(topic_id, [message for _, message in pairs])
@@ -215,31 +219,36 @@ class DelayedPublisher:
                 len(pairs), topic_id, pause_s, error, exc_info=not is_known,
             )  # fmt: skip
             again_at = self._clock.monotonic() + pause_s
-            self._keep(waiting, topic_id, FailingTopic(pairs, pause_s, again_at))
+            self._failing[topic_id] = FailingTopic(pairs, pause_s, again_at)
             return 0
         self._failing.pop(topic_id, None)
         with suppress(TakenElsewhere):  # another process delivers them again
             waiting.finish([record for record, _ in pairs])
         return len(pairs)
 
-    def _keep(self, waiting: WaitingMessages, topic_id: int, failing: FailingTopic) -> None:
-        """Keep what a failing topic has left; the part that is too much is stored again, due later."""
-        kept, rest = failing.pairs[:_KEPT_MAX], failing.pairs[_KEPT_MAX:]
-        self._failing[topic_id] = failing._replace(pairs=failing.pairs)
-        if not rest:
-            return
-        waiting.store_many(
-            NewRecord(_STORED_AGAIN_MS, record.id, record.topic, record.attempts + 1, record.data)
-            for record, _ in rest
-        )
-        self._failing[topic_id] = failing._replace(pairs=kept)
-        with suppress(TakenElsewhere):
-            waiting.finish([record for record, _ in rest])
+    def _store_surplus(self, waiting: WaitingMessages) -> None:
+        """Store again, due later, what failing topics have left and is too much to be kept.
+
+        What is kept stays in the window of its chain; a full window would hold up others of the same delay.
+        """
+        topics = max(len(self._failing), 1)
+        for topic_id, failing in list(self._failing.items()):
+            stop = _fitting(failing.pairs, _KEPT_MAX // topics, _KEPT_BYTES // topics)
+            kept, rest = failing.pairs[:stop], failing.pairs[stop:]
+            if not rest:
+                continue
+            waiting.store_many(
+                NewRecord(_STORED_AGAIN_MS, record.id, record.topic, record.attempts + 1, record.data)
+                for record, _ in rest
+            )
+            self._failing[topic_id] = failing._replace(pairs=kept)
+            with suppress(TakenElsewhere):
+                waiting.finish([record for record, _ in rest])
 
     def _append(self, topic_id: int, messages: Sequence[DelayedMessage]) -> None:
-        """Append in the order of due times."""
+        """Append in the order of due times. A quota is charged and not waited for: other topics come next."""
         topic = self._find(topic_id)
-        topic.sync(topic.append(_outgoing(messages)))
+        topic.sync(topic.append(_outgoing(messages), terms=CHARGED))
 
     # The thread.
 
@@ -293,6 +302,16 @@ def _message(record: TakenMessage) -> DelayedMessage | None:
             "the delayed message %s cannot be read and stays where it is: %s", record.id.hex(), error
         )
         return None
+
+
+def _fitting(pairs: Sequence[Pair], most: int, most_bytes: int) -> int:
+    """How many of them are no more than so many, and no more than so many bytes."""
+    size = 0
+    for place, (record, _) in enumerate(pairs[:most]):
+        size += len(record.data)
+        if size > most_bytes:
+            return place
+    return min(len(pairs), most)
 
 
 def _row_id(row: DelayedRow) -> bytes:

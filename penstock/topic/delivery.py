@@ -11,6 +11,7 @@ from itertools import chain
 
 from penstock.log.frame_encode import EncodedFrame
 from penstock.log.in_flight import EndOfLog
+from penstock.log.meter import HELD, QuotaTerms
 from penstock.message import StoredRun
 from penstock.topic.bodies import StoredBodies
 from penstock.topic.producer import Producer
@@ -49,17 +50,20 @@ class Share:
 class Delivery:
     """A batch, whose it is, and how far it has come."""
 
-    __slots__ = ("batch", "is_kept", "left", "producer", "stored", "tree")
+    __slots__ = ("batch", "is_kept", "left", "producer", "stored", "terms", "tree")
 
     def __init__(
-        self, batch: WriteBatch, producer: Producer, stored: list[StoredRun], *, is_kept: bool = False
-    ) -> None:
+        self, batch: WriteBatch, producer: Producer, stored: list[StoredRun], *, is_kept: bool = False,
+        terms: QuotaTerms = HELD,
+    ) -> None:  # fmt: skip
         self.batch = batch
         self.producer = producer
         #: Runs enter as they are stored.
         self.stored = stored
         #: Somebody keeps it, and takes it up again.
         self.is_kept = is_kept
+        #: Whether a quota holds it back, and for how long at most.
+        self.terms = terms
         #: By the partitions that the topic had at `tree`; None before they were asked for.
         self.left: list[Share] | None = None
         self.tree = -1

@@ -20,7 +20,9 @@ from time import monotonic
 from typing import NoReturn
 
 from penstock.errors import Closed, PenstockError, WriteTimeout
+from penstock.files import in_our_words
 from penstock.locks import FORKED, forget_in_child
+from penstock.log.meter import QuotaTerms
 from penstock.message import Receipts, StoredRun
 from penstock.options import Sync
 from penstock.topic.delayed import Postponed
@@ -54,6 +56,8 @@ class Flusher:
         self.later: list[Postponed] = []
         self.written = 0
         self.skipped = 0
+        #: Seconds that a quota held it back.
+        self.waited = 0.0
         #: Failed or closed.
         self.broken = False
         self.closed = ""
@@ -62,6 +66,7 @@ class Flusher:
         self._linger_s = linger_s
         self._buffer_bytes = max(buffer_bytes, 1)
         self._timeout_s = timeout_s
+        self._terms = QuotaTerms(timeout_s)
         self._changed = threading.Condition(self.lock)
         self._leaving: Delivery | None = None
         self._deadline = 0.0  # when what is pending has lingered long enough
@@ -182,22 +187,22 @@ class Flusher:
         if not count:
             return
         batch = buffer.columns(rows[:count], self.topic.clock.now_ns())
-        last = numbering.last
+        last, lasts = numbering.last, numbering.lasts
         if self._producer.id:
-            seqnos = numbering.of(batch.columns.seqnos, len(batch.columns.values))
-            last = seqnos[-1]
+            seqnos, last, lasts = numbering.of(batch.columns.seqnos, batch.groups, len(batch.columns.values))
             batch = batch._replace(columns=batch.columns._replace(seqnos=seqnos))
-        delivery = Delivery(batch, self._producer, [], is_kept=True)
+        delivery = Delivery(batch, self._producer, [], is_kept=True, terms=self._terms)
         # No call between these: neither Ctrl-C nor another thread gets in. The list itself stays, since a
         # thread that has it in hand would add to the old one.
         self._leaving = delivery
         numbering.last = last
+        numbering.lasts = lasts
         del rows[:count]
         self._finish_leaving()
 
     def append_batch(self, batch: WriteBatch) -> None:
         """Append many at once, behind what is pending; they are the caller's until then."""
-        delivery = Delivery(batch, self._producer, [])
+        delivery = Delivery(batch, self._producer, [], terms=self._terms)
         try:
             self.topic.appender.deliver(delivery)
         finally:
@@ -235,6 +240,7 @@ class Flusher:
         later = self.later
         count = len(later)
         if count:
+            self.topic.require_place()
             self.topic.delayed.add(self.topic.name, later[:count], durable=self.sync == "disk")
             self.written += count
             del later[:count]
@@ -246,11 +252,11 @@ class Flusher:
         waits = self.sync == "disk" or self.topic.options.sync == "disk"
         while arrived:
             run = arrived[0]
-            kept = StoredRun(run.partition, run.first, run.count, run.duplicate)
+            kept = StoredRun(run.partition, run.first, run.count, run.duplicate, waited=run.waited)
             joined = _joined(runs[-1], kept) if runs else None
             written = self.written + (run.count if is_counted and not run.duplicate else 0)
             skipped = self.skipped + (run.count if is_counted and run.duplicate else 0)
-            size = self._unsynced_bytes + run.size
+            size, held = self._unsynced_bytes + run.size, self.waited + run.waited
             # No call between these.
             if joined is None:
                 runs += (kept,)
@@ -258,6 +264,7 @@ class Flusher:
                 runs[-1] = joined
             self.written = written
             self.skipped = skipped
+            self.waited = held
             if waits:
                 unsynced += (run,)
                 self._unsynced_bytes = size
@@ -304,7 +311,7 @@ class Flusher:
 
     def _break(self, error: BaseException) -> None:
         """Keep a failure for the next call."""
-        self._failure = error
+        self._failure = in_our_words(error) if isinstance(error, OSError) else error
         self.broken = self.buffer.alert = True
 
     # The background thread.
@@ -391,7 +398,7 @@ class Flusher:
 
 def _joined(last: StoredRun, run: StoredRun) -> StoredRun | None:
     """Two neighbouring runs as one; None when they are none."""
-    if (last.partition, last.duplicate) != (run.partition, run.duplicate):
+    if (last.partition, last.duplicate) != (run.partition, run.duplicate) or last.waited or run.waited:
         return None
     if not run.duplicate and last.first + last.count != run.first:
         return None

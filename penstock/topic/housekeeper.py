@@ -1,13 +1,14 @@
-"""Work after a roll: indexes, repacking, vacuum. Done by a thread of the process that rolled.
+"""Work after an append: after a roll indexes, repacking, vacuum; splits of partitions written to too fast.
 
-Nothing depends on it happening: readers build a missing index for themselves, and the next roll or
-`vacuum()` takes up what a process that died left undone.
+It is done by a thread of the process that appended. Nothing depends on it happening: readers build a missing
+index for themselves, and the next roll or `vacuum()` takes up what a process that died left undone.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 from penstock.errors import PenstockError
 from penstock.topic.open_topic import OpenTopic
@@ -16,21 +17,36 @@ from penstock.topic.retention import vacuum_partition
 logger = logging.getLogger("penstock.housekeeper")
 
 
+#: What is done to a partition.
+_Work = Callable[[OpenTopic, int], object]
+
+
+def _split(partitions: OpenTopic, partition: int) -> None:
+    partitions.growth.split_hot(partition)
+
+
 class Housekeeper:
     """One thread for a whole store, started when there is something to do."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: list[tuple[OpenTopic, int]] = []
+        self._waiting: list[tuple[OpenTopic, int, _Work]] = []
         self._busy = False
         self._ended = False
 
     def add(self, partitions: OpenTopic, partition: int) -> None:
         """Have a partition tidied soon."""
+        self._add(partitions, partition, vacuum_partition)
+
+    def split(self, partitions: OpenTopic, partition: int) -> None:
+        """Have a partition split soon, if that is still called for then."""
+        self._add(partitions, partition, _split)
+
+    def _add(self, partitions: OpenTopic, partition: int, work: _Work) -> None:
         with self._changed:
-            if self._ended or (partitions, partition) in self._waiting:
+            if self._ended or (partitions, partition, work) in self._waiting:
                 return
-            self._waiting.append((partitions, partition))
+            self._waiting.append((partitions, partition, work))
             if not self._busy:
                 thread = threading.Thread(target=self._work, name="penstock-housekeeper", daemon=True)
                 self._busy = True
@@ -59,9 +75,9 @@ class Housekeeper:
                     self._busy = False
                     self._changed.notify_all()
                     return
-                partitions, number = self._waiting.pop(0)
+                partitions, number, work = self._waiting.pop(0)
             try:
-                vacuum_partition(partitions, number)
+                work(partitions, number)
             except (PenstockError, OSError) as error:
                 logger.warning("housekeeping of %s/%d failed: %s", partitions.name, number, error)
             except Exception:  # or nobody would do the rest, and `finish` wait in vain

@@ -1,6 +1,7 @@
 """A topic's identity beside its messages: `topic.json`, from which `state.db` can be rebuilt.
 
-    {"store": "…", "id": 7, "name": "orders", "options": {…}, "tree": 0, "created": 17…, "gates": []}
+    {"store": "…", "id": 7, "name": "orders", "options": {…}, "tree": 0, "created": 17…, "gates": [],
+     "rows": []}
     5a0c11d2                                    CRC-32 of the line above, as eight hexadecimal digits
 
 It is written and synced when the topic is made and with each change of its options. A crash in between
@@ -22,6 +23,7 @@ import msgspec
 from penstock.checksum import checked_line, with_checksum
 from penstock.errors import Corrupt
 from penstock.files import Files, read_whole, replace
+from penstock.state.partitions import StoredRow, stored_rows
 from penstock.state.topics import TopicRecord, Topics
 
 IDENTITY = "topic.json"
@@ -39,18 +41,21 @@ class TopicIdentity(msgspec.Struct, frozen=True):
     created: int
     #: (partition, parent, offset) of partitions that were added later.
     gates: list[tuple[int, int, int]]
+    #: Its partitions, once they are not those that the options tell.
+    rows: list[StoredRow] = []
 
 
 def identity_of(record: TopicRecord, topics: Topics) -> TopicIdentity:
     """The identity of a topic as `state.db` has it now."""
     gates = [
         (partition, parent, offset)
-        for partition, parents in sorted(topics.gates(record.id).items())
+        for partition, parents in sorted(topics.partitions.gates_before_rows(record.id).items())
         for parent, offset in sorted(parents.items())
     ]
     return TopicIdentity(
-        topics.store_id, record.id, record.name, record.options.as_dict(), record.tree, record.created, gates
-    )
+        topics.store_id, record.id, record.name, record.options.as_dict(), record.tree, record.created, gates,
+        stored_rows(record.rows),
+    )  # fmt: skip
 
 
 def save_identity(files: Files, folder: str, identity: TopicIdentity) -> None:

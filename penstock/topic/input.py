@@ -68,11 +68,10 @@ def many(
     stored, value_lengths = _values(values, limit, packing, are_bodies=is_whole)
     count = len(stored)
     stored_keys, key_lengths = _keys(keys, count)
-    headers = _of_length("headers", headers, count)
     columns = MessageColumns(
         stored,
         stored_keys,
-        None if not headers else checked_header_column(headers),
+        _headers(headers, count),
         _times(timestamps, count),
         codecs=RAW if packing is None else packing.codec,
         lengths=(value_lengths, key_lengths),
@@ -114,6 +113,21 @@ def _keys(given: Any, count: int) -> tuple[Sequence[bytes | None] | None, Length
     return [checked_key(key) for key in keys], None
 
 
+def _headers(given: Any, count: int) -> Sequence[Any] | None:
+    if given is None:
+        return None
+    if hasattr(given, "to_pylist"):
+        from penstock.log import arrow_input
+
+        found = arrow_input.headers(given)
+        if found is not None:
+            _require_length("headers", found, count)
+            return None if found.is_empty else found
+        given = [dict(each) if each else None for each in given.to_pylist()]
+    headers = _of_length("headers", given, count)
+    return checked_header_column(headers) if headers else None
+
+
 def _bytes(strings: Sequence[Any]) -> tuple[Sequence[bytes] | None, Lengths | None]:
     """All as bytes, if all of them are bytes or all are text, and their lengths."""
     kinds = set(map(type, strings))
@@ -149,7 +163,7 @@ def _times(given: Any, count: int) -> Sequence[int] | None:
         numbers = arrow_input.numbers(given)
         if numbers is not None:
             _require_length("timestamps", numbers, count)
-            return checked_times(numbers)
+            return numbers  # any 64 bits are a moment
     timestamps = _of_length("timestamps", given, count) or ()
     if set(map(type, timestamps)) == {int}:
         return checked_times(timestamps)
@@ -250,12 +264,10 @@ def _table_columns(table: Any) -> tuple[Any, Any, Any, Any]:
             f"columns that a message does not have: {', '.join(sorted(unknown))}",
             hint="value, key, headers and timestamp are written",
         )
-    headers = table["headers"].to_pylist() if "headers" in names else None
-    if headers is not None:
-        headers = [dict(each) if each else None for each in headers]
     timestamps = (
         table["timestamp"].cast(pa.timestamp("ns", tz="UTC")).cast(pa.int64())
         if "timestamp" in names
         else None
     )
-    return table["value"], table["key"] if "key" in names else None, headers, timestamps
+    keys, headers = (table[name] if name in names else None for name in ("key", "headers"))
+    return table["value"], keys, headers, timestamps

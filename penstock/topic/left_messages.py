@@ -112,7 +112,7 @@ class LeftMessages:
         """
         self._in_hand.settle()
         self._add_ended(since_ns)
-        start = self._log.bounds().start
+        start = self._log.stored().start
         found = {each.offset: each for each in self._read(self._path)}
         left = {offset: each for offset, each in found.items() if offset < start or each.by_key}
         orphans = list(self._orphans())
@@ -161,7 +161,7 @@ class LeftMessages:
             now_ns = log.folder.clock.now_ns()
             floors = self._floors(_Told(rules, now_ns))
             told = [self._floors(each) for each in history]
-            start = log.bounds().start
+            start = log.stored().start
             self._append(
                 _left(message, by_key=True)
                 for message in _messages(log, start, floors.highest)

@@ -9,7 +9,7 @@ from penstock.parse import whole
 
 def refuse_ahead(topic: str, log: Log, offset: int) -> None:
     """Raise `OffsetAhead` for an offset past the end; a reader there would wait without knowing why."""
-    end = log.bounds().end
+    end = log.stored().end
     if offset > end:
         raise _ahead(topic, log, offset, end)
 

@@ -13,33 +13,38 @@ from penstock.clock import Clock
 from penstock.errors import (
     Closed,
     DataError,
-    InvalidOption,
     LockTimeout,
+    NotDurable,
     NotYetDurable,
     PenstockError,
     TopicReplaced,
 )
 from penstock.files import Files
+from penstock.growth_rules import UP
 from penstock.locks import FORKED, hold
 from penstock.log.append import Rerouted
 from penstock.log.frame_encode import encode, frames
 from penstock.log.log import Log
+from penstock.log.meter import HELD, QuotaTerms
 from penstock.message import Receipt, StoredRun
 from penstock.options import TopicOptions
 from penstock.parse import PARTITIONS_MAX, whole
+from penstock.partition_tree import PartitionTree
 from penstock.place import Place, Spot, spot
 from penstock.references import Referenced, unpack
 from penstock.state.consumers import Consumers
 from penstock.state.topics import TopicRecord, Topics
 from penstock.state.transactions import StoredPartition, Transactions
 from penstock.topic.append import EncodedRoute, TopicAppender
-from penstock.topic.bodies import TopicBodies
+from penstock.topic.bodies import TopicBodies, stays_inside
 from penstock.topic.delayed import DelaysMessages, NoDelays
 from penstock.topic.delivery import Delivery
+from penstock.topic.growth import PartitionGrowth
 from penstock.topic.identity import keep_identity, mark_dropped
 from penstock.topic.offsets import refuse_ahead
 from penstock.topic.partition_table import PartitionTable
 from penstock.topic.producer import NOBODY, Producer
+from penstock.topic.resends import Resends
 from penstock.topic.write_batch import WriteBatch
 
 #: The folder of a store in which its topics' bodies lie, those that lie in files.
@@ -85,8 +90,18 @@ class OpenTopic:
         #: The one way in.
         self.appender = TopicAppender(
             lambda: self.record, self.log, clock, self.bodies, topics.bindings(record.id),
-            PartitionTable(lambda: self.record, topics.gates, lambda number: self.log(number).folder),
-            catch_up=self.catch_up, refresh=self.refresh, on_appended=self.on_appended,
+            PartitionTable(
+                lambda: self.record,
+                topics.partitions.gates_before_rows,
+                self.log,
+            ),
+            Resends(self.logs, self.active_logs), catch_up=self.catch_up, refresh=self.refresh,
+            on_appended=self.on_appended,
+        )  # fmt: skip
+        #: Adds and splits partitions.
+        self.growth = PartitionGrowth(
+            topics, lambda: self.record, clock, log=self.log, new_log=self._open, refresh=self.refresh,
+            learn=self._learn,
         )  # fmt: skip
         self._closed = ""
         self._dropped = False
@@ -96,10 +111,14 @@ class OpenTopic:
         self.readers: weakref.WeakSet[LetsGo] = weakref.WeakSet()
         #: Called after a segment was sealed here, with the partition's number.
         self.on_roll: Callable[[int], None] = lambda partition: None
+        #: Called after a partition was written to too fast for too long, with its number.
+        self.on_hot: Callable[[int], None] = lambda partition: None
         #: Called when options have changed, here or elsewhere.
         self.on_options: Callable[[], None] = lambda: None
         #: Applies what dead processes had committed anywhere in the store; what living ones have in hand.
         self.finish_transactions: Callable[[], set[int]] = set
+        #: Raises when the store's folder is not where it was.
+        self.require_place: Callable[[], None] = lambda: None
         #: Stores messages until they are due; `look` takes part in appending those.
         self.delayed: DelaysMessages = NoDelays()
         #: Another topic of the same store, made with these options if it is not there.
@@ -115,8 +134,18 @@ class OpenTopic:
         """The topic's name."""
         return self.record.name
 
-    def __len__(self) -> int:
-        return self.record.options.partitions
+    @property
+    def tree(self) -> PartitionTree:
+        """The topic's partitions as last read from the store."""
+        return self.record.rows
+
+    def numbers(self) -> tuple[int, ...]:
+        """The partitions that can be read, ascending; those that were split are among them."""
+        return self.record.rows.numbers
+
+    def active(self) -> tuple[int, ...]:
+        """The partitions that can be written to, by their ranges of hashes."""
+        return self.record.rows.active
 
     def log(self, partition: int) -> Log:
         """The log of one partition, opened at first use."""
@@ -124,10 +153,10 @@ class OpenTopic:
         if log is not None:
             return log
         self.require_open()
-        if not 0 <= whole("partition", partition, -(2**31), 2**31) < len(self):
-            raise InvalidOption(
-                f"topic {self.name!r} has no partition {partition!r}", hint=f"they are 0 to {len(self) - 1}"
-            )
+        if whole("partition", partition, -(2**31), 2**31) not in self.numbers():
+            self.refresh()  # another process may have added it
+            if partition not in self.numbers():
+                raise self.tree.unknown(self.name, partition)
         with self._mutex:
             if partition not in self._logs:
                 self._logs[partition] = self._open(partition)
@@ -153,11 +182,15 @@ class OpenTopic:
 
     def begin_all(self, place: Place, now_ns: int) -> dict[int, int]:
         """Return the offset at which reading from `place` begins, for every partition."""
-        return {number: self.begin(number, place, now_ns) for number in range(len(self))}
+        return {number: self.begin(number, place, now_ns) for number in self.numbers()}
 
     def logs(self) -> list[Log]:
         """Return the logs of all partitions, opened."""
-        return [self.log(partition) for partition in range(len(self))]
+        return [self.log(partition) for partition in self.numbers()]
+
+    def active_logs(self) -> list[Log]:
+        """Return the logs of the partitions that can be written to, opened, by number."""
+        return [self.log(partition) for partition in sorted(self.active())]
 
     def opened_logs(self) -> list[Log]:
         """Return the logs of the partitions that are open already."""
@@ -166,6 +199,7 @@ class OpenTopic:
     def refresh(self) -> None:
         """Take up partitions and options that another process changed; `TopicReplaced` if it is gone."""
         self.require_open()
+        self.require_place()
         record = self.topics.by_id(self.record.id)
         if record != self.record:
             self.record = record
@@ -177,29 +211,30 @@ class OpenTopic:
     # Writing: the one way in.
 
     def append(
-        self, batch: WriteBatch, producer: Producer = NOBODY, *, stored: list[StoredRun] | None = None
-    ) -> list[StoredRun]:
+        self, batch: WriteBatch, producer: Producer = NOBODY, *, stored: list[StoredRun] | None = None,
+        terms: QuotaTerms = HELD,
+    ) -> list[StoredRun]:  # fmt: skip
         """Append each message to its partition; visible to writers, not yet durable.
 
         Runs enter `stored` as they are stored: a caller that must know what is safe when a later partition
         fails passes its own list.
         """
         runs = [] if stored is None else stored
-        run = self._append_whole(batch, producer)
-        if run is None:
-            self.appender.deliver(Delivery(batch, producer, runs))
-        else:
+        if terms is HELD and (run := self._append_whole(batch, producer)) is not None:
             runs.append(run)
+        else:
+            self.appender.deliver(Delivery(batch, producer, runs, terms=terms))
         return runs
 
     def _append_whole(self, batch: WriteBatch, producer: Producer) -> StoredRun | None:
         """Append what goes to the only partition, as it is, without a stop; None where more is to be done."""
         columns, partitions, groups = batch
         record = self.record
-        options, log = record.options, self._logs.get(0)
-        if options.partitions != 1 or log is None:
+        options, active = record.options, record.rows.active
+        log = self._logs.get(active[0])
+        if len(active) != 1 or log is None:
             return None
-        if options.payloads is not None and not _stays_inside(columns.values, options.inline_bytes):
+        if options.payloads is not None and not stays_inside(columns.values, options.inline_bytes):
             return None
         if producer is not NOBODY or partitions is not None or groups is not None:
             return None
@@ -212,12 +247,13 @@ class OpenTopic:
             appended = log.appender.append(made, tree=record.tree)
         except Rerouted:
             return None
-        if log.appender.sealed:
-            self.on_roll(0)
+        if log.appender.sealed or ((meter := log.appender.meter) is not None and meter.is_hot):
+            self.on_appended(log.partition)
         size = made[0].size if len(made) == 1 else sum(frame.size for frame in made)
         return StoredRun(
-            0, appended.first, len(columns.values), False, None, size, appended.next, appended.cuts
-        )
+            log.partition, appended.first, len(columns.values), False, None, size, appended.next,
+            appended.cuts, appended.waited,
+        )  # fmt: skip
 
     def write(self, batch: WriteBatch, producer: Producer = NOBODY) -> list[StoredRun]:
         """Append a batch; return when it is as safe as the topic promises."""
@@ -267,29 +303,22 @@ class OpenTopic:
         return outcomes
 
     def write_without_waiting(self, batch: WriteBatch) -> StoredRun | None:
-        """Write what fits into one frame if nothing but the disk has to be waited for; else None.
-
-        Only for a topic of one partition that keeps its values in the log and syncs. None: nothing was
-        written.
-        """
-        options, tree = self.record.options, self.record.tree
-        if (
-            options.sync != "disk"
-            or options.payloads is not None
-            or options.partitions != 1
-            or self.read_only
-        ):
+        """Write one frame to the only partition if nothing but the disk has to be waited for; else None."""
+        record = self.record
+        options, active = record.options, record.rows.active
+        if options.sync != "disk" or options.payloads is not None or len(active) != 1 or self.read_only:
             return None
         made = batch.frames(self.clock.now_ns(), compress=options.compress is not None)
         if len(made) != 1:
             return None
         try:
-            appended = self.log(0).write_at_once(made, tree=tree)
+            appended = self.log(active[0]).write_at_once(made, tree=record.tree)
         except FileNotFoundError:
             return None  # the topic was dropped at this moment, and what was stored is gone with it
         if appended is None:
             return None
-        return StoredRun(0, appended.first, made[0].count, size=made[0].size, stop=appended.next)
+        self.on_appended(active[0])
+        return StoredRun(active[0], appended.first, made[0].count, size=made[0].size, stop=appended.next)
 
     def encode(self, batch: WriteBatch) -> Iterator[EncodedRoute]:
         """A batch by partition, as frames, its large values stored outside; nothing is appended."""
@@ -297,73 +326,71 @@ class OpenTopic:
 
     def sync(self, runs: Sequence[StoredRun]) -> None:
         """Return when all of it would survive a power cut."""
-        for run in runs:
-            if run.stop:
-                self._logs[run.partition].syncer.sync(run.stop, run.cuts)
-
-    def take_over(self, producer: Producer, group: str) -> int:
-        """Fence older writers of a producer's group in all partitions, durably; the highest seqno, or -1."""
-        self.refresh()
-        return max(self.appender.take_over(log, producer, group) for log in self.logs())
+        try:
+            for run in runs:
+                if run.stop:
+                    self._logs[run.partition].syncer.sync(run.stop, run.cuts)
+        except (OSError, NotDurable) as error:
+            self.topics.by_id(self.record.id)  # says so when it was dropped: then it is not the disk
+            self.require_place()
+            if isinstance(error, PenstockError):
+                raise
+            raise _not_yet_durable(error) from error
 
     def on_appended(self, partition: int) -> None:
-        """Have what was sealed tidied."""
-        if self.log(partition).appender.sealed:
+        """Have what was sealed tidied, and what is written to too fast split."""
+        appender = self.log(partition).appender
+        if appender.sealed:
             self.on_roll(partition)
+        if self.options.autopartitioning == UP and appender.meter is not None and appender.meter.notice():
+            self.on_hot(partition)
 
     def catch_up(self, log: Log) -> None:
         """Learn of new partitions, and finish telling writers if whoever added them died before it did."""
 
-        def tell() -> None:
+        def tell() -> bool:
             self.refresh()
             log.appender.publish_tree(self.record.tree)
+            return log.appender.ready().shown.sealed
 
-        hold((log.folder.append,), tell)
+        if hold((log.folder.append,), tell):
+            self.growth.finish(log.partition)
 
     # The topic as a whole.
 
     def alter(self, options: TopicOptions) -> None:
         """Change options; added partitions open to a consumer once it has read what came before."""
-        for partition in range(len(self), options.partitions):
-            self._open(partition).close()
-        if options.partitions > len(self):
-            for log in self.logs():
-                log.appender.producers.load()  # most of it, before anyone has to wait for us
-        logs = self.logs()
-        hold([log.folder.append for log in logs], lambda: self._alter(logs, options))
+        self.require_place()
+        self.growth.alter(options)
         self.bodies.make_known()
         self.on_options()
 
-    def _alter(self, logs: Sequence[Log], options: TopicOptions) -> None:
-        """Change options; the append locks of all partitions are held."""
-        ends = [(log.partition, log.appender.ready().append.next) for log in logs]
-        if options.partitions > len(self):
-            for log in logs:
-                log.sync_all()  # a gate behind messages that go with the power would stay shut
-                log.appender.save_gate()
-        gates = [
-            (partition, parent, end)
-            for partition in range(len(self), options.partitions)
-            for parent, end in ends
-        ]
-        self.record = self.topics.alter(self.record, options, gates)
-        for log in logs:
-            log.appender.publish_tree(self.record.tree)
-            log.options = options
-        keep_identity(self.files, self.folder, self.record, self.topics)
+    def _learn(self, record: TopicRecord) -> None:
+        """Take up what this process has changed, and keep it beside the messages too."""
+        self.record = record
+        for number, log in list(self._logs.items()):
+            if number in record.rows.numbers:
+                log.options = record.options
+            else:
+                self._logs.pop(number).close()
+        keep_identity(self.files, self.folder, record, self.topics)
 
     def publish_dropped(self, forget: Callable[[], None]) -> None:
         """Tell every reader and writer that the topic is gone, and call `forget`, all locks held."""
-        logs = self.logs()
 
-        def drop() -> None:
+        def drop() -> bool:
+            if self.topics.by_id(self.record.id).tree != self.record.tree:
+                return False  # there are partitions that nobody has locked
             for log in logs:
                 log.appender.publish_dropped()
             mark_dropped(self.files, self.folder, self.record.id)
             forget()
+            return True
 
-        hold([log.folder.append for log in logs], drop)
-        self._dropped = True
+        while not self._dropped:
+            self.refresh()
+            logs = self.logs()
+            self._dropped = hold([log.folder.append for log in logs], drop)
 
     def close(self, reason: str = "the store is closed") -> None:
         """Release the readers and close every log; later calls say `reason`."""
@@ -381,17 +408,14 @@ class OpenTopic:
 
     def _open(self, partition: int) -> Log:
         record = self.topics.by_id(self.record.id)  # or the folder may be a newer topic's by now
+        if partition in record.rows.removed():
+            raise record.rows.unknown(record.name, partition)  # or its folder would be made anew
         return Log(
             os.path.join(self.folder, "parts", f"{partition:06d}"),
-            topic=record.name,
-            topic_id=record.id,
-            partition=partition,
-            options=record.options,
-            files=self.files,
-            clock=self.clock,
+            topic=record.name, topic_id=record.id, partition=partition, options=record.options,
+            files=self.files, clock=self.clock, read_only=self.read_only,
             state=StoredPartition(self.topics, self.consumers, self.transactions, record.id, partition),
-            read_only=self.read_only,
-        )
+        )  # fmt: skip
 
     @contextmanager
     def named_if_closed(self) -> Iterator[None]:
@@ -415,18 +439,11 @@ class OpenTopic:
             raise Closed(f"topic {self.name!r}: {self._closed}", hint="open the store again")
 
 
-def _stays_inside(values: Sequence[bytes | None], limit: int) -> bool:
-    """Whether a message's value lies in the log; where there are several, somebody else looks."""
-    if len(values) != 1:
-        return False
-    value = values[0]
-    return value is None or (value.__class__ is bytes and len(value) <= limit)
-
-
 def _no_neighbour(name: str, options: dict[str, Any]) -> OpenTopic:
     raise AssertionError(f"a topic outside a store knows no {name}")
 
 
-def _not_yet_durable(error: LockTimeout) -> NotYetDurable:
+def _not_yet_durable(error: OSError) -> NotYetDurable:
     """The error for a write whose sync could not be waited for: it is in the log."""
-    return NotYetDurable(f"written, and not yet durable: {error.args[0]}", hint="do not write it again")
+    what = error.args[0] if isinstance(error, LockTimeout) else error.strerror
+    return NotYetDurable(f"written, and not yet durable: {what}", hint="do not write it again")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from penstock.log.folder import Folder
+from penstock.log.log import Log
 from penstock.log.producer_table import NOTHING, ProducerTable
 from penstock.log.producers import Pair, gate_facts
 from penstock.state.topics import TopicRecord
@@ -21,22 +21,15 @@ class PartitionTable:
 
     def __init__(
         self, record: Callable[[], TopicRecord], gates: Callable[[int], Mapping[int, dict[int, int]]],
-        folder: Callable[[int], Folder],
+        log: Callable[[int], Log],
     ) -> None:  # fmt: skip
         self._record = record
         self._gates = gates
-        self._folder = folder
+        self._log = log
         self._tree = 0
         #: (number of partitions before, where each of them ended)
         self._times: list[tuple[int, dict[int, int]]] = []
         self._facts: dict[tuple[int, int], ProducerTable | None] = {}
-
-    def only_partition(self, pair: Pair) -> int | None:
-        """0 when the topic once had that one partition only and the pair wrote to it, else None."""
-        for count, ends in self._looked_up():
-            if count == 1 and self._known(0, ends[0], pair) >= 0:
-                return 0
-        return None
 
     def stored_elsewhere(self, route: Route, pair: Pair, choose: Partitioner | None) -> list[int]:
         """Which messages of a share, routed by their keys, an earlier partition of theirs holds."""
@@ -60,11 +53,31 @@ class PartitionTable:
                     found.add(place)
         return sorted(found)
 
+    def outnumbered(self, route: Route, pair: Pair, choose: Partitioner | None) -> list[int]:
+        """Which messages of a share, routed by their keys, came from elsewhere and have a seqno that this
+        partition had passed with other keys before: its highest does not tell whether they are stored.
+        """
+        keys, seqnos = route.columns.keys, route.columns.seqnos
+        assert keys is not None
+        assert seqnos is not None
+        choose = choose or PARTITIONERS[self._record().options.partitioner]
+        found: set[int] = set()
+        for count, ends in self._looked_up():
+            end = ends.get(route.partition)
+            passed = -1 if end is None else self._known(route.partition, end, pair)
+            for place, (key, seqno) in enumerate(zip(keys, seqnos, strict=True)):
+                if seqno is None or seqno > passed:
+                    break
+                by_key = key is not None and not (route.chosen and route.chosen[place] is not None)
+                if by_key and choose(key or b"", count) != route.partition:
+                    found.add(place)
+        return sorted(found)
+
     def _known(self, partition: int, end: int, pair: Pair) -> int:
         """The highest seqno of the pair in a partition at that moment, or -1."""
         key = partition, end
         if key not in self._facts:
-            self._facts[key] = gate_facts(self._folder(partition), end)
+            self._facts[key] = gate_facts(self._log(partition).folder, end)
         facts = self._facts[key]
         return (NOTHING if facts is None else facts.get(pair)).seqno
 

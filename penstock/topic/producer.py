@@ -6,16 +6,18 @@ State only: it knows no topic. `TopicAppender` appends for it; a writer with an 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from operator import lt
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 from penstock.errors import InvalidOption, ProducerFenced
 from penstock.log.producers import Claim, LastSeqno, Pair
-from penstock.parse import SEQNO_MAX, identifier
+from penstock.parse import SEQNO_MAX, identifier, one_of
 from penstock.topic.input import consecutive
 from penstock.topic.routing import Partitioner, checked
+
+Routing = Literal["key", "producer"]
 
 
 class Offer(NamedTuple):
@@ -32,12 +34,30 @@ class Producer:
         self.id = producer_id
         self.group = group
         self.choose = choose
+        #: Keys choose the partition of what has no group; if not, it goes where its producer is bound.
+        self.by_key = True
+        #: Groups of it whose binding this writer made anew, where messages of theirs were found.
+        self.rebound: set[str] = set()
         #: It numbers its messages itself, and has fenced earlier writers that did so.
         self.automatic = False
         #: (partition, group) → the epoch it writes with there.
         self.epochs: dict[tuple[int, str], int] = {}
         #: (partition, group) → the last seqno it tried to append there.
         self.tried: dict[tuple[int, str], int] = {}
+
+    def named(self, group: str | None) -> str | None:
+        """The group that a message names, or None when that is the writer's own."""
+        return None if group == self.group else group
+
+    def inherit(self, lane: tuple[int, str], ancestors: Sequence[int]) -> None:
+        """Write to a new partition with the epoch it has in the nearest one that the partition came from."""
+        lanes = [(number, lane[1]) for number in ancestors]
+        epoch = next((self.epochs[each] for each in lanes if each in self.epochs), None)
+        if epoch is not None:
+            self.epochs[lane] = epoch
+        tried = max((self.tried.get(each, -1) for each in lanes), default=-1)
+        if tried >= 0:
+            self.tried[lane] = tried
 
     def offer(self, lane: tuple[int, str], seqnos: Sequence[int], known: LastSeqno, tried: int) -> Offer:
         """The claim for seqnos that ascend, by what is known to be stored; those stored before are left out.
@@ -72,18 +92,36 @@ def group_sender(group: str | None) -> Producer:
     return NOBODY if group is None else Producer(group=identifier("group", group))
 
 
-def sender_of(producer_id: str | None, group: str | None, partitioner: Partitioner | None) -> Producer:
+def sender_of(
+    producer_id: str | None, group: str | None, partitioner: Partitioner | None, route: Routing = "key"
+) -> Producer:
     """A producer as a user names it, each part checked."""
-    return Producer(
+    one_of("route", route, ("key", "producer"))
+    producer = Producer(
         "" if producer_id is None else identifier("producer_id", producer_id),
         "" if group is None else identifier("group", group),
         None if partitioner is None else checked(partitioner),
     )
+    producer.by_key = route == "key"
+    if not producer.by_key and not producer.id:
+        raise InvalidOption('route="producer" needs a producer', hint="writer(producer_id=…)")
+    if not producer.by_key and producer.choose is not None:
+        raise InvalidOption('route="producer" and a partitioner both choose', hint="leave one of them out")
+    return producer
 
 
 MIXED = "seqnos are given for all messages of a writer, or for none"
 #: The first one that a writer gives to a producer that has stored nothing (B001-09).
 _FIRST = 1
+
+
+class Numbers(NamedTuple):
+    """Seqnos of messages that are about to leave, and the last ones of a writer when they have left."""
+
+    seqnos: Sequence[int]
+    last: int
+    #: The last one of each group that messages named themselves.
+    lasts: Mapping[str, int]
 
 
 class Numbering:
@@ -92,8 +130,10 @@ class Numbering:
     def __init__(self) -> None:
         #: Whether the caller gives them; None before the first message.
         self.given: bool | None = None
-        #: The last one of a message that left.
+        #: The last one of a message that left: of any if they are counted, else of those without a group.
         self.last = -1
+        #: The last given one of each group that messages named themselves.
+        self.lasts: Mapping[str, int] = {}
         #: Groups whose older writers are fenced.
         self.taken_over: set[str] = set()
 
@@ -112,34 +152,71 @@ class Numbering:
         """Numbers for messages that are about to leave. They are used up when `last` moves."""
         return range(self.last + 1, self.last + 1 + messages)
 
-    def of(self, given: Sequence[int | None] | None, messages: int) -> Sequence[int]:
-        """Numbers of messages that are about to leave: counted, or given by callers.
+    def of(
+        self, given: Sequence[int | None] | None, groups: Sequence[str | None] | None, messages: int
+    ) -> Numbers:
+        """Numbers of messages that are about to leave: counted, or given by callers, for each group apart.
 
         Threads may overtake each other between the check of a seqno and its message's turn. Stored in that
         order, the smaller one would be taken for a duplicate.
         """
         if given is None:
-            return self.count(messages)
+            counted = self.count(messages)
+            return Numbers(counted, counted[-1], self.lasts)
         if None in given:
             raise InvalidOption(MIXED)
         numbers = cast(Sequence[int], given)
+        if groups is not None:
+            return self._of_groups(numbers, groups)
         seqnos = consecutive(numbers)
         ascend = isinstance(seqnos, range) or all(map(lt, numbers, islice(numbers, 1, None)))
         if numbers[0] <= self.last or not ascend:
-            raise InvalidOption(
-                "threads gave a writer seqnos out of order: not all of them are stored",
-                hint="number and write under one lock, or open a writer for each thread",
-            )
-        return seqnos
+            raise _overtaken()
+        return Numbers(seqnos, numbers[-1], self.lasts)
+
+    def _of_groups(self, numbers: Sequence[int], groups: Sequence[str | None]) -> Numbers:
+        last, lasts = self.last, dict(self.lasts)
+        for seqno, group in zip(numbers, groups, strict=True):
+            if seqno <= (last if group is None else lasts.get(group, -1)):
+                raise _overtaken()
+            if group is None:
+                last = seqno
+            else:
+                lasts[group] = seqno
+        return Numbers(numbers, last, lasts)
 
 
-def refuse_back(seqno: int, last: int) -> None:
-    """Raise when a seqno is below the one that was accepted before it."""
+def _overtaken() -> InvalidOption:
+    return InvalidOption(
+        "threads gave a writer seqnos out of order: not all of them are stored",
+        hint="number and write under one lock, or open a writer for each thread",
+    )
+
+
+def refuse_back(seqno: int, key: bytes | None, last: tuple[int, bytes | None]) -> None:
+    """Raise when a seqno is below the one that was accepted before it, or the same for another key."""
+    before, earlier = last
+    if seqno == before and key is not None and earlier is not None and key != earlier:
+        raise InvalidOption(
+            f"seqno {seqno} twice, for keys {earlier[:60]!r} and {key[:60]!r}: the second would be skipped",
+            hint="seqnos grow within a producer and group, whatever the keys: give each key its group",
+        )
+    _refuse_below(seqno, before)
+
+
+def _refuse_below(seqno: int, last: int) -> None:
     if seqno < last:
         raise InvalidOption(
             f"seqno {seqno} after {last}: it must grow within a writer",
             hint="to send messages again, open a new writer: what is stored is skipped",
         )
+
+
+def refuse_two_keys(seqnos: Sequence[int], keys: Sequence[bytes | None] | None) -> None:
+    """Raise when neighbours have one seqno and two keys."""
+    if keys is not None:
+        for place in range(1, len(seqnos)):
+            refuse_back(seqnos[place], keys[place], (seqnos[place - 1], keys[place - 1]))
 
 
 def growing(seqnos: Sequence[int], last: int) -> Sequence[int]:

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from penstock.clock import NANOSECONDS
 from penstock.errors import Corrupt, OffsetTrimmed, Unavailable
+from penstock.log.age_retention import held_back
 from penstock.log.cursor import Cursor
 from penstock.log.folder import file_bytes
 from penstock.log.key_retention import KeyFloors
@@ -25,15 +25,6 @@ from penstock.topic.staging import remove_abandoned
 logger = logging.getLogger("penstock.retention")
 
 _LOOK_MESSAGES = 4096
-
-
-class Hold(NamedTuple):
-    """A consumer that keeps messages from going: all it has not committed, or those younger than a limit."""
-
-    consumer: str
-    position: int
-    #: None holds for ever (an important consumer).
-    younger_than_ns: int | None
 
 
 class Vacuumed(NamedTuple):
@@ -58,6 +49,8 @@ class VacuumReport(NamedTuple):
 
     topic: str
     partitions: tuple[Vacuumed, ...]
+    #: Partitions that were split, and are gone now: their messages had expired.
+    removed: tuple[int, ...] = ()
 
     @property
     def messages(self) -> int:
@@ -87,7 +80,7 @@ class VacuumReport(NamedTuple):
 
 def vacuum(partitions: OpenTopic) -> VacuumReport:
     """Tidy up and remove what retention lets go; a partition that another process is at is left to it."""
-    done = [vacuum_partition(partitions, number) for number in range(len(partitions))]
+    done = [vacuum_partition(partitions, number) for number in partitions.numbers()]
     return VacuumReport(partitions.name, tuple(each for each in done if each is not None))
 
 
@@ -111,9 +104,9 @@ def _vacuum(partitions: OpenTopic, log: Log) -> Vacuumed:
 
 def trim_to(partitions: OpenTopic, log: Log, wanted: int, now: int) -> Vacuumed:
     """Remove what lies before an offset, as far as consumers allow; called by the housekeeper."""
-    bounds = log.bounds()
+    bounds = log.stored()
     wanted = max(bounds.start, wanted)
-    start, held_by = held_back(wanted, _holds(partitions, log.partition), log, now)
+    start, held_by = held_back(wanted, log.holds(), log.offset_at, now)
     start = max(start, bounds.start)
     if start > bounds.start:
         # The positions that let it go must be as durable as the new start, or a consumer falls behind it.
@@ -127,7 +120,7 @@ def trim_to(partitions: OpenTopic, log: Log, wanted: int, now: int) -> Vacuumed:
 
 def _trim(partitions: OpenTopic, log: Log, start: int) -> tuple[Trimmed, tuple[int, int]]:
     """Remove messages, then their bodies: how many went, and how many go later."""
-    present, left = log.bounds().start, LeftMessages(log)
+    present, left = log.stored().start, LeftMessages(log)
     if start > present and left.is_kept:
         left.add(present, start)
     if not partitions.bodies.is_used:
@@ -142,9 +135,9 @@ def _trim(partitions: OpenTopic, log: Log, start: int) -> tuple[Trimmed, tuple[i
 def held(partitions: OpenTopic, number: int) -> tuple[int, tuple[str, ...]]:
     """How many messages retention would remove now if consumers did not keep them, and which do."""
     log, now = partitions.log(number), partitions.clock.now_ns()
-    first = log.bounds().start
+    first = log.stored().start
     wanted = max(first, _wanted(partitions, log, now))
-    start, held_by = held_back(wanted, _holds(partitions, number), log, now)
+    start, held_by = held_back(wanted, log.holds(), log.offset_at, now)
     return wanted - max(start, first), held_by
 
 
@@ -173,7 +166,7 @@ def _start_by_age(log: Log, retention_ns: int | None, now: int) -> int:
 def _start_by_bytes(log: Log, max_bytes: int | None) -> int:
     if max_bytes is None:
         return 0
-    bounds = log.bounds()
+    bounds = log.stored()
     sizes = [
         (base, bounds.byte if base == bounds.segment else file_bytes(log.folder, base))
         for base in log.segments.bases()
@@ -192,35 +185,6 @@ def first_within(sizes: Sequence[tuple[int, int]], max_bytes: int) -> int:
     return sizes[-1][0] if sizes else 0
 
 
-def held_back(wanted: int, holds: Sequence[Hold], log: Log, now: int) -> tuple[int, tuple[str, ...]]:
-    """How far the start may really move, and who held it back."""
-    start, held_by = wanted, []
-    for hold in holds:
-        limit = hold.position
-        if hold.younger_than_ns is not None:
-            limit = max(limit, log.offset_at(now - hold.younger_than_ns))
-        if limit < wanted:
-            held_by.append(hold.consumer)
-            start = min(start, limit)
-    return start, tuple(held_by)
-
-
-def _holds(partitions: OpenTopic, number: int) -> list[Hold]:
-    topic_id = partitions.record.id
-    positions = {
-        p.consumer: p.position for p in partitions.consumers.positions(topic_id) if p.partition == number
-    }
-    holds = []
-    for consumer in partitions.consumers.of_topic(topic_id):
-        position = positions.get(consumer.name, 0)
-        period = consumer.options.availability_period_s
-        if consumer.options.important:
-            holds.append(Hold(consumer.name, position, None))
-        elif period is not None:
-            holds.append(Hold(consumer.name, position, round(period * NANOSECONDS)))
-    return holds
-
-
 _AT_ONCE_MESSAGES, _AT_ONCE_BYTES = 16_384, 4 * MIB
 
 
@@ -230,7 +194,7 @@ def expired(partitions: OpenTopic, since_ns: int | None) -> list[Rows]:
     for log in partitions.logs():
         now = log.key_retention.floors()
         before = None if since_ns is None else log.key_retention.floors(since_ns)
-        for rows in _everything(log, log.bounds().start, now.highest):
+        for rows in _everything(log, log.stored().start, now.highest):
             over = [each for each in rows.messages() if _ended(each, now, before)]
             if over:
                 found.append(MessageRows(over))
@@ -256,7 +220,7 @@ def delete_before(partitions: OpenTopic, place: Place) -> list[Rows]:
                     f"another process is tidying partition {number} of {partitions.name!r}",
                     hint="try again in a moment",
                 )
-            first = log.bounds().start
+            first = log.stored().start
             rows = list(_everything(log, first, start))
             done = trim_to(partitions, log, max(first, start), now)
             deleted += [each for each in rows if each.stop <= done.start]

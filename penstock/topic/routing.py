@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, overload
 from penstock.checksum import crc32
 from penstock.errors import InvalidOption, WrongType
 from penstock.log.frame_encode import MessageColumns
+from penstock.partition_tree import MIX, PartitionTree, hash_of
 from penstock.topic.write_batch import WriteBatch
 
 #: From a key and the number of partitions to one of them; the same answer whenever it is asked.
@@ -67,45 +68,70 @@ class Route(NamedTuple):
 
 
 def route(
-    batch: WriteBatch, partitions: int, choose: Partitioner, group: str, without_key: Callable[[str], int]
-) -> list[Route]:
+    batch: WriteBatch, tree: PartitionTree, choose: Partitioner | None, group: str,
+    without_key: Callable[[str], int],
+) -> list[Route]:  # fmt: skip
     """What each partition gets: those chosen, then by group, by key, and what `without_key` says of a group.
 
-    `group` is that of messages without one of their own.
+    `group` is that of messages without one of their own. Without `choose` keys are not looked at. What was
+    meant for a partition that has been split since goes down the tree.
     """
     columns = batch.columns
-    keys = columns.keys
+    keys = columns.keys if choose is not None else None
     if batch.partitions is None and batch.groups is None:
-        if partitions == 1:
-            return [Route(0, group, columns)]
+        if len(tree.active) == 1:
+            return [Route(tree.active[0], group, columns)]
         if group or keys is None:
             return [Route(without_key(group), group, columns)]
         if choose is by_range and None not in keys:
-            numbers = by_range_all(keys, partitions)  # type: ignore[arg-type]  # none is None
-            parts = split(columns, numbers, partitions)
+            lanes = tree_places(keys, tree)  # type: ignore[arg-type]  # none is None
+            parts = split(columns, lanes, len(tree.active))
             return [
-                Route(number, "", part, RoutePlaces(numbers, number, len(part.values)), True)
-                for number, part in enumerate(parts)
+                Route(number, "", part, RoutePlaces(lanes, lane, len(part.values)), True)
+                for lane, (number, part) in enumerate(zip(tree.active, parts, strict=True))
                 if part is not None
             ]
     asked = batch.partitions
-    if asked and batch.groups is None and asked[0] is not None and asked.count(asked[0]) == len(asked):
-        return [Route(asked[0], group, columns, None, keys is not None and not group, asked)]
-    return _one_by_one(batch, partitions, choose, group, without_key)
+    first = asked[0] if asked and batch.groups is None else None
+    if asked and first is not None and asked.count(first) == len(asked) and tree.is_active(first):
+        return [Route(first, group, columns, None, keys is not None and not group, asked)]
+    return _one_by_one(batch, tree, choose, group, without_key)
+
+
+def partition_of(key: bytes, tree: PartitionTree, choose: Partitioner) -> int:
+    """The partition that a key goes to."""
+    if choose is by_range:
+        return tree.find(hash_of(key))
+    return tree.active[choose(key, len(tree.active))]
+
+
+def tree_places(keys: Sequence[bytes], tree: PartitionTree) -> Sequence[int]:
+    """For each key, which of the active partitions owns its hash, counted from 0."""
+    if tree.even:
+        return by_range_all(keys, len(tree.active))
+    return tree.places(map(hash_of, keys))
 
 
 def _one_by_one(
-    batch: WriteBatch, partitions: int, choose: Partitioner, group: str, without_key: Callable[[str], int]
-) -> list[Route]:
+    batch: WriteBatch, tree: PartitionTree, choose: Partitioner | None, group: str,
+    without_key: Callable[[str], int],
+) -> list[Route]:  # fmt: skip
     columns, count = batch.columns, len(batch.columns.values)
     keys, asked, groups = columns.keys, batch.partitions, batch.groups
+    if choose is None:
+        keys = None
     ways: dict[tuple[int, str], int] = {}
     lanes: list[int] = []
     nothing: Sequence[Any] = [None] * count
     for number, own, key in zip(asked or nothing, groups or nothing, keys or nothing, strict=True):
         named = own or group
         if number is None:
-            number = without_key(named) if key is None or named else choose(key, partitions)
+            if key is None or named or choose is None:
+                number = without_key(named)
+            else:
+                number = partition_of(key, tree, choose)
+        elif not tree.is_active(number):
+            number = _below(tree, number, key, named)
         lanes.append(ways.setdefault((number, named), len(ways)))
     parts = split(columns, lanes, len(ways)) if len(ways) > 1 else [columns]
     routes = []
@@ -116,6 +142,13 @@ def _one_by_one(
         chosen = asked if asked is None or places is None else [asked[place] for place in places]
         routes.append(Route(number, named, part, places, keys is not None and not named, chosen))
     return sorted(routes, key=lambda each: each[:2])
+
+
+def _below(tree: PartitionTree, number: int, key: bytes | None, group: str) -> int:
+    """Where a message goes that was meant for a partition which has been split since."""
+    if key is not None and not group:
+        return tree.descend(number, hash_of(key))
+    return tree.descend_pair(number, "", group)
 
 
 def split(columns: MessageColumns, lanes: Sequence[int], count: int) -> list[MessageColumns | None]:
@@ -163,13 +196,12 @@ def _if_any(headers: list[Any] | None) -> list[Any] | None:
     return headers if headers and any(headers) else None
 
 
-MIX = 0x9E3779B1  # spreads neighbouring sums over the whole range
 _U32 = 0xFFFFFFFF
 
 
 def by_range(key: bytes, partitions: int) -> int:
     """CRC-32 of the key, mixed, over equal contiguous ranges."""
-    return (crc32(key) * MIX & _U32) * partitions >> 32
+    return hash_of(key) * partitions >> 32
 
 
 def by_range_all(keys: Sequence[bytes], partitions: int) -> Sequence[int]:

@@ -113,6 +113,24 @@ class TopicHistory:
         first = first_offset(held, bounds.start)
         return first if spot.kind == "earliest" else max(first, bounds.end - 1)
 
+    def resolve_removed(self, number: int, end: int, spot: Spot) -> int:
+        """The offset that a place means in a partition that is gone: only the table may have it."""
+        held = self._history.held(number, end)
+        first = first_offset(held, end)
+        if spot.kind == "offset":
+            return min(spot.value, end)
+        if spot.kind == "time":
+            found = self._history.written_since(held, spot.value, end)
+            return end if found is None else found
+        return {"earliest": first, "latest": end}.get(spot.kind, max(first, end - 1))
+
+    def removed_rows(
+        self, number: int, first: int, stop: int, end: int, names: arrow.Names
+    ) -> Iterator[Sequence[Rows]]:
+        """Messages of a partition that is gone; raises `OffsetTrimmed` for what the table does not have."""
+        if first < stop:
+            yield from self._archived(number, first, stop, end, names)
+
     def rows(self, log: Log, first: int, stop: int, names: arrow.Names) -> Iterator[Sequence[Rows]]:
         """Messages from `first` up to `stop`, in order, wherever they lie; Arrow's `names` are enough.
 
@@ -122,7 +140,7 @@ class TopicHistory:
         while cursor.offset < stop:
             log_start = log.bounds().start
             if cursor.offset < log_start:
-                yield from self._archived(log, cursor.offset, stop, log_start, names)
+                yield from self._archived(log.partition, cursor.offset, stop, log_start, names)
                 cursor.offset = min(stop, log_start)
                 continue
             try:
@@ -134,16 +152,16 @@ class TopicHistory:
             yield rows
 
     def _archived(
-        self, log: Log, start: int, stop: int, log_start: int, names: arrow.Names
+        self, number: int, start: int, stop: int, log_start: int, names: arrow.Names
     ) -> Iterator[Sequence[Rows]]:
         from penstock.lake.archived_rows import ArchivedRows, columns_for
 
-        held = self._history.held(log.partition, log_start)
+        held = self._history.held(number, log_start)
         shares = shared(start, stop, held, log_start)
         if shares.lost:
-            raise self._lost(log.partition, *shares.lost[0])
+            raise self._lost(number, *shares.lost[0])
         for batch in self._history.read(held, *shares.archived, columns_for(names)):
-            yield [ArchivedRows(self._topic, log.partition, batch)]
+            yield [ArchivedRows(self._topic, number, batch)]
 
     def _lost(self, partition: int, first: int, stop: int) -> OffsetTrimmed:
         error = OffsetTrimmed(
@@ -187,16 +205,23 @@ class Scan(Generic[V]):
             arrow.schema(self._names)  # a wrong name is said now
         partitions.refresh()  # others may have added some
         now = partitions.clock.now_ns()
-        chosen = range(len(partitions)) if partition is None else (partition,)
+        #: Partitions that are gone, with where they ended: an archive may still have them.
+        self._removed = {} if past is None else partitions.tree.removed()
+        there = sorted({*partitions.numbers(), *self._removed})
         self._partitions = partitions
         self._past = past
         resolve = Log.resolve if past is None else past.resolve
         self._ranges: list[tuple[int, int, int]] = []
-        for number in chosen:
+        for number in there if partition is None else (partition,):
+            if past is not None and number in self._removed:
+                end = self._removed[number]
+                ends = [past.resolve_removed(number, end, spot(each, number, now)) for each in (start, stop)]
+                self._ranges.append((number, ends[0], ends[1]))
+                continue
             log = partitions.log(number)
             first = partitions.begin(number, start, now, resolve)
             last = resolve(log, spot(stop, number, now))
-            self._ranges.append((number, first, min(last, log.bounds().end)))
+            self._ranges.append((number, first, min(last, log.stored().end)))
 
     @property
     def ranges(self) -> list[tuple[int, int, int]]:
@@ -247,6 +272,10 @@ class Scan(Generic[V]):
     def _rows(self, names: arrow.Names) -> Iterator[Sequence[Rows]]:
         """Runs of messages; of those from a table only these columns, or everything."""
         for number, first, stop in self._ranges:
+            if self._past is not None and number in self._removed:
+                end = self._removed[number]
+                yield from self._past.removed_rows(number, first, stop, end, names)
+                continue
             log = self._partitions.log(number)
             if self._past is not None:
                 yield from self._past.rows(log, first, stop, names)
@@ -271,7 +300,7 @@ def read_some(
     found: list[Rows] = []
     following: dict[int, int] = {}
     more = False
-    for number in range(len(topic)) if partition is None else (partition,):
+    for number in topic.numbers() if partition is None else (partition,):
         log = topic.log(number)
         first = topic.begin(number, start, now)
         last = log.resolve(LATEST if stop is None else spot(stop, number, now))
@@ -280,7 +309,7 @@ def read_some(
         found += here
         following[number] = here[-1].stop if here else first
         if limit:
-            following[number] = max(following[number], min(last, log.bounds().end))
+            following[number] = max(following[number], min(last, log.stored().end))
         else:
             more = more or _is_more(log, asked, following[number], last)
     return found, more, following

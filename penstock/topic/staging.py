@@ -20,9 +20,10 @@ from penstock.log.frame_encode import MessageColumns
 from penstock.log.log import Log
 from penstock.log.staging import STAGED, StagedPiece, StagingArea
 from penstock.parse import Duration
+from penstock.partition_tree import PartitionTree
 from penstock.topic.delayed import Extras
 from penstock.topic.open_topic import OpenTopic
-from penstock.topic.routing import PARTITIONERS
+from penstock.topic.routing import PARTITIONERS, partition_of
 from penstock.topic.write_batch import WriteBatch
 from penstock.topic.write_buffer import WIDTH, Besides, WriteBuffer
 
@@ -72,16 +73,16 @@ class TopicStaging:
         self._stage(batch)
 
     def adopt(
-        self, pieces: Mapping[int, Sequence[StagedPiece]], *, tree: int, partitions: int,
+        self, pieces: Mapping[int, Sequence[StagedPiece]], *, tree: int, rows: PartitionTree,
         bodies: Iterable[str] = (),
     ) -> None:  # fmt: skip
-        """Take what other processes staged, by partition, when the topic had this tree and so many of them.
+        """Take what other processes staged, by partition, when the topic had this tree, which was `rows`.
 
         It comes first and alone: messages of its own are routed by the tree of the moment. `bodies` are
         objects that were made for it.
         """
         assert not self.count, "what others staged is adopted before anything is written"
-        self.tree, self._partition_count = tree, partitions
+        self.tree, self._rows = tree, rows
         self._bodies += bodies
         for number, staged in sorted(pieces.items()):
             shelf = self._shelves.get(number) or self._new_shelf(number)
@@ -102,14 +103,15 @@ class TopicStaging:
 
     def _route_again(self) -> None:
         """Keys may belong elsewhere now."""
-        old, before = self._shelves, self._partition_count
+        old, before = self._shelves, self._rows
         choose = PARTITIONERS[self.partitions.options.partitioner]
         self._begin()
         for number, shelf in sorted(old.items()):
             for each in shelf.frames():
                 batch = self._unpacked(_batch_of(each))
                 by_key = [
-                    key is not None and choose(key, before) == number for key in each.keys(0, each.head.count)
+                    key is not None and partition_of(key, before, choose) == number
+                    for key in each.keys(0, each.head.count)
                 ]
                 chosen = [None if moves else number for moves in by_key]
                 self._stage(batch._replace(partitions=chosen))
@@ -147,7 +149,7 @@ class TopicStaging:
 
     def _begin(self) -> None:
         self.tree = self.partitions.record.tree
-        self._partition_count = len(self.partitions)
+        self._rows = self.partitions.tree
         self._shelves: dict[int, StagingArea] = {}
 
     def _stage_if_full(self) -> None:
@@ -186,7 +188,9 @@ def _admit(key: bytes | None, is_placed: bool) -> None:
     """A transaction takes every message that is sound."""
 
 
-def _number(seqno: int | None, timestamp: int | None, partition: int | None, group: str | None) -> Besides:
+def _number(
+    seqno: int | None, timestamp: int | None, partition: int | None, group: str | None, key: bytes | None
+) -> Besides:
     """A transaction numbers nothing."""
     return timestamp, partition, group, None
 

@@ -58,8 +58,8 @@ Besides = tuple[int | None, int | None, str | None, int | None]
 SKIP: Any = object()
 
 
-#: What stands in the place of the timestamp for a seqno, timestamp, partition and group; or `SKIP`.
-Number = Callable[[int | None, int | None, int | None, str | None], Any]
+#: What stands in the place of the timestamp for a seqno, timestamp, partition, group and key; or `SKIP`.
+Number = Callable[[int | None, int | None, int | None, str | None, bytes | None], Any]
 #: Has a checked message (value, key, the rest) wait; False when it is due already.
 Postpone = Callable[[bytes | None, bytes | None, Extras, Duration | None, int | datetime | None], bool]
 
@@ -82,13 +82,13 @@ class WriteBuffer:
     """Arguments of many `write` calls, checked.
 
     What its owner does: `look` after what has gathered, `admit` a key (and whether its partition was chosen)
-    when it asked to, `number` a message (given its seqno, timestamp, partition and group), `postpone` one.
+    when it asked to, `number` a message (by its seqno, timestamp, partition, group, key), `postpone` one.
     """
 
     __slots__ = (
         "_admit", "_encode", "_exact", "_frames", "_known", "_limit", "_look", "_number", "_own", "_packing",
-        "_plain", "_postpone", "_small", "_topic", "_worth", "alert", "at", "last", "numbered", "rows",
-        "weight",
+        "_plain", "_postpone", "_small", "_topic", "_worth", "alert", "at", "last", "last_key", "lasts",
+        "numbered", "rows", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -101,7 +101,7 @@ class WriteBuffer:
         self._limit: int = topic.options.value_bytes
         self._small: int = min(self._limit, _SMALL_BYTES)
         #: So many frames gather: one for each partition, if those are few.
-        self._frames: int = min(len(topic), _FRAMES_MOST)
+        self._frames: int = min(len(topic.active()), _FRAMES_MOST)
         self._worth: int = self._frames * FRAME_WORTH_BYTES
         self._look = look
         self._admit = admit
@@ -118,6 +118,10 @@ class WriteBuffer:
         #: The last seqno that came with a message, or -1. It moves with the message, without a call between:
         #: an interrupt must not leave a number behind whose message was not taken.
         self.last: int = -1
+        #: The key of that message.
+        self.last_key: bytes | None = None
+        #: The last seqno and its key of each group that messages named themselves: it numbers its own.
+        self.lasts: dict[str, tuple[int, bytes | None]] = {}
         #: Bytes of large values, about: threads may overtake each other in counting.
         self.weight: int = 0
         #: The owner's headers, which messages have besides their own.
@@ -173,13 +177,14 @@ class WriteBuffer:
         ):
             self._admit_odd(value, key, False)
         if seqno is not None or self.numbered:
-            timestamp = self._number(seqno, timestamp, None, None)
+            timestamp = self._number(seqno, timestamp, None, None, key)
             if timestamp is SKIP:
                 return
         rows = self.rows
         rows += value, key, headers, timestamp
         if seqno is not None:
             self.last = seqno
+            self.last_key = key
         if len(rows) >= self.at:
             self._look()
 
@@ -218,6 +223,17 @@ class WriteBuffer:
             codecs=RAW if self._packing is None else self._packing.codec,
         )
         return WriteBatch(columns, partitions, groups)
+
+    def took(self, seqno: int, key: bytes | None, group: str | None) -> None:
+        """Note the seqno of a message that another buffer has taken."""
+        if group is None:
+            self.last, self.last_key = seqno, key
+        else:
+            self.lasts[group] = seqno, key
+
+    def last_of(self, group: str | None) -> tuple[int, bytes | None]:
+        """The last seqno of a group that messages name, or of those without one, and that message's key."""
+        return (self.last, self.last_key) if group is None else self.lasts.get(group, (-1, None))
 
     def merged(self, headers: Headers | None) -> Headers | None:
         """The owner's headers, and over them a message's own; checked."""
@@ -284,7 +300,7 @@ class WriteBuffer:
         if waits and value.__class__ not in (bytes, str):
             refuse_waiting_file(value)
         if partition is not None:
-            self._topic.check(partition)
+            self._topic.growth.require_active(partition)
         moment = None if timestamp is None else nanoseconds("timestamp", timestamp)
         name = None if group is None else identifier("group", group)
         stored: bytes | None = value if value.__class__ is bytes is self._plain else self._odd(value)
@@ -297,13 +313,18 @@ class WriteBuffer:
         self._admit_odd(stored, stored_key, partition is not None)
         besides: Any = moment, partition, name, None
         if seqno is not None or name is not None or self.numbered:
-            besides = self._number(seqno, moment, partition, name)
+            besides = self._number(seqno, moment, partition, name, stored_key)
             if besides is SKIP:
                 return
-        rows = self.rows
+            name = besides[2] if besides.__class__ is tuple else None
+        rows, lasts = self.rows, self.lasts
         rows += stored, stored_key, own, besides
         if seqno is not None:
-            self.last = seqno
+            if name is None:
+                self.last = seqno
+                self.last_key = stored_key
+            else:
+                lasts[name] = seqno, stored_key
         if len(rows) >= self.at:
             self._look()
 

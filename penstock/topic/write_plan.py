@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.log.active_segment import segment_bytes
+from penstock.partition_tree import PartitionTree
 
 if TYPE_CHECKING:
     from penstock.options import TopicOptions
@@ -28,7 +29,7 @@ class TopicPlan(NamedTuple):
     id: int
     #: The folder that holds those of the partitions.
     folder: str
-    partitions: int
+    rows: PartitionTree
     #: Counts changes of the partitions.
     tree: int
     partitioner: str
@@ -51,12 +52,11 @@ class TopicPlan(NamedTuple):
 
 
 def plan_of(partitions: OpenTopic) -> TopicPlan:
-    """The topic as it is now, with the folders of all its partitions in place."""
-    first, *_ = partitions.logs()
-    options = partitions.options
+    """The topic as it is now, with the folders of all partitions that can be written to in place."""
+    options, parts = partitions.options, [partitions.log(number) for number in partitions.active()]
     return TopicPlan(
-        name=partitions.name, id=partitions.record.id, folder=os.path.dirname(first.folder.path),
-        partitions=len(partitions), tree=partitions.record.tree, partitioner=options.partitioner,
+        name=partitions.name, id=partitions.record.id, folder=os.path.dirname(parts[0].folder.path),
+        rows=partitions.tree, tree=partitions.record.tree, partitioner=options.partitioner,
         compress=options.compress is not None, segment_bytes=segment_bytes(options),
         max_message_bytes=options.max_message_bytes, codecs=tuple(options.codecs),
         outside=_outside(partitions),

@@ -15,7 +15,8 @@ from typing import Any, BinaryIO, Generic, Self
 
 import msgspec
 
-from penstock.errors import InvalidOption, PenstockError
+from penstock.errors import InvalidOption, close_after
+from penstock.files import speaking
 from penstock.keys import Key
 from penstock.log.frame import RAW
 from penstock.log.producers import Pair
@@ -26,7 +27,7 @@ from penstock.topic import input as outgoing
 from penstock.topic.delayed import Extras, due_at, postponed
 from penstock.topic.flusher import Flusher
 from penstock.topic.open_topic import OpenTopic
-from penstock.topic.producer import NOBODY, Producer, growing, refuse_back
+from penstock.topic.producer import NOBODY, Producer, growing, refuse_back, refuse_two_keys
 from penstock.topic.scan import Scan
 from penstock.topic.value_codec import Packing, checked_seqno
 from penstock.topic.write_batch import WriteBatch
@@ -36,6 +37,7 @@ from penstock.topic.write_buffer import SKIP, WIDTH, Besides, WriteBuffer
 _LOOK_EVERY = 512
 
 
+@speaking("write_many", "flush", "close", "last_seqno")
 class Writer(Generic[V]):
     """Writes many messages to a topic; safe to share between threads. Use it with `with`."""
 
@@ -94,7 +96,7 @@ class Writer(Generic[V]):
                 self.write_many(part, keys=keys, headers=headers, timestamps=timestamps, partition=partition)
             return
         topic = self.open_topic
-        topic.check(partition)
+        topic.growth.require_active(partition)
         values = topic.bodies.outside_all(values)
         limit = topic.options.value_bytes
         batch = outgoing.many(values, keys, headers, timestamps, partition, limit, self.packing)
@@ -127,6 +129,11 @@ class Writer(Generic[V]):
         """How many messages were duplicates and not stored again, as safely as the first ones."""
         return self.flusher.skipped
 
+    @property
+    def waited(self) -> float:
+        """For how many seconds a quota (`write_quota`) held this writer back so far."""
+        return self.flusher.waited
+
     def last_seqno(self) -> int | None:
         """The highest seqno stored for this writer's producer and group, by anyone; None when there is none.
 
@@ -137,7 +144,9 @@ class Writer(Generic[V]):
             raise InvalidOption("a writer without producer_id has no seqnos", hint="writer(producer_id=…)")
         pair = Pair(self.producer.id, self.producer.group)
         self.open_topic.refresh()
-        highest = max(log.appender.known(pair).seqno for log in self.open_topic.logs())
+        highest = max(
+            log.appender.known(pair).seqno for log in map(self.open_topic.log, self.open_topic.active())
+        )
         return None if highest < 0 else highest
 
     def close(self) -> None:
@@ -150,13 +159,7 @@ class Writer(Generic[V]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:  # what was accepted is stored, but must not hide the error that is on its way
-            self.close()
-        except PenstockError as second:
-            error.add_note(f"closing the writer failed too: {second}")
+        close_after(error, self.close, "the writer")
 
     # Inside.
 
@@ -164,7 +167,7 @@ class Writer(Generic[V]):
         """Ask a partitioner of the user's own before its message is accepted."""
         choose = self.producer.choose
         if choose is not None and key is not None and not is_placed:
-            choose(key, len(self.open_topic))
+            choose(key, len(self.open_topic.active()))
 
     def check_seqno(self, seqno: int | None) -> None:
         """Raise unless a message may have this seqno, or none, in this writer."""
@@ -196,9 +199,9 @@ class Writer(Generic[V]):
                 if self.producer.id:
                     said = besides if besides.__class__ is tuple else (besides, None, None, None)
                     moment, partition, group, seqno = said
-                    besides = self._number(seqno, moment, partition, group)
+                    besides = self._number(seqno, moment, partition, group, key)
                     if besides is not SKIP and seqno is not None:
-                        self.buffer.last = seqno
+                        self.buffer.took(seqno, key, self.producer.named(group))
                 if besides is not SKIP:
                     pending += value, key, headers, besides
                 at += WIDTH
@@ -212,12 +215,14 @@ class Writer(Generic[V]):
             self.flusher.make_room()
 
     def _number(
-        self, seqno: int | None, timestamp: int | None, partition: int | None, group: str | None
-    ) -> int | Besides | None:
+        self, seqno: int | None, timestamp: int | None, partition: int | None, group: str | None,
+        key: bytes | None,
+    ) -> int | Besides | None:  # fmt: skip
         """Take the number of a message that is accepted, or see that the writer may count."""
         numbering, last = self.numbering, self.buffer.last
-        if numbering.given and seqno.__class__ is int and last < seqno <= SEQNO_MAX:
-            return timestamp, partition, group, seqno
+        if group is None and numbering.given and seqno.__class__ is int and last < seqno <= SEQNO_MAX:
+            return timestamp, partition, None, seqno
+        group = self.producer.named(group)
         self.check_seqno(seqno)
         if seqno is None:
             named = group or self.producer.group
@@ -225,9 +230,10 @@ class Writer(Generic[V]):
                 with self.flusher.lock:
                     self._take_over(named)
             return timestamp if partition is None and group is None else (timestamp, partition, group, None)
-        refuse_back(seqno, last)
+        before = self.buffer.last_of(group)
+        refuse_back(seqno, key, before)
         numbering.given = True
-        if seqno != last:
+        if seqno != before[0]:
             return timestamp, partition, group, seqno
         with self.flusher.lock:
             self.flusher.append_pending()
@@ -281,7 +287,7 @@ class Writer(Generic[V]):
         self.numbering.refuse_mixed(given=False)  # another thread was quicker
         if group not in self.numbering.taken_over:
             self.flusher.append_pending()  # with the numbers that they would have got
-            highest = self.open_topic.take_over(self.producer, group)
+            highest = self.open_topic.appender.take_over(self.producer, group)
             self.producer.automatic = True
             self.numbering.begin_counting(group, highest)
             self.buffer.numbered = False
@@ -294,13 +300,16 @@ class Writer(Generic[V]):
             numbering.last = seqnos[-1]
             self.flusher.append_batch(_numbered(batch, seqnos))
             return
-        refuse_back(given[0], self.buffer.last)
-        fresh = growing(given, self.buffer.last)
+        keys, before = batch.columns.keys, self.buffer.last_of(None)
+        refuse_back(given[0], None if keys is None else keys[0], before)
+        fresh = growing(given, before[0])
         if len(fresh) < count:
+            refuse_two_keys(given, keys)
             batch, given = batch.take(fresh), [given[place] for place in fresh]
         if fresh:
             self.flusher.append_batch(_numbered(batch, given))
             numbering.last = self.buffer.last = given[-1]
+            self.buffer.last_key = None if batch.columns.keys is None else batch.columns.keys[-1]
         numbering.given = True
         if len(fresh) < count:
             self.flusher.skip(count - len(fresh))

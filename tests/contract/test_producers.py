@@ -608,6 +608,7 @@ def test_too_many_producers_are_warned_of(topic, clock, caplog, monkeypatch):
     for number in range(20, 40):
         send(topic, [1], f"new-{number}")
     assert len(warnings()) == 1
+    assert "partition 0 of topic 'orders'" in warnings()[0].getMessage()
 
 
 def test_facts_only_grow():

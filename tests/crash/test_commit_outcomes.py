@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from tests.kit.logs import log_module
+from tests.kit.logs import Syncer
 from tests.kit.stores import Database, Transactions
 
 
@@ -39,7 +39,7 @@ def test_what_fails_behind_the_record_says_that_it_is_committed(store, monkeypat
         raise penstock.LockTimeout("process 7 holds the tail", pid=7)
 
     with monkeypatch.context() as patch:
-        patch.setattr(log_module.Log, "sync", stuck)
+        patch.setattr(Syncer, "sync", stuck)
         with pytest.raises(penstock.errors.NotYetDurable, match="the transaction is committed") as raised:
             with store.transaction() as tx:
                 tx.write("payments", b"100 EUR")
@@ -53,7 +53,7 @@ def test_a_write_that_could_not_wait_for_its_sync_says_that_it_is_in_the_log(sto
         raise penstock.LockTimeout("process 7 holds the tail", pid=7)
 
     with monkeypatch.context() as patch:
-        patch.setattr(log_module.Log, "sync", stuck)
+        patch.setattr(Syncer, "sync", stuck)
         with pytest.raises(penstock.errors.NotYetDurable, match="not yet durable") as raised:
             store.topic("payments").write(b"100 EUR")
     assert not raised.value.retryable

@@ -27,6 +27,20 @@ class ScarceFiles(BootFiles):
         return super().open(path, **how)
 
 
+class CountingFiles(BootFiles):
+    """Real files that count what is waited for."""
+
+    syncs = 0
+
+    def sync(self, fd: int) -> None:
+        self.syncs += 1
+        super().sync(fd)
+
+    def sync_dir(self, path: str) -> None:
+        self.syncs += 1
+        super().sync_dir(path)
+
+
 @pytest.fixture
 def few():
     """No more than 100 descriptors besides those in use."""
@@ -167,3 +181,32 @@ def test_a_write_that_finds_no_descriptor_may_be_tried_again(scratch):
             topic.write(b"x")
         files.refusal = 0
         assert topic.write(b"x").offset == 0
+
+
+def test_at_most_256_logs_of_a_topic_are_open_whatever_the_system_allows(scratch):
+    """Many partitions (S001-12): those that were opened first give their files back, and are opened again."""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 8000:
+        pytest.skip("the limit of descriptors is lower than 256 logs")
+    path, before = os.path.join(scratch, "store"), len(AWAKE)
+    with penstock.open(path) as store:
+        small, large = store.create_topic("small", partitions=3), store.create_topic("large", partitions=300)
+        small.write_many([b"x"] * 3)
+        for number in range(300):
+            large.write(b"%d" % number, partition=number)
+        assert len(AWAKE) - before <= 3 + 256
+        assert small.stats().messages == 3
+        assert [int(message.text) for message in large.scan().messages()] == list(range(300))
+
+
+def test_stats_of_partitions_that_nobody_wrote_to_make_nothing_and_sync_nothing(scratch):
+    """Each would cost a sync: seconds for some hundred partitions."""
+    files = CountingFiles(FIRST_BOOT)
+    with penstock.open(os.path.join(scratch, "store"), files=files) as store:
+        topic = store.create_topic("orders", partitions=250)
+        topic.write(b"x", partition=7)
+        files.syncs = 0
+        stats = topic.stats()
+        assert files.syncs == 0
+    assert stats.messages == 1
+    assert [each.messages for each in stats.partitions] == [int(number == 7) for number in range(250)]
+    assert [each.segments for each in stats.partitions] == [int(number == 7) for number in range(250)]

@@ -6,6 +6,8 @@ the child's, either: what it commits stays when the parent closes.
 
 import os
 import signal
+import sys
+import threading
 import time
 from collections import Counter
 
@@ -14,6 +16,7 @@ import pytest
 import penstock
 from tests.crash.processes import Worker, no_orphans, told
 from tests.crash.workers import ORDERS
+from tests.kit.system import Files
 
 CHILDREN = 12
 
@@ -103,3 +106,70 @@ def test_a_child_does_not_keep_its_parents_leases(scratch):
                 assert len(reader.assigned) == topic.options.partitions
         finally:
             os.kill(child, signal.SIGKILL)
+
+
+class SlowOpening(Files):
+    """Opening the lock of a store takes until somebody lets it go on."""
+
+    def __init__(self):
+        self.began, self.may_end = threading.Event(), threading.Event()
+
+    def open(self, path, **how):
+        fd = super().open(path, **how)
+        if path.endswith("state.lock") and not self.began.is_set():
+            self.began.set()
+            self.may_end.wait(10)
+        return fd
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_waits_for_a_thread_that_opens_a_store(scratch):
+    """Else the child has files and locks of a store that nobody in it knows, and cannot close."""
+    other, files = os.path.join(scratch, "other"), SlowOpening()
+    opener = threading.Thread(target=lambda: penstock.open(other, files=files).close())
+    opener.start()
+    assert files.began.wait(10)
+    threading.Timer(0.2, files.may_end.set).start()
+    pid = os.fork()
+    if pid == 0:
+        inherited = [name for name in map(_target, os.listdir("/proc/self/fd")) if name.startswith(other)]
+        os._exit(len(inherited))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    opener.join()
+
+
+def _target(fd):
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return ""
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_children_go_on_while_a_thread_opens_and_closes_stores(scratch):
+    """Each child opens a store itself: SQLite's own locks must not be in the hands of a thread it lacks."""
+    store, other = made(scratch), os.path.join(scratch, "other")
+    ended, failures = threading.Event(), []
+
+    def open_and_close():
+        while not ended.is_set():
+            with penstock.open(other) as opened:
+                opened.create_topic("x", exists_ok=True)
+
+    opener = threading.Thread(target=open_and_close)
+    opener.start()
+    before, sys.unraisablehook = sys.unraisablehook, lambda failed: failures.append(failed.exc_value)
+    try:
+        for _ in range(25):
+            pid = os.fork()
+            if pid == 0:
+                signal.alarm(20)
+                with penstock.open(store) as own:
+                    own.topic(ORDERS).write(b"child")
+                os._exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    finally:
+        ended.set()
+        opener.join()
+        sys.unraisablehook = before
+    assert not failures

@@ -96,6 +96,43 @@ def die_in_transaction(store: str, calls: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def die_splitting(store: str, topic: str, calls: str) -> None:
+    """Split a partition, killed by its own hand at a given file call."""
+    files = Deadly(int(calls))
+    with penstock.open(store, files=files) as opened:
+        found = opened.topic(topic)
+        found.write(b"warm", key="warm")
+        files.armed = True
+        found.split(0)
+        say("split")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_adding(store: str, topic: str, calls: str) -> None:
+    """Add a partition beside another, killed by its own hand at a given file call."""
+    files = Deadly(int(calls))
+    with penstock.open(store, files=files) as opened:
+        found = opened.topic(topic)
+        found.write(b"warm", key="warm")
+        files.armed = True
+        found.alter(partitions=2)
+        say("split")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def split_under_load(store: str, topic: str, name: str) -> None:
+    """Write numbered messages of many keys, until told to end; says each number once it is acknowledged."""
+    with penstock.open(store) as opened:
+        found, first = opened.topic(topic), 0
+        while not os.path.exists(os.path.join(store, "enough")):
+            with found.writer(producer_id=name) as writer:
+                for number in range(first, first + 50):
+                    writer.write(f"{name}:{number}", key=f"{name}:{number % 20}", seqno=number)
+                writer.flush()
+            first += 50
+            say(str(first - 1))
+
+
 def die_counting(store: str, calls: str) -> None:
     """Count the next payment in a transaction, killed at a given file call of the commit."""
     files = Deadly(int(calls))
@@ -444,6 +481,9 @@ JOBS = {
         transact,
         die_in_transaction,
         die_counting,
+        die_splitting,
+        die_adding,
+        split_under_load,
         fork_member,
         produce,
         count_on,

@@ -58,5 +58,5 @@ def test_the_page_shows_what_the_command_prints(tmp_path: Path):
 
 def test_every_verb_has_an_example():
     commands = " ".join(command for command, _ in examples())
-    for verb in ("write", "read", "topic", "consumer", "dead", "status", "vacuum", "verify", "stream"):
+    for verb in ("write", "read", "sql", "topic", "consumer", "dead", "status", "vacuum", "verify", "stream"):
         assert f"penstock {verb}" in commands

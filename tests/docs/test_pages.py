@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("codecs.md", "events.md", "keys.md", "payloads.md", "pipelines.md", "retries.md", "streams.md")
+PAGES = (
+    "codecs.md",
+    "events.md",
+    "keys.md",
+    "payloads.md",
+    "pipelines.md",
+    "retries.md",
+    "sql.md",
+    "streams.md",
+)
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:\s*```text\n(.*?)```)?", re.DOTALL)
 
 

@@ -125,14 +125,23 @@ def test_follow_goes_on_until_ctrl_c(cli, tmp_path):
 
     wait_for(1)
     with path.open("a") as file:
-        file.write("2\n3\n")
+        file.write("2\nno json\n3\n")
     wait_for(3)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130
-    assert b"3 messages stored" in err
+    assert b"left out: app.log line 3 is not JSON" in err.replace(str(tmp_path).encode() + b"/", b"")
+    assert b"3 messages stored, 1 line left out" in err
     assert b"Traceback" not in err
     assert [value for _, value in stored(cli)] == [b"1", b"2", b"3"]
+
+
+def test_follow_ends_at_a_bad_line_if_it_is_strict(cli, tmp_path):
+    (tmp_path / "app.log").write_text("1\nno json\n2\n")
+    ended = cli.run("import", "jsonl", "app.log", "-t", "t", "--follow", "--strict")
+    assert ended.code == 2, ended
+    assert "line 2 is not JSON" in ended.err
+    assert [value for _, value in stored(cli)] == [b"1"]
 
 
 def test_topic_copy_between_stores(cli, tmp_path):

@@ -1,4 +1,4 @@
-"""`penstock topic create | list | show | alter | drop`."""
+"""`penstock topic create | list | show | alter | split | drop`."""
 
 import pytest
 
@@ -17,6 +17,7 @@ def test_create_takes_every_option_and_makes_the_store(cli):
         "--sync", "os", "--segment-bytes", "1MiB", "--segment-age", "1h", "--max-message-bytes", "2MiB",
         "--partitioner", "kafka", "--codecs", "zstd,raw,10001", "--compress", "zstd", "--index", "key",
         "--key-retention", "progress.*=10m", "--key-retention", '["chat", 1]=1h', "--json",
+        "--partition-write-speed", "2MiB", "--partition-write-burst", "4MiB", "--write-quota", "on",
     )  # fmt: skip
     assert "created store penstock-data" in ended.err
     (made,) = ended.json_lines()
@@ -25,7 +26,10 @@ def test_create_takes_every_option_and_makes_the_store(cli):
         "partitions": 3, "retention_s": 604800.0, "max_bytes": 2**30, "sync": "os", "segment_bytes": 2**20,
         "segment_age_s": 3600.0, "max_message_bytes": 2**21, "partitioner": "kafka",
         "codecs": ["raw", "zstd", "10001"], "compress": "zstd", "index": "key", "payloads": None,
+        "partition_write_speed": 2**21, "partition_write_burst": 2**22, "write_quota": True,
         "key_retention": [['["chat",1]', 3600.0], ["progress.*", 600.0]],
+        "autopartitioning": "disabled", "max_partitions": 64, "stabilization_window_s": 300.0,
+        "up_utilization_percent": 90, "used_as": None,
     }  # fmt: skip
 
 
@@ -76,7 +80,7 @@ def test_list_and_show_say_the_same_as_table_and_as_json(cli):
     assert [(p["partition"], p["start"], p["end"]) for p in shown["partitions"]] == [(0, 0, 0), (1, 0, 3)]
     assert [(c["consumer"], c["lag"], c["important"]) for c in shown["consumers"]] == [("billing", 3, True)]
     text = cli.quick("topic", "show", "orders").out
-    assert "retention          12h" in text
+    assert "retention               12h" in text
     assert "billing" in text
 
 
@@ -129,3 +133,50 @@ def test_lifetimes_are_shown_changed_and_taken_away(cli):
     changed = cli.quick("topic", "alter", "jobs", "--key-retention", "a=b=5s").out
     assert "key_retention: progress.*=10m → a=b=5s" in changed
     assert "→ none" in cli.quick("topic", "alter", "jobs", "--key-retention", "none").out
+
+
+def test_split_says_what_it_made_and_show_draws_the_tree(cli):
+    """S001-15; `--json` has the same facts."""
+    cli.ok("topic", "create", "orders", "--autopartitioning", "paused")
+    ended = cli.quick("topic", "split", "orders", "0")
+    assert ended.out.splitlines() == [
+        "partition 1: hashes 0 to 2147483647",
+        "partition 2: hashes 2147483648 to 4294967295",
+    ]
+    (made,) = cli.quick("topic", "split", "orders", "2", "--at", "3221225472", "--json").json_lines()
+    assert [(each["partition"], each["low"], each["parents"]) for each in made["children"]] == [
+        (3, 2147483648, [2]),
+        (4, 3221225472, [2]),
+    ]
+    assert cli.quick("topic", "show", "orders").out.splitlines()[-5:] == [
+        "0  100 %, inactive",
+        "├─ 1  50 %, active",
+        "└─ 2  50 %, inactive",
+        "   ├─ 3  25 %, active",
+        "   └─ 4  25 %, active",
+    ]
+    (shown,) = cli.quick("topic", "show", "orders", "--json").json_lines()
+    assert [(each["state"], each["children"]) for each in shown["partitions"]][:3] == [
+        ("inactive", [1, 2]),
+        ("active", []),
+        ("inactive", [3, 4]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("topic", "split", "orders", "0"), 1, "write to 1 and 2"),
+        (("topic", "split", "orders", "9"), 2, "no partition 9"),
+        (("topic", "split", "orders", "1", "--at", "0"), 2, "choose a hash between 1 and"),
+        (("topic", "split", "fixed", "0"), 2, "autopartitioning"),
+        (("topic", "alter", "orders", "--autopartitioning", "disabled"), 2, "only be paused"),
+        (("topic", "alter", "orders", "--max-bytes", "1MiB"), 2, "max_bytes"),
+    ],
+)
+def test_what_cannot_be_split_is_refused(cli, arguments, code, said):
+    cli.ok("topic", "create", "orders", "--autopartitioning", "paused")
+    cli.quick("topic", "create", "fixed")
+    cli.quick("topic", "split", "orders", "0")
+    ended = cli.quick(*arguments)
+    assert (ended.code, said in ended.err) == (code, True), ended.err

@@ -9,11 +9,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def run_until_killed(*arguments: object) -> bool:
+def run_until_killed(*arguments: object, patience_s: float = 60) -> bool:
     """Run one of the programs below; whether it was killed (else it was done before)."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "tests.exchange.dying", *map(str, arguments)],
-        cwd=ROOT, timeout=60, check=False, capture_output=True, text=True,
+        cwd=ROOT, timeout=patience_s, check=False, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode != 0
@@ -81,6 +81,22 @@ def file(store: str, path: str, kind: str, length: str) -> None:
         else:
             reader = JsonLines(path, choice) if kind == "jsonl" else CsvRows(path, choice)
             file_import.import_lines(topic, path, reader)
+
+
+def million(kind: str, store: str, path: str, memory: str, length: str) -> None:
+    """Import a diskq folder or a Parquet file in pieces as they are, with so much memory and not more."""
+    import resource
+
+    import penstock
+    from tests.kit.values import FieldChoice, import_diskq
+    from tests.kit.values import arrow_files_module as arrow_files
+
+    resource.setrlimit(resource.RLIMIT_DATA, (int(memory), int(memory)))
+    with penstock.open(store, files=burning(length)) as opened:
+        if kind == "diskq":
+            import_diskq(opened, path, "t")
+        else:
+            arrow_files.import_table(opened.topic("t"), path, kind, FieldChoice(key="n", value="v"))
 
 
 def following(store: str, path: str, length: str) -> None:

@@ -199,6 +199,94 @@ def test_what_cannot_be_followed(store, tmp_path):
         follow(topic, path)
 
 
+def test_a_bad_line_is_named_and_left_out(store, tmp_path):
+    topic = store.create_topic("t")
+    path = tmp_path / "app.log"
+    path.write_bytes(b'{"n": 0}\nno json\n{"m": 1}\n{"n": 1}\n\xff\n{"n": 2}\nbroken')
+    named = []
+    with follow(topic, path, on_bad=named.append) as follower:
+        assert follower.look() == 3
+        assert follower.look() == 0
+        with open(path, "a") as file:
+            file.write('\n{"n": 3}\n')
+        assert follower.look() == 1
+        assert (follower.done.messages, follower.done.bad) == (4, 4)
+    assert in_order(topic) == [0, 1, 2, 3]
+    assert [str(error).split(f"{path} ")[1][:6] for error in named] == [
+        "line 2",
+        "line 3",
+        "line 5",
+        "line 7",
+    ]
+    with follow(topic, path, on_bad=named.append) as follower:
+        assert follower.look() == 0
+    assert len(named) == 4, "what lies before a stored line is not looked at again"
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_line_that_the_topic_does_not_take_is_named_and_left_out(store, tmp_path, partitions):
+    topic = store.create_topic("t", partitions=partitions, max_message_bytes="1KiB")
+    path = tmp_path / "app.log"
+    lines = [f'{{"n": {n}, "v": "{"x" * (2000 if n % 10 == 3 else 20)}"}}\n' for n in range(40)]
+    path.write_text("".join(lines))
+    named = []
+    with follow(topic, path, on_bad=named.append) as follower:
+        assert follower.look() == 36
+        assert follower.done.bad == 4
+    assert keys(topic) == [n for n in range(40) if n % 10 != 3]
+    assert [str(error).split(": a value of")[0] for error in named] == [
+        f"{path} line {n}" for n in (4, 14, 24, 34)
+    ]
+
+
+def test_what_is_strict_ends_at_a_bad_line_and_stores_what_came_before(store, tmp_path):
+    topic = store.create_topic("t", max_message_bytes="1KiB")
+    path = tmp_path / "app.log"
+    append(path, 0, 1)
+    with open(path, "a") as file:
+        file.write('{"n": 2, "v": "' + "x" * 2000 + '"}\n{"n": 3}\n')
+    with follow(topic, path) as follower, pytest.raises(InvalidOption, match="line 3: a value of"):
+        follower.look()
+    assert in_order(topic) == [0, 1]
+
+
+def test_bad_rows_of_a_csv_file_are_left_out(store, tmp_path):
+    topic = store.create_topic("t")
+    path = tmp_path / "f.csv"
+    path.write_bytes(b'n,b\n0,x\n1\n2,"a"b\n3,\xff\n4,y\n5,"two\nlines"\n')
+    named = []
+    rows = Follower(topic, str(path), lambda name: CsvRows(name, KEYED), on_bad=named.append)
+    with rows as follower:
+        assert follower.look() == 3
+        assert [int(str(e).split(" line ")[1].split()[0]) for e in named] == [3, 4, 5]
+        with open(path, "a") as file:
+            file.write('6,"not yet')
+            file.flush()
+            assert follower.look() == 0
+            file.write("\nclosed\n")
+            file.flush()
+            assert follower.look() == 0, "its quote is open: it may be written yet"
+            file.write('now"\n7,z\n')
+        assert follower.look() == 2
+    assert in_order(topic) == [0, 4, 5, 6, 7]
+    assert len(named) == 3
+
+
+def test_a_quote_that_is_never_closed_takes_its_own_line_only(store, tmp_path):
+    topic = store.create_topic("t")
+    path = tmp_path / "f.csv"
+    path.write_text('n,b\n0,"open\n' + "".join(f"{n},x\n" for n in range(1, 200)))
+    named = []
+    rows = Follower(topic, str(path), lambda name: CsvRows(name, KEYED), on_bad=named.append)
+    with rows as follower:
+        assert follower.look() == 0
+        os.rename(path, tmp_path / "f.csv.1")
+        os.utime(tmp_path / "f.csv.1", (1, 1))  # nobody writes to it any more
+        assert follower.look() == 199
+    assert in_order(topic) == list(range(1, 200))
+    assert [str(e).split(" line ")[1].split(" is ")[0] for e in named] == ["2"]
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_a_follower_killed_again_and_again_stores_each_line_once(tmp_path, partitions):

@@ -30,7 +30,7 @@ from penstock.log.producers import Producers
 from penstock.log.records import DURABLE_AT, RECORD_BYTES, AppendRecord, DurableRecord, ShownRecord
 from penstock.log.repair import Repair
 from penstock.log.segment import SEGMENT_HEADER_BYTES, SegmentHead, parse_head
-from penstock.log.staging import PlacedPiece
+from penstock.log.staging import Hold, PlacedPiece
 from penstock.log.sync import Syncer
 from penstock.log.trim import purge
 from penstock.options import TopicOptions
@@ -48,8 +48,14 @@ class Alone:
     def require_topic(self) -> None:
         raise TopicReplaced("the topic was dropped", hint="open it anew by its name")
 
+    def is_split(self) -> bool:
+        return False
+
     def highest_position(self) -> int:
         return 0
+
+    def holds(self) -> list[Hold]:
+        return []
 
     def unfinished(self) -> list[PlacedPiece]:
         return []

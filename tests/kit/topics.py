@@ -9,7 +9,7 @@ from penstock.topic.append import TopicAppender
 from penstock.topic.delayed import DelayedMessage, Extras
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.partition_table import PartitionTable
-from penstock.topic.routing import by_range
+from penstock.topic.routing import PARTITIONERS, by_range
 
 
 def inside(topic: Topic) -> OpenTopic:

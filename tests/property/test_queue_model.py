@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import penstock
 from penstock import Retry
 from penstock.testing import Clock
-from tests.kit.patience import PATIENCE_S
+from tests.kit.patience import PATIENCE_S, wait_until
 
 READERS = st.integers(0, 2)
 LEASE_S = 10
@@ -127,20 +127,23 @@ class QueueOfThree(RuleBasedStateMachine):
         expected = next((n for n in range(self.written) if n not in self.done | self.retried), self.written)
         assert consumer.positions[0] <= expected
 
+    def takes_all(self):
+        """Take and finish what comes; whether all of it has."""
+        found = [(who, m) for who in range(3) for m in self.readers[who].receive_batch(50, timeout=0)]
+        for who, message in found:
+            self.came(who, message)
+            self.readers[who].commit(message)
+            self.done.add(message.offset)
+            del self.out[message.offset]
+        return not found and self.done >= set(range(self.written))
+
     def teardown(self):
         if not hasattr(self, "store"):
             return
         self.clock.advance(100)
-        for _ in range(1000):
-            found = [(who, m) for who in range(3) for m in self.readers[who].receive_batch(50, timeout=0)]
-            for who, message in found:
-                self.came(who, message)
-                self.readers[who].commit(message)
-                self.done.add(message.offset)
-                del self.out[message.offset]
-            if not found:
-                break
-        assert self.done == set(range(self.written)), "something was lost"
+        # A reader hears within a second of what another one has stored for later.
+        wait_until(self.takes_all, "something was lost")
+        assert self.done == set(range(self.written)), "something came that was never written"
         (consumer,) = self.topic.consumers()
         assert self.written == 0 or consumer.positions[0] == self.written
         self.store.close()

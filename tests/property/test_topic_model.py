@@ -19,7 +19,8 @@ from tests.crash.scenario import HandClock
 from tests.crash.tracing import FIRST_BOOT, BootFiles
 from tests.kit.consumers import Commits
 from tests.kit.logs import Log, do_housekeeping, seal_segment
-from tests.kit.topics import by_range, inside
+from tests.kit.topics import inside
+from tests.kit.trees import hash_of
 from tests.property.machines import at_length, everyday, must_notice, scratch_folder
 
 HOUR_NS = 3600 * 10**9
@@ -68,6 +69,8 @@ class TopicMachine(RuleBasedStateMachine):
             "orders", partitions=partitions, sync=sync, retention=retention, segment_bytes=4096, index=index
         )
         self.kept = [[] for _ in range(partitions)]
+        #: The hashes of each partition, from the first up to and without the last.
+        self.ranges = [(0, 2**32)] if partitions == 1 else [(0, 2**31), (2**31, 2**32)]
         self.starts = [0] * partitions
         #: What the consumer may get next.
         self.positions = {}
@@ -244,6 +247,12 @@ class TopicMachine(RuleBasedStateMachine):
     @rule()
     def add_partition(self):
         self.topic.alter(partitions=len(self.kept) + 1)
+        donor = max(
+            range(len(self.kept)), key=lambda n: (self.ranges[n][1] - self.ranges[n][0], -self.ranges[n][0])
+        )
+        low, high = self.ranges[donor]
+        self.ranges[donor] = low, (low + high) // 2
+        self.ranges.append(((low + high) // 2, high))
         self.kept.append([])
         self.starts.append(0)
 
@@ -287,7 +296,8 @@ class TopicMachine(RuleBasedStateMachine):
         if partition is not None:
             assert receipt.partition == partition
         elif key is not None:
-            assert receipt.partition == by_range(key, len(self.kept))
+            low, high = self.ranges[receipt.partition]
+            assert low <= hash_of(key) < high
         kept = self.kept[receipt.partition]
         assert receipt.offset == self._end(receipt.partition)
         timestamp = self.clock.now if stamp is None else stamp

@@ -13,22 +13,23 @@ from tests.kit.source import ROOT, imported_names
 # Bottom to top. The files of the lowest layer are small and may import each other.
 LAYERS = (
     {
-        "arrow", "byte_lock", "checksum", "clock", "codecs", "errors", "files", "findings", "headers", "keys",
-        "locks", "message", "options", "parse", "place", "references", "wake", "websocket_frames",
+        "arrow", "byte_lock", "checksum", "clock", "codecs", "errors", "files", "findings", "growth_rules",
+        "headers", "keys", "locks", "message", "options", "parse", "partition_tree", "place", "references",
+        "wake", "websocket_frames",
     },
     {"log", "delay", "lake", "payloads"},
     {"state"},
     {"topic"},
     {"consume"},
     {"store"},
-    {"events", "exchange", "streams", "sessions"},
+    {"events", "exchange", "sql", "streams", "sessions"},
     {"aio", "client", "tarantool"},
     {"spark", "serve"},
     {"cli"},
 )  # fmt: skip
-# Factories on a lower class: `Store.events`, `.stream` and `.sessions` load what they make when called, and
-# so do the ways in and out.
-LATE = {("penstock.store.store", part) for part in ("events", "exchange", "streams", "sessions")} | {
+# Factories on a lower class: `Store.events`, `.stream`, `.sessions` and `.sql` load what they make when
+# called, and so do the ways in and out.
+LATE = {("penstock.store.store", part) for part in ("events", "exchange", "sql", "streams", "sessions")} | {
     ("penstock.store.topic", "exchange")
 }
 HEIGHT = {part: height for height, layer in enumerate(LAYERS) for part in layer}

@@ -11,7 +11,7 @@ import pytest
 from tests.require import absent, require
 
 ROOT = Path(__file__).parents[2]
-USER_EXTRAS = {"arrow", "codecs", "spark", "server", "kafka", "s3", "tarantool", "cli"}
+USER_EXTRAS = {"arrow", "codecs", "spark", "server", "sql", "kafka", "s3", "tarantool", "cli"}
 TARGETS = ["help", "setup", "demo", "parts", "test", "test-all", "check", "bench", "docs", "clean"]
 
 # Written so that these lines do not match themselves.

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -14,7 +14,7 @@ from penstock import Store, Topic
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption, StoreOption, flag, open_to_write
 from penstock.cli.exchange.progress import CountLine
-from penstock.errors import InvalidOption, UnknownTopic
+from penstock.errors import InvalidOption, UnknownTopic, UsageError
 from penstock.exchange.csv_files import CsvRows
 from penstock.exchange.diskq_folder import look
 from penstock.exchange.diskq_import import import_diskq
@@ -27,7 +27,7 @@ from penstock.exchange.file_import import (
     opened,
 )
 from penstock.exchange.follow import Follower
-from penstock.exchange.records import FieldChoice
+from penstock.exchange.records import FieldChoice, refuse_all
 from penstock.exchange.text_lines import JsonLines, Lines
 from penstock.parse import identifier, topic_name
 
@@ -63,6 +63,11 @@ FollowOption = Annotated[
 ]
 PatternOption = Annotated[
     str, typer.Option("--pattern", metavar="GLOB", help="With --follow: which files of a folder.")
+]
+
+
+StrictOption = Annotated[
+    bool, flag("--strict", help="With --follow: a line that is no record ends it; else it is left out.")
 ]
 
 
@@ -157,16 +162,16 @@ def jsonl(
     path: PathArgument, topic: TopicOption, value: ValueOption = None, key: KeyOption = None,
     time: TimeOption = None, time_unit: UnitOption = "ns", messages: MessagesOption = False,
     keep_partitions: KeepOption = False, producer: ProducerOption = None, follow: FollowOption = False,
-    pattern: PatternOption = "*", store: StoreOption = "", as_json: JsonOption = False,
+    pattern: PatternOption = "*", strict: StrictOption = False, store: StoreOption = "",
+    as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Import a file of lines, each a JSON document, which is the value unless a field of it is.
 
     Each line is stored once, however often the file is sent; with --follow also files that grow.
     """
     choice = _choice(value, key, time, time_unit, messages, keep_partitions)
-    _import_lines(
-        store, path, topic, lambda name: JsonLines(name, choice), producer, follow, pattern, as_json
-    )
+    following = _Following(pattern, strict) if follow else None
+    _import_lines(store, path, topic, lambda name: JsonLines(name, choice), producer, following, as_json)
 
 
 @app.command()
@@ -176,7 +181,7 @@ def csv(
     keep_partitions: KeepOption = False,
     delimiter: Annotated[str, typer.Option("--delimiter", metavar="CHAR", help="Between fields.")] = ",",
     producer: ProducerOption = None, follow: FollowOption = False, pattern: PatternOption = "*",
-    store: StoreOption = "", as_json: JsonOption = False,
+    strict: StrictOption = False, store: StoreOption = "", as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Import a CSV file with a line of names; a row is a JSON object unless a column is the value."""
     choice = _choice(value, key, time, time_unit, messages, keep_partitions)
@@ -185,7 +190,8 @@ def csv(
     def reader(name: str) -> RecordReader:
         return CsvRows(name, choice, delimiter)
 
-    _import_lines(store, path, topic, reader, producer, follow, pattern, as_json)
+    following = _Following(pattern, strict) if follow else None
+    _import_lines(store, path, topic, reader, producer, following, as_json)
 
 
 @app.command()
@@ -226,25 +232,40 @@ def _choice(
     return choice
 
 
+class _Following(NamedTuple):
+    """How files are followed."""
+
+    pattern: str
+    is_strict: bool
+
+
+def _name_bad_line(error: UsageError) -> None:
+    output.say(f"left out: {error}")
+
+
 def _import_lines(
     store: str, path: str, topic: str, reader: Callable[[str], RecordReader], producer: str | None,
-    follow: bool, pattern: str, as_json: bool,
+    following: _Following | None, as_json: bool,
 ) -> None:  # fmt: skip
-    if follow and (path == DASH or producer is not None):
+    if following is not None and (path == DASH or producer is not None):
         raise InvalidOption("--follow is for files, each of which is its own producer")
-    if path != DASH and not follow:
+    if path != DASH and following is None:
         with opened(path) as file:  # a column that is not there is said before a store is made
             reader(path).begin(Lines(file, path))
 
     def run(made: Topic, progress: Progress) -> FileImported:
-        if not follow:
+        if following is None:
             name = "stdin" if path == DASH else path
             return import_lines(made, path, reader(name), producer=producer, progress=progress)
-        with Follower(made, path, reader, pattern=pattern, progress=progress) as follower:
+        on_bad = refuse_all if following.is_strict else _name_bad_line
+        with Follower(
+            made, path, reader, pattern=following.pattern, progress=progress, on_bad=on_bad
+        ) as follower:
             try:
                 return follower.run()
             except KeyboardInterrupt:
-                output.say(f"{output.counted(follower.done.messages, 'message')} stored")
+                bad = f", {output.counted(follower.done.bad, 'line')} left out" if follower.done.bad else ""
+                output.say(f"{output.counted(follower.done.messages, 'message')} stored{bad}")
                 raise
 
     _import(store, path, topic, producer, run, as_json)

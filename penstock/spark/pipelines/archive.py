@@ -190,6 +190,7 @@ class _Loop:
     def _begin(self) -> dict[int, int]:
         """Where the table stands. A topic is archived from its first message on; later partitions from 0."""
         starts = {log.partition: log.bounds().start for log in self._topic.open_topic.logs()}
+        starts |= self._topic.open_topic.tree.removed()
         stands = {number: self._table.next_offset(number) for number in starts}
         is_new = all(at is None for at in stands.values())
         begin = {number: (start if is_new else 0) for number, start in starts.items()}
@@ -277,10 +278,11 @@ class _Loop:
             time.sleep(_LOOK_S)
 
     def _spans(self, begin: Mapping[int, int], end: Mapping[int, int]) -> dict[int, ArchivedSpan]:
+        """What the table gets of each partition; also that it begins behind what was gone before it."""
         return {
             number: ArchivedSpan(begin.get(number, 0), stop, self._fingerprints.get(number, UNKNOWN))
             for number, stop in end.items()
-            if stop > begin.get(number, 0)
+            if stop > begin.get(number, 0) or (stop and self._table.next_offset(number) is None)
         }
 
     def _encoded(self, positions: Mapping[int, int]) -> dict[str, Any]:

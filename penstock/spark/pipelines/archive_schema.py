@@ -102,7 +102,7 @@ def _fillable() -> tuple[type, ...]:
 
 
 def _nullable(kind: pa.DataType) -> pa.DataType:
-    """The same type as Delta has it: everything may be missing in JSON, and times are UTC."""
+    """A JSON type as Delta has it: everything may be missing, and times are UTC."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", tz="UTC")
     if pa.types.is_struct(kind):

@@ -201,7 +201,7 @@ class _Compaction:
             ).run(plan, self._keyless, self._keep_since)
         with self._store.transaction() as tx:
             tx.adopt(
-                self._sink, staged.pieces, tree=plan.tree, partitions=plan.partitions, raw=False,
+                self._sink, staged.pieces, tree=plan.tree, rows=plan.rows, raw=False,
                 bodies=staged.bodies,
             )  # fmt: skip
             self._standing.move(tx, {number: each.stop for number, each in self._ranges.items()})
@@ -217,7 +217,7 @@ class _Compaction:
     def _here(self, plan: TopicPlan) -> _Staged:
         """The work in this process."""
         marks = latest(self._from, self._ranges, self._keyless)
-        copying = copying_into(self._sink.open_topic, plan, source_partitions=len(self._from))
+        copying = copying_into(self._sink.open_topic, plan, source=self._from.tree)
         try:
             for number, within in self._ranges.items():
                 for first, run in read(self._from, number, within):
@@ -259,7 +259,7 @@ class _OnSpark:
                     each,
                     marks[each.partition].between(each.start, each.stop),
                     plan,
-                    len(self._ranges),
+                    self._source.open_topic.tree,
                     keep_since,
                 )
                 for each in divided(wholes, self._spark.sparkContext.defaultParallelism)

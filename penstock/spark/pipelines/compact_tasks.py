@@ -17,6 +17,7 @@ from penstock.log.copy import FrameRun, MessageRun, SingleRun
 from penstock.log.folder import Folder
 from penstock.log.single_frame import Singles
 from penstock.log.staging import StagedPiece
+from penstock.partition_tree import PartitionTree
 from penstock.spark.executors import Failed
 from penstock.spark.sink.task import unseen
 from penstock.spark.source.plan import Slice
@@ -31,7 +32,7 @@ class Job(NamedTuple):
     slice: Slice
     marks: OffsetSet
     sink: TopicPlan
-    source_partitions: int
+    source: PartitionTree
     #: Tombstones written before this moment are left out.
     keep_since: int
 
@@ -57,7 +58,7 @@ def stage(job: Job) -> Done:
         )
         return folders[number]
 
-    copying = TopicCopy(job.sink, folder_of, source_partitions=job.source_partitions)
+    copying = TopicCopy(job.sink, folder_of, source=job.source)
     try:
         for first, run in _runs(job.slice):
             copying.add_marked(job.slice.partition, first, run, job.marks, keep_since=job.keep_since)

@@ -33,6 +33,7 @@ from penstock.spark.pipelines.expressions import (
 from penstock.store import PipelineRun, Store
 from penstock.store.pipelines import Watch, claim, unwatched
 from penstock.store.replay import identity_of, two_topics
+from penstock.topic.copy import is_same_layout
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,7 +86,7 @@ def dedup(
         from penstock.spark.stream_run import run_stream
 
         messages = topic_stream(running, store, source, columns, called)
-        same = len(origin.open_topic) == len(target.open_topic)
+        same = is_same_layout(origin.open_topic.tree, target.open_topic.tree)
         late = Late(called)
         writer = (
             unlike(messages, by, time, delay)

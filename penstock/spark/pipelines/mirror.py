@@ -21,6 +21,7 @@ from penstock.spark.source.options import store_path
 from penstock.store import Store, open_store
 from penstock.store.pipelines import Watch, claim, unwatched
 from penstock.store.replay import identity_of
+from penstock.topic.copy import is_same_layout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +61,7 @@ def mirror(
     with open_store(place, create=False, read_only=True) as other:
         target = other.topic(sink or source)
         identity = {**identity_of(origin, target), "store": place, "store_id": other.id}
-        is_alike = len(target.open_topic) == len(origin.open_topic)
+        is_alike = is_same_layout(origin.open_topic.tree, target.open_topic.tree)
     with claim(
         store, called, kind="mirror", identity=identity, consumer=called, options={"once": once}
     ) as run, watch(run):  # fmt: skip

@@ -181,7 +181,7 @@ class _TableReplay:
         name = f"{self._series}{number}/{jobs[0].files[0].first}-{stop}"
         before = self._store.transactions.names(f"{self._series}{number}/")
         with self._store.transaction(name=name) as tx:
-            tx.adopt(self._sink, pieces, tree=plan.tree, partitions=plan.partitions)
+            tx.adopt(self._sink, pieces, tree=plan.tree, rows=plan.rows)
         self._store.transactions.forget(before)
         rows = sum(share.rows for share in shares)
         self._messages += rows

@@ -47,7 +47,7 @@ def _rows(job: TableJob) -> Iterator[WriteRows]:
         for batch in read(job.place, file, start=job.start, stop=job.stop, columns=_COLUMNS):
             chosen = _in_time(batch, job.since, job.until)
             if chosen.num_rows:
-                same = job.partitions == plan.partitions
+                same = plan.rows.active == tuple(range(job.partitions)) and plan.rows.even
                 asked = pa.repeat(pa.scalar(file.partition, pa.int32()), chosen.num_rows) if same else None
                 yield WriteRows(_messages(chosen), None, asked)
 

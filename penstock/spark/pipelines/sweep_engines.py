@@ -50,7 +50,7 @@ class Counts:
     #: Bodies without a message.
     orphans: int = 0
     orphan_bytes: int = 0
-    #: The same, younger than the grace: their messages may be on their way.
+    #: Bodies without a message, younger than the grace: their messages may be on their way.
     young: int = 0
     #: Packs some of whose messages are gone, and how many bytes of them nobody refers to.
     partly_dead: int = 0

@@ -129,7 +129,7 @@ class _Loop:
     def _begin(self) -> dict[str, Any]:
         """Where the table stands; a new one begins with the topic's first message."""
         name = self._topic.name
-        stands = self._table.positions(len(self._topic.open_topic))
+        stands = self._table.positions(self._topic.open_topic.numbers()[-1] + 1)
         if not stands:
             return self._query.initial()
         positions = {(name, number): at for number, (at, _) in stands.items()}

@@ -183,7 +183,7 @@ def _plans(shares: Sequence[TaskResult]) -> dict[str, TopicPlan]:
 def _adopt(tx: Transaction, topic: Topic, plan: TopicPlan, shares: Sequence[TaskResult]) -> None:
     if topic.id != plan.id:
         raise TopicReplaced(f"topic {topic.name!r} was dropped and created anew while it was written to")
-    tx.adopt(topic, gathered(shares, topic.name), tree=plan.tree, partitions=plan.partitions)
+    tx.adopt(topic, gathered(shares, topic.name), tree=plan.tree, rows=plan.rows)
 
 
 def _guarded(tx: Transaction, store: Store, once: WriterCommit) -> list[WriterCommit]:

@@ -5,15 +5,15 @@ Keys choose as they do for every other writer; each different key of a batch is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import InvalidOption, UnknownTopic
+from penstock.errors import UnknownTopic
 from penstock.log.arrow_input import ArrowHeaders, ArrowStrings, numbers
 from penstock.log.frame_encode import MessageColumns
-from penstock.topic.routing import PARTITIONERS, by_range_all
+from penstock.topic.routing import PARTITIONERS, partition_of, tree_places
 from penstock.topic.write_plan import TopicPlan
 
 
@@ -43,7 +43,7 @@ def by_topic(topics: pa.Array, plans: Mapping[str, TopicPlan]) -> Iterator[tuple
 
 def chosen(keys: pa.Array | None, asked: pa.Array | None, plan: TopicPlan, turn: int) -> pa.Array | int:
     """The partition of each message, or the one of all; those that have no choice share that of `turn`."""
-    next_in_turn = turn % plan.partitions
+    next_in_turn = plan.rows.active[turn % len(plan.rows.active)]
     if asked is not None and asked.null_count < len(asked):
         _check_partitions(asked, plan)
         by_key = _by_key(keys, plan, next_in_turn)
@@ -52,25 +52,22 @@ def chosen(keys: pa.Array | None, asked: pa.Array | None, plan: TopicPlan, turn:
 
 
 def _by_key(keys: pa.Array | None, plan: TopicPlan, next_in_turn: int) -> pa.Array | int:
-    if plan.partitions == 1 or keys is None or keys.null_count == len(keys):
+    if len(plan.rows.active) == 1 or keys is None or keys.null_count == len(keys):
         return next_in_turn
     encoded = keys.dictionary_encode()
     different = encoded.dictionary.to_pylist()
     if plan.partitioner == "range":
-        places: Sequence[int] = by_range_all(different, plan.partitions)
+        numbers = [plan.rows.active[place] for place in tree_places(different, plan.rows)]
     else:
         choose = PARTITIONERS[plan.partitioner]
-        places = [choose(key, plan.partitions) for key in different]
-    return pc.fill_null(pa.array(list(places), pa.int32()).take(encoded.indices), next_in_turn)
+        numbers = [partition_of(key, plan.rows, choose) for key in different]
+    return pc.fill_null(pa.array(numbers, pa.int32()).take(encoded.indices), next_in_turn)
 
 
 def _check_partitions(asked: pa.Array, plan: TopicPlan) -> None:
-    for number in pc.min_max(asked).as_py().values():
-        if not 0 <= number < plan.partitions:
-            raise InvalidOption(
-                f"topic {plan.name!r} has no partition {number}",
-                hint=f"they are 0 to {plan.partitions - 1}",
-            )
+    for number in pc.unique(asked.drop_null()).to_pylist():
+        if not plan.rows.is_active(number):
+            raise plan.rows.unknown(plan.name, number)
 
 
 def divided(messages: pa.RecordBatch, numbers: pa.Array | int) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -3,9 +3,9 @@
 Everything here is about positions: for each partition of each topic the next offset to read. A partition
 that is not among them has not been read yet and begins at 0.
 
-Parents come before children: a partition that was added later opens in the batch after the one that
-drained its parents up to the gate, which is where they were when it was added. So no batch holds
-messages of both sides of a gate, and a key that moved keeps its order.
+Parents come before children: a partition that came of a split, or was added later, opens in the batch after
+the one that drained its parents up to the gate, which is where they ended then. So no batch holds messages of
+both sides of a gate, and a key that moved keeps its order, also where an operator keeps state by key.
 """
 
 from __future__ import annotations
@@ -54,9 +54,17 @@ class Reading(NamedTuple):
 
 
 def is_open(part: Part, begin: Positions, gates: Gates) -> bool:
-    """Whether all parents of a partition were drained up to its gate before this batch."""
-    topic = part[0]
-    return all(begin.get((topic, parent), 0) >= gate for parent, gate in gates.get(part, {}).items())
+    """Whether all parents of a partition, and theirs, were drained up to the gates before this batch."""
+    left, seen = [part], {part}
+    while left:
+        for number, gate in gates.get(left.pop(), {}).items():
+            parent = part[0], number
+            if begin.get(parent, 0) < gate:
+                return False
+            if parent not in seen:
+                seen.add(parent)
+                left.append(parent)
+    return True
 
 
 def available(begin: Positions, extents: Mapping[Part, Extent], gates: Gates) -> list[Reading]:

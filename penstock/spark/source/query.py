@@ -20,12 +20,15 @@ from penstock.errors import AlreadyExists, PartitionLost, TopicReplaced
 from penstock.lake.cut import Held, Stretch
 from penstock.locks import Claimed, claim
 from penstock.log.log import Log
+from penstock.log.segments import Bounds
 from penstock.spark.source import admission
 from penstock.spark.source.admission import Extent, Part, Positions, Reading
 from penstock.spark.source.checkpoint import Fingerprints, decode, encode, kept_fingerprints
 from penstock.spark.source.options import ReadOptions
 from penstock.spark.source.plan import SegmentRange, Slice, clipped, divided, range_bytes, reach
 from penstock.spark.source.survey import (
+    RemovedPartition,
+    Seen,
     TopicPast,
     check_places,
     chosen_topics,
@@ -34,6 +37,7 @@ from penstock.spark.source.survey import (
     planned,
     refuse_losses,
     refuse_other_history,
+    removed_partitions,
     segments,
 )
 from penstock.state.consumers import ConsumerOptions
@@ -160,11 +164,11 @@ class StreamQuery:
             check_places(self._options.starting, self._topics)
             begin = {
                 (topic, log.partition): place(
-                    log, log.bounds(), self._options.starting.of(topic, log.partition), topic,
+                    log, bounds, self._options.starting.of(topic, log.partition), topic,
                     self._options, self._looked_back(),
                 )
                 for topic, partitions in self._topics.items()
-                for log in partitions.logs()
+                for log, bounds in _bounds(partitions)
             }  # fmt: skip
             return self._encode(begin)
 
@@ -266,9 +270,9 @@ class StreamQuery:
 
     def _extents(self) -> dict[Part, Extent]:
         return {
-            (topic, log.partition): Extent(*log.bounds()[:2])
+            (topic, log.partition): Extent(*bounds[:2])
             for topic, partitions in self._topics.items()
-            for log in partitions.logs()
+            for log, bounds in _bounds(partitions)
         }
 
     def _all_gates(self) -> dict[Part, Mapping[int, int]]:
@@ -292,17 +296,26 @@ class StreamQuery:
     def _pieces(self, reading: Reading) -> tuple[SegmentRange | Stretch, ...]:
         """What a range lies in, to be weighed."""
         topic, number = reading.part
-        bounds, pieces = segments(self._topics[topic].log(number))
+        _, (bounds, pieces) = self._seen(topic, number)
         archived = self._looked_back().known(number).stretches(reading.start, bounds.start)
         return (*archived, *clipped(pieces, bounds.start))
 
     def _wholes(self, reading: Reading) -> list[Slice]:
         topic, number = reading.part
         partitions = self._topics[topic]
-        log = partitions.log(number)
         return planned(
-            log, segments(log), partitions, self._options, self._looked_back(), reading.start, reading.stop
-        )
+            *self._seen(topic, number), partitions, self._options, self._looked_back(),
+            reading.start, reading.stop,
+        )  # fmt: skip
+
+    def _seen(self, topic: str, number: int) -> tuple[Log | RemovedPartition, Seen]:
+        """A partition as it is now, also one that is gone."""
+        partitions = self._topics[topic]
+        for gone in removed_partitions(partitions):
+            if gone.partition == number:
+                return gone, gone.seen
+        log = partitions.log(number)
+        return log, segments(log)
 
     def _looked_back(self) -> TopicPast:
         """What the archive has, if there is one; it is checked when it is first asked for."""
@@ -353,3 +366,9 @@ class StreamQuery:
 
     def _decode(self, kept: Any) -> dict[Part, int]:
         return decode(kept, self._store_id, self._topic_ids())
+
+
+def _bounds(partitions: OpenTopic) -> list[tuple[Log | RemovedPartition, Bounds]]:
+    """The partitions of a topic with what can be read of them; of those that are gone nothing."""
+    logs: list[tuple[Log | RemovedPartition, Bounds]] = [(log, log.bounds()) for log in partitions.logs()]
+    return logs + [(gone, gone.seen.bounds) for gone in removed_partitions(partitions)]

@@ -6,6 +6,7 @@ Only the driver opens a store, and a batch read closes it again at once.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -83,9 +84,15 @@ def survey(options: ReadOptions) -> list[Slice]:
         return [
             whole if options.bounds.is_everything else _narrowed(whole, log, options.bounds)
             for partitions in topics.values()
-            for log in partitions.logs()
+            for log in _all_parts(partitions, past)
             for whole in _asked_for(log, partitions, options, past)
         ]
+
+
+def _all_parts(partitions: OpenTopic, past: TopicPast) -> list[Log | RemovedPartition]:
+    """The partitions to be read, parents first; with an archive also those that are gone."""
+    gone = removed_partitions(partitions) if past.table is not None else []
+    return sorted([*partitions.logs(), *gone], key=lambda each: each.partition)
 
 
 def opened(options: ReadOptions, *, read_only: bool = True) -> Store:
@@ -110,11 +117,8 @@ def check_places(places: Places, topics: Mapping[str, OpenTopic]) -> None:
     for topic, number in places.each:
         if topic not in topics:
             raise UnknownTopic(topic, tuple(topics))
-        if number >= len(topics[topic]):
-            raise InvalidOption(
-                f"topic {topic!r} has no partition {number}",
-                hint=f"they are 0 to {len(topics[topic]) - 1}",
-            )
+        if number not in topics[topic].numbers():
+            raise topics[topic].tree.unknown(topic, number)
 
 
 class Seen(NamedTuple):
@@ -158,7 +162,13 @@ def count_messages(log: Log, start: int = 0) -> int:
 
 
 def planned(
-    log: Log, seen: Seen, partitions: OpenTopic, options: ReadOptions, past: TopicPast, start: int, stop: int
+    log: Log | RemovedPartition,
+    seen: Seen,
+    partitions: OpenTopic,
+    options: ReadOptions,
+    past: TopicPast,
+    start: int,
+    stop: int,
 ) -> list[Slice]:
     """A range of a partition as executors are told: what the archive has of it, then what the log has."""
     bounds, pieces = seen
@@ -166,8 +176,9 @@ def planned(
     shares = shared(start, stop, held, bounds.start)
     lost = [Loss(partitions.name, log.partition, *each) for each in shares.lost]
     refuse_losses(lost, options)
+    folder = log.path if isinstance(log, RemovedPartition) else log.folder.path
     live = Slice(
-        options.store, log.folder.path, partitions.name, partitions.record.id, log.partition,
+        options.store, folder, partitions.name, partitions.record.id, log.partition,
         *shares.live, pieces, not options.fail_on_data_loss, past.table, held.stretches(*shares.live),
         places_of(partitions),
     )  # fmt: skip
@@ -176,7 +187,34 @@ def planned(
     return [each for each in (archived, live) if each.start < each.stop]
 
 
-def place(log: Log, bounds: Bounds, spot: Spot, topic: str, options: ReadOptions, past: TopicPast) -> int:
+class RemovedPartition(NamedTuple):
+    """A partition that was split and is gone: only an archive may have its messages."""
+
+    partition: int
+    end: int
+    #: Where its folder was.
+    path: str
+
+    @property
+    def seen(self) -> Seen:
+        """The partition as it is now: empty."""
+        return Seen(Bounds(self.end, self.end, 0, 0, False), ())
+
+    def offset_at(self, moment: int) -> int:
+        """Where messages that were written at a time or later begin."""
+        return self.end
+
+
+def removed_partitions(partitions: OpenTopic) -> list[RemovedPartition]:
+    """The partitions of a topic that are gone, by number."""
+    folder = os.path.join(partitions.folder, "parts")
+    gone = sorted(partitions.tree.removed().items())
+    return [RemovedPartition(number, end, os.path.join(folder, f"{number:06d}")) for number, end in gone]
+
+
+def place(
+    log: Log | RemovedPartition, bounds: Bounds, spot: Spot, topic: str, options: ReadOptions, past: TopicPast
+) -> int:
     """The offset that a place means; raises `OutOfRange` for one that is gone or not there yet."""
     held = past.held(log.partition, bounds.start)
     first = first_offset(held, bounds.start)
@@ -246,9 +284,11 @@ def refuse_other_history(
         raise error
 
 
-def _asked_for(log: Log, partitions: OpenTopic, options: ReadOptions, past: TopicPast) -> list[Slice]:
+def _asked_for(
+    log: Log | RemovedPartition, partitions: OpenTopic, options: ReadOptions, past: TopicPast
+) -> list[Slice]:
     """What the options ask for of a partition."""
-    seen = segments(log)
+    seen = log.seen if isinstance(log, RemovedPartition) else segments(log)
     start, stop = (
         place(log, seen.bounds, places.of(partitions.name, log.partition), partitions.name, options, past)
         for places in (options.starting, options.ending)
@@ -261,7 +301,7 @@ def _asked_for(log: Log, partitions: OpenTopic, options: ReadOptions, past: Topi
     return planned(log, seen, partitions, options, past, start, stop)
 
 
-def _narrowed(whole: Slice, log: Log, wanted: FilterBounds) -> Slice:
+def _narrowed(whole: Slice, log: Log | RemovedPartition, wanted: FilterBounds) -> Slice:
     """The part of a partition in which rows may pass the filters; they are checked again by Spark."""
     if not wanted.has(whole.topic, whole.partition):
         return whole._replace(stop=whole.start)
@@ -284,13 +324,17 @@ def may_hold(file: LakeFile, written: NumberSpan) -> bool:
     return first * 1000 < written.stop and (last + 1) * 1000 > written.first
 
 
-def _written_before(log: Log, pieces: Sequence[SegmentRange | Stretch], moment: int) -> int:
+def _written_before(
+    log: Log | RemovedPartition, pieces: Sequence[SegmentRange | Stretch], moment: int
+) -> int:
     """An offset from which on everything was written at `moment` or later.
 
     Within a segment times never decrease; between two they may, when the clock was set back. So this
     goes from the end over whole segments, as long as they began late enough.
     """
     stop = pieces[-1].stop if pieces else 0
+    if isinstance(log, RemovedPartition):
+        return stop
     for piece in reversed(pieces):
         try:
             head = read_head(log.folder, piece.base)

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from penstock.consume.dead_letters import DeadLetters
-from penstock.consume.retries import waiting_messages
+from penstock.consume.waiting_view import waiting_messages
 from penstock.log.segment import read_head
 from penstock.options import BodyLocation as Place
 from penstock.parse import utc

@@ -11,6 +11,7 @@ from penstock.consume.dead_letters import DeadLetters
 from penstock.consume.reader import Reader
 from penstock.events.events import Events
 from penstock.sessions.sessions import Session, Sessions
+from penstock.sql.session import SqlResult
 from penstock.store import Store, Topic, Transaction
 from penstock.streams.stream import Stream
 from penstock.topic.scan import Scan
@@ -22,6 +23,7 @@ TWINS = [
     (Writer, penstock.aio.Writer),
     (Reader, penstock.aio.Reader),
     (Scan, penstock.aio.Scan),
+    (SqlResult, penstock.aio.SqlResult),
     (Transaction, penstock.aio.Transaction),
     (Events, penstock.aio.Events),
     (DeadLetters, penstock.aio.DeadLetters),
@@ -33,8 +35,10 @@ TWINS = [
 INSIDE = {
     "adopt", "after_fork_in_child", "bell", "buffer", "check", "check_choice", "check_seqno", "choose",
     "clock", "coder", "desk", "encoded", "ended", "engine", "enlist", "fetches", "files", "find_topic",
-    "flusher", "following", "guard", "help_out", "is_stopped", "known_staging", "let_go", "numbering",
-    "open_topic", "packing", "pipeline_records", "poll", "producer", "push_stored", "push_without_waiting",
+    "flusher", "following", "guard", "help_out", "is_stopped", "keep_one_partition", "known_staging",
+    "let_go", "numbering",
+    "open_topic", "own_group", "packing", "pipeline_records", "poll", "producer", "push_stored",
+    "push_without_waiting",
     "question",
     "require_raw", "require_writable", "revive", "roll_back_if_open", "settled_numbers", "staging_of",
     "stream_records", "tail", "take", "transactions",
@@ -42,7 +46,7 @@ INSIDE = {
 #: What the async face has besides: the way back to what may block.
 BESIDES = {"blocking"}
 #: These open nothing and wait for nothing, or return what is awaited or iterated.
-AT_ONCE = {"writer", "reader", "messages", "record_batches", "stop", "transaction"} | {
+AT_ONCE = {"writer", "reader", "batches", "messages", "record_batches", "stop", "transaction"} | {
     "Stream.subscribe", "Stream.notifications"
 }  # fmt: skip
 SPECIAL = {
@@ -106,7 +110,7 @@ def test_each_face_has_what_the_other_has(tmp_path):
                 opened = (
                     store, topic, reader, writer, topic.scan(), transaction, store.events(),
                     store.dead_letters("orders"), store.sessions, store.sessions.open("mail"),
-                    store.stream("stream"),
+                    store.stream("stream"), store.sql("create topic if not exists orders"),
                 )  # fmt: skip
                 (instance,) = [each for each in opened if type(each) is blocking]
                 attributes = {name for name in vars(instance) if not name.startswith("_")}

@@ -22,7 +22,7 @@ def disk():
 async def opened_topic(path, disk, **options):
     store = await penstock.aio.open(path, files=disk)
     topic = await store.create_topic("orders", **options)
-    await topic.stats()  # its files are made when they are first needed
+    await topic.read()  # its files are made when they are first needed
     return store, topic
 
 

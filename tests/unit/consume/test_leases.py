@@ -5,7 +5,7 @@ import os
 import pytest
 
 from penstock.byte_lock import ByteLock
-from penstock.consume.leases import MEMBERS_MOST, LeaseFile
+from penstock.consume.leases import MEMBERS_MOST, NUMBERS_MAX, LeaseFile
 from penstock.consume.membership import _seen
 from penstock.errors import Closed, Unavailable
 from penstock.files import Files
@@ -52,19 +52,40 @@ def test_members_get_the_first_free_number_and_leave_it_when_they_close(opened):
     assert (first.number, second.number) == (0, 1)
     first.close()
     assert opened().number == 0
-    assert sorted(second.look(0).members) == [0, 1]
+    assert sorted(second.look(()).members) == [0, 1]
 
 
 def test_a_lease_is_held_by_one(opened):
     first, second = opened(), opened()
     assert first.try_take(3)
     assert not second.try_take(3)
-    assert second.look(8).held == {3: 0}
-    assert first.look(8).held == {}, "one's own are left out"
+    assert second.look(range(8)).held == {3: 0}
+    assert first.look(range(8)).held == {}, "one's own are left out"
     first.release(3)
     assert second.try_take(3)
     second.close()
-    assert first.look(8).held == {}
+    assert first.look(range(8)).held == {}
+
+
+def test_numbers_far_apart_are_as_good_as_neighbours(opened):
+    """Children of splits have numbers of their own, up to a million in a topic's life."""
+    first, second = opened(), opened()
+    numbers = (0, 7, 8, 123_456, NUMBERS_MAX - 1)
+    assert all(first.try_take(number) for number in numbers[1::2])
+    assert second.look(numbers).held == {7: 0, 123_456: 0}
+    second.kick(0, [123_456])
+    assert second.try_take(123_456)
+    assert second.try_take(NUMBERS_MAX - 1)
+    assert opened().look(numbers).held == {7: 0, 123_456: 1, NUMBERS_MAX - 1: 1}
+
+
+def test_a_file_made_smaller_has_room_for_all_numbers(opened, tmp_path):
+    opened()
+    os.truncate(tmp_path / "consumers" / "c", 145_536)
+    assert (
+        LeaseFile(str(tmp_path / "consumers" / "c"), Files(), write=False).look([NUMBERS_MAX - 1]).held == {}
+    )
+    assert opened().try_take(NUMBERS_MAX - 1)
 
 
 def test_what_a_kicked_member_holds_can_be_taken_although_its_lock_stays(opened):
@@ -74,13 +95,13 @@ def test_what_a_kicked_member_holds_can_be_taken_although_its_lock_stays(opened)
     admin.kick(stopped.number, [0, 1])
     assert stopped.is_kicked()
     assert not other.is_kicked()
-    assert other.look(2).sharing() == [1]
-    assert other.look(2).held == {}
+    assert other.look(range(2)).sharing() == [1]
+    assert other.look(range(2)).held == {}
     assert other.try_take(0)
     assert other.try_take(1)
     stopped.release(0)
     assert not stopped.try_take(0), "it has the lock of an old round only"
-    assert admin.look(2).held == {0: 1, 1: 1}
+    assert admin.look(range(2)).held == {0: 1, 1: 1}
     admin.kick(other.number, [0])
     assert opened().try_take(0), "and so on, round after round"
 
@@ -88,19 +109,19 @@ def test_what_a_kicked_member_holds_can_be_taken_although_its_lock_stays(opened)
 def test_a_member_that_chose_its_partitions_takes_no_part_in_the_sharing(opened):
     opened(fixed=True)
     sharing = opened()
-    assert sharing.look(0).sharing() == [1]
+    assert sharing.look(()).sharing() == [1]
 
 
 def test_a_member_says_when_it_has_less_than_its_share(opened):
     first, second = opened(), opened()
-    assert [member.wanted for member in first.look(0).members.values()] == [0, 0]
+    assert [member.wanted for member in first.look(()).members.values()] == [0, 0]
     second.want(7)
-    assert [member.wanted for member in first.look(0).members.values()] == [0, 7]
+    assert [member.wanted for member in first.look(()).members.values()] == [0, 7]
 
 
 def test_a_pid_that_was_used_again_is_not_named(opened):
     """The lock tells that the member lives; the record may be of a process that is gone."""
-    member = opened().look(0).members[0]
+    member = opened().look(()).members[0]
     assert _seen(member) == (os.getpid(), False)
     assert _seen(member._replace(pid=1, started=member.started)) == (None, False)
     assert _seen(member._replace(pid=2**22 + 5)) == (None, False)

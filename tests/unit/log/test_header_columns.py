@@ -8,6 +8,7 @@ from tests.kit.frames import encode
 SHAPES = {
     "equal": [{"source": "shop", "trace": b"\xff"}] * 20,
     "equal names": [{"source": "shop", "trace": str(n)} for n in range(20)],
+    "three equal names": [{"a": str(n), "b": "x", "c": str(n * n)} for n in range(20)],
     "equal names, text or not": [{"source": str(n) if n % 2 else b"%d" % n} for n in range(20)],
     "equal values, other names": [{f"n{n}": "v"} for n in range(20)],
     "as many, shifted": [{"ab": "c"} if n % 2 else {"a": "bc"} for n in range(20)],

@@ -8,6 +8,7 @@ _BROUGHT = {
     3: ("pipelines",),
     4: ("stream_positions", "streams", "delayed", "queues", "leases"),
     5: ("deaths",),
+    6: ("partitions", "splits"),
 }
 
 

@@ -13,6 +13,7 @@ from penstock.files import Files
 from penstock.testing import Clock
 from penstock.topic import delayed_publisher
 from penstock.topic.open_topic import OpenTopic
+from tests.kit.topics import inside
 
 
 @pytest.fixture
@@ -107,6 +108,47 @@ def test_many_messages_of_a_failing_topic_are_stored_again(store, clock, failing
     assert sorted(map(int, texts(store, "bad"))) == list(range(50))
 
 
+def test_large_messages_of_a_failing_topic_do_not_hold_up_others(store, clock, failing):
+    """Issue 17, 7: a few of them fill the window of their chain, as many small ones do."""
+    bad, good = store.create_topic("bad"), store.create_topic("good")
+    for number in range(8):
+        bad.write(b"%d" % number * 1_000_000, delay="1m")
+    for number in range(3):
+        good.write(f"{number}", delay="1m")
+    failing.add("bad")
+    clock.advance("1m")
+    for _ in range(10):
+        store.flush_housekeeping()
+    assert texts(store, "good") == ["0", "1", "2"]
+    failing.clear()
+    for _ in range(5):
+        clock.advance("1m")
+        store.flush_housekeeping()
+    assert sorted(text[0] for text in texts(store, "bad")) == sorted("01234567")
+
+
+def test_many_failing_topics_together_do_not_hold_up_others(store, clock, failing, monkeypatch):
+    monkeypatch.setattr(delayed_publisher, "_KEPT_MAX", 20)
+    for number in range(10):
+        store.create_topic(f"bad{number}")
+        failing.add(f"bad{number}")
+        with store.topic(f"bad{number}").writer() as writer:
+            for each in range(15):
+                writer.write(b"%d" % each, delay="1m")
+    good = store.create_topic("good")
+    good.write("x", delay="1m")
+    clock.advance("1m")
+    store.flush_housekeeping()
+    publisher = inside(good).delayed
+    assert sum(len(each.pairs) for each in publisher._failing.values()) <= 20
+    assert texts(store, "good") == ["x"]
+    failing.clear()
+    for _ in range(5):
+        clock.advance("1m")
+        store.flush_housekeeping()
+    assert all(sorted(map(int, texts(store, f"bad{number}"))) == list(range(15)) for number in range(10))
+
+
 def test_what_a_failing_topic_left_is_appended_by_the_next_process(tmp_path, clock, failing):
     with penstock.open(tmp_path / "store", clock=clock) as store:
         store.create_topic("bad").write("x", delay="1m")
@@ -136,3 +178,20 @@ def test_a_record_that_is_no_message_stays_and_holds_up_nobody(tmp_path, clock, 
     assert [record.data for record in file_reader.records(str(folder), Files(), states)] == [
         b"\xc1 no message"
     ]
+
+
+def test_a_quota_of_one_topic_does_not_hold_up_others(store, clock):
+    """Delayed messages are charged to it, and those who write behind them wait."""
+    slow = store.create_topic("slow", write_quota=True, partition_write_speed="1KiB")
+    quick = store.create_topic("quick")
+    slow.write(b"x" * 100 * 1024)
+    for number in range(3):
+        slow.write(f"{number}", delay="1m")
+        quick.write(f"{number}", delay="1m")
+    clock.advance("1m")
+    before = clock.monotonic()
+    store.flush_housekeeping()
+    assert clock.monotonic() == before
+    assert texts(store, "quick") == ["0", "1", "2"]
+    assert texts(store, "slow")[1:] == ["0", "1", "2"]
+    assert slow.write(b"x").waited > 30

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.log.frame_encode import MessageColumns
+from penstock.partition_tree import PartitionTree
 from penstock.topic.routing import RoutePlaces, by_range, by_range_all, route, split
 from penstock.topic.write_batch import WriteBatch
 
@@ -24,7 +25,7 @@ def test_every_message_goes_one_way_in_order(partitions):
     values = [b"%d" % n for n in range(count)]
     headers = [{"n": str(n)} if n % 5 == 0 else None for n in range(count)]
     columns = MessageColumns(values, keys, headers, list(range(count)), seqnos=range(7, 7 + count))
-    routes = route(WriteBatch(columns), partitions, by_range, "", lambda group: 0)
+    routes = route(WriteBatch(columns), PartitionTree.equal(partitions), by_range, "", lambda group: 0)
     seen = set()
     for each in routes:
         places = list(each.places)
@@ -45,7 +46,7 @@ def test_every_message_goes_one_way_in_order(partitions):
 def test_chosen_partitions_and_groups_come_before_keys():
     columns = MessageColumns([b"a", b"b", b"c", b"d"], [b"k", b"k", b"k", None])
     batch = WriteBatch(columns, partitions=[3, None, None, None], groups=[None, "g", None, None])
-    routes = route(batch, 4, lambda key, count: 2, "", lambda group: 1 if group else 0)
+    routes = route(batch, PartitionTree.equal(4), lambda key, count: 2, "", lambda group: 1 if group else 0)
     assert [(r.partition, r.group, r.columns.values) for r in routes] == [
         (0, "", [b"d"]),
         (1, "g", [b"b"]),

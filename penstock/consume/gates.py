@@ -1,0 +1,85 @@
+"""What keeps partitions shut to one reader until it, or its consumer, is done with those before them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from penstock.consume.partition import HeldPartition, Key, nothing_between
+from penstock.consume.readable import Readable, is_open, readable
+from penstock.consume.waiting_view import anything_waits
+from penstock.topic.open_topic import OpenTopic
+
+
+class Gates:
+    """Opens partitions to the reader that holds them, and shuts them when it or its consumer is moved back.
+
+    `held` is what the reader holds, as it changes. Where partitions were `named`, only those that the reader
+    has itself keep others shut.
+    """
+
+    def __init__(self, held: Mapping[Key, HeldPartition], consumer: str | None, *, named: bool) -> None:
+        self._held = held
+        self._consumer = consumer
+        self._named = named
+        #: Whether what comes before must be committed, not only delivered: handlers may still have it.
+        self.by_commits = False
+        #: Whether nothing of what comes before may wait for another attempt.
+        self.by_retries = False
+        #: Stored positions by topic and partition, as of the last look.
+        self._stored: dict[str, dict[int, int]] = {}
+
+    def is_open(self, source: HeldPartition) -> bool:
+        """Whether a partition may be read; once it may, until `shut`."""
+        if not source.is_open:
+            topic = source.topic
+            source.is_open = is_open(topic.tree, source.partition, partial(self._has_passed, topic))
+        return source.is_open
+
+    def shut(self) -> None:
+        """Have every partition ask again: the reader was moved."""
+        for source in self._held.values():
+            source.is_open = False
+
+    def learn(self, topic: OpenTopic, positions: Mapping[int, int]) -> bool:
+        """Note where the consumer stands; whether someone moved it back, so that partitions are shut."""
+        before, self._stored[topic.name] = self._stored.get(topic.name, {}), dict(positions)
+        went_back = any(positions.get(number, 0) < at for number, at in before.items())
+        if went_back:
+            self.shut()
+        return went_back
+
+    def readable(self, topic: OpenTopic) -> Readable:
+        """What members of the consumer share now: the same to each of them."""
+        assert self._consumer is not None
+        return readable(
+            topic.tree,
+            partial(self._is_committed, topic),
+            partial(anything_waits, topic, self._consumer),
+        )
+
+    def _has_passed(self, topic: OpenTopic, number: int, gate: int) -> bool:
+        """Whether a partition was read up to a gate, here or by another member."""
+        if topic.tree.row(number).state == "removed":
+            return True  # what was not read of it is told as a gap
+        parent = self._held.get((topic.name, number))
+        if parent is not None:
+            if not topic.tree.is_active(number):
+                gate = min(gate, parent.log.bounds().end)
+            passed = parent.has_passed(gate, committed=self.by_commits)
+        elif self._consumer is None or self._named:
+            return True  # it is not read here at all
+        else:
+            passed = self._is_committed(topic, number, gate)
+        if not passed or not self.by_retries or self._consumer is None:
+            return passed
+        return not anything_waits(topic, self._consumer, number)
+
+    def _is_committed(self, topic: OpenTopic, number: int, gate: int) -> bool:
+        position = self._stored.get(topic.name, {}).get(number, 0)
+        if position >= gate or topic.tree.row(number).state == "removed":
+            return True
+        log = topic.log(number)
+        if not topic.tree.is_active(number):
+            gate = min(gate, log.bounds().end)  # what a damaged log has lost is waited for by nobody
+        return nothing_between(log, max(position, log.bounds().start), gate)
