@@ -38,7 +38,6 @@ STILL: dict[str, int | set[str]] = {
         "clock",
         "close",
         "consumers",
-        "files",
         "folder",
         "growth",
         "log",
