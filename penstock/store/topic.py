@@ -49,7 +49,8 @@ _PLAIN = frozenset((bytes, str))
 
 @speaking(
     "write_many", "writer", "read", "latest", "scan", "reader", "add_consumer", "alter_consumer", "consumers",
-    "seek_consumer", "kick_consumer", "drop_consumer", "alter", "stats", "vacuum", "delete_before", "expired",
+    "seek_consumer", "kick_consumer", "drop_consumer", "alter", "split", "partitions", "stats", "vacuum",
+    "delete_before", "expired",
 )  # fmt: skip
 class Topic(Generic[V]):
     """A topic of an open store; made by `Store.topic` and `Store.create_topic`.

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Generic, Self
 import msgspec
 
 from penstock.errors import InvalidOption, close_after
-from penstock.files import speaking
+from penstock.files import speak, speaking
 from penstock.keys import Key
 from penstock.log.frame import RAW
 from penstock.log.producers import Pair
@@ -287,7 +287,10 @@ class Writer(Generic[V]):
         self.numbering.refuse_mixed(given=False)  # another thread was quicker
         if group not in self.numbering.taken_over:
             self.flusher.append_pending()  # with the numbers that they would have got
-            highest = self.open_topic.appender.take_over(self.producer, group)
+            try:
+                highest = self.open_topic.appender.take_over(self.producer, group)
+            except OSError as error:
+                speak(error)
             self.producer.automatic = True
             self.numbering.begin_counting(group, highest)
             self.buffer.numbered = False

@@ -22,19 +22,20 @@ from tests.kit.stores import StoreVerifier
 
 #: Kinds of files, by the path within the store; the first that fits.
 KINDS: tuple[tuple[str, str], ...] = (
+    ("waiting", r"^(delay|retries)/(?!.*\.lock$)"),
     ("state.db", r"^state\.db$"),
     ("state.db-wal", r"^state\.db-wal$"),
     ("locks", r"(state\.db-shm|/owner|retention|vacuum|\.lock|queue-readers|/consumers/[^/]+)$"),
     ("topic.json", r"^topics/[^/]+/topic\.json$"),
     ("append", r"/append$"),
     ("tail", r"/tail$"),
+    ("rate", r"/rate$"),
     (".data", r"\.data$"),
     (".index", r"\.(index|timeindex)$"),
     (".staged", r"\.staged$"),
     (".keyindex", r"\.keyindex$"),
     (".producers", r"\.producers$"),
     ("left, told", r"/(left|told|swept)[^/]*$"),
-    ("waiting", r"^(delay|retries)/"),
 )
 #: Messages of a rich store that are not due for long.
 WAITING = 6
@@ -147,7 +148,7 @@ class Look:
     def _verify(self, *, after: bool = False) -> None:
         verifier = StoreVerifier(self._folder)
         for found in verifier.findings():
-            if found.severity == "damage":
+            if found.severity == "damage" or "torn bytes" in found.what:
                 self.said.append("verify")
         if after and verifier.checked.waiting < WAITING:  # a process that writes has mended it by now
             self.missing.append(f"{WAITING - verifier.checked.waiting} that wait")
