@@ -169,7 +169,8 @@ class Assignment:
         """Take up partitions that were added, or that others gave; whether there are more now."""
         before = set(self._held)
         for source in self.order:
-            source.topic.help(source.partition)
+            if source.partition in source.topic.numbers():
+                source.topic.help(source.partition)
         for topic in self.topics:
             topic.refresh()
             topic.delayed.look()

@@ -19,6 +19,7 @@ from penstock.consume.waiting_view import anything_waits
 from penstock.errors import OffsetTrimmed
 from penstock.log.folder import DELETED
 from penstock.log.log import Log
+from penstock.log.producer_table import keep_later_checkpoint
 from penstock.state.queues import QueuePlace
 from penstock.topic.body_trim import GOING
 from penstock.topic.identity import keep_identity
@@ -30,11 +31,11 @@ logger = logging.getLogger("penstock.retention")
 _GONE = ".removed-"
 
 
-def remove_drained(topic: OpenTopic) -> list[int]:
+def remove_drained(topic: OpenTopic) -> tuple[int, ...]:
     """Remove split partitions that are empty and that nobody needs any more; returns their numbers."""
     topic.refresh()
     split = [number for number in topic.numbers() if not topic.tree.is_active(number)]
-    removed = [number for number in split if _remove(topic, topic.log(number))]
+    removed = tuple(number for number in split if _remove(topic, topic.log(number)))
     if topic.tree.removed():
         _delete_folders(topic)
     return removed
@@ -90,6 +91,9 @@ def _remove(topic: OpenTopic, log: Log) -> bool:
             return False
         for consumer in topic.consumers.of_topic(topic_id):  # also of those who never came to read it
             topic.consumers.begin(consumer.name, topic_id, number, 0, topic.clock.now_ns())
+        for child in topic.tree.row(number).children:
+            if child in topic.tree.numbers:  # it will not find there what its parent knew of producers
+                keep_later_checkpoint(topic.log(child).folder, 0)
         topic.topics.partitions.remove(topic_id, number)
         topic.refresh()
         keep_identity(topic.files, topic.folder, topic.record, topic.topics)

@@ -256,13 +256,15 @@ def refuse_other_options(name: str, there: TopicOptions, wanted: Mapping[str, An
 
 def _settle(partitions: OpenTopic) -> None:
     """Everything goes to disk, and offsets set aside are given back."""
-    for log in partitions.opened_logs():
-        try:
-            log.bounds()  # says so when it was dropped: a sync would only find that its file is gone
-            log.sync_all()
-            log.lower_reserve()
-        except TopicReplaced:
-            return  # another process dropped it: there is nothing to keep
+    try:
+        gone = partitions.topics.by_id(partitions.record.id).rows.removed()
+        for log in partitions.opened_logs():
+            if log.partition not in gone:
+                log.bounds()  # says so when it was dropped: a sync would only find that its file is gone
+                log.sync_all()
+                log.lower_reserve()
+    except TopicReplaced:
+        return  # another process dropped it: there is nothing to keep
 
 
 _decoder = msgspec.json.Decoder(list[tuple[str, list[tuple[str, str]]]])

@@ -49,7 +49,8 @@ _PLAIN = frozenset((bytes, str))
 
 @speaking(
     "write_many", "writer", "read", "latest", "scan", "reader", "add_consumer", "alter_consumer", "consumers",
-    "seek_consumer", "kick_consumer", "drop_consumer", "alter", "stats", "vacuum", "delete_before", "expired",
+    "seek_consumer", "kick_consumer", "drop_consumer", "alter", "split", "partitions", "stats", "vacuum",
+    "delete_before", "expired",
 )  # fmt: skip
 class Topic(Generic[V]):
     """A topic of an open store; made by `Store.topic` and `Store.create_topic`.
@@ -366,8 +367,7 @@ class Topic(Generic[V]):
         """Remove what retention lets go, now, and report it."""
         self.require_writable()
         self.open_topic.refresh()
-        report = vacuum(self.open_topic)
-        return report._replace(removed=tuple(remove_drained(self.open_topic)))
+        return vacuum(self.open_topic)._replace(removed=remove_drained(self.open_topic))
 
     def delete_before(self, place: Place) -> Batch[V]:
         """Remove everything before a place ("7d" ago, an offset), for good, and return what was removed.

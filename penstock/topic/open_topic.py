@@ -303,10 +303,7 @@ class OpenTopic:
         return outcomes
 
     def write_without_waiting(self, batch: WriteBatch) -> StoredRun | None:
-        """Write what fits into one frame if only the disk has to be waited for; else nothing, and None.
-
-        Only for a topic of one partition that keeps its values in the log and syncs.
-        """
+        """Write one frame to the only partition if nothing but the disk has to be waited for; else None."""
         record = self.record
         options, active = record.options, record.rows.active
         if options.sync != "disk" or options.payloads is not None or len(active) != 1 or self.read_only:
@@ -411,11 +408,13 @@ class OpenTopic:
 
     def _open(self, partition: int) -> Log:
         record = self.topics.by_id(self.record.id)  # or the folder may be a newer topic's by now
+        if partition in record.rows.removed():
+            raise record.rows.unknown(record.name, partition)  # or its folder would be made anew
         return Log(
-            os.path.join(self.folder, "parts", f"{partition:06d}"), topic=record.name, topic_id=record.id,
-            partition=partition, options=record.options, files=self.files, clock=self.clock,
+            os.path.join(self.folder, "parts", f"{partition:06d}"),
+            topic=record.name, topic_id=record.id, partition=partition, options=record.options,
+            files=self.files, clock=self.clock, read_only=self.read_only,
             state=StoredPartition(self.topics, self.consumers, self.transactions, record.id, partition),
-            read_only=self.read_only,
         )  # fmt: skip
 
     @contextmanager

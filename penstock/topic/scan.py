@@ -67,7 +67,7 @@ def rows_between(log: Log, asked: Match, first: int, stop: int, limit: int) -> I
 def latest(partitions: OpenTopic, asked: Match) -> Message[Any] | None:
     """The newest message that holds a wanted key: over several partitions, the one written last."""
     found = [message for log in partitions.logs() for message in _newest(log, asked)]
-    return max(found, key=lambda message: message.written_at, default=None)
+    return max(found, key=lambda message: (message.written_at, message.partition), default=None)
 
 
 def _newest(log: Log, asked: Match) -> list[Message]:

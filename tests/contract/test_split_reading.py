@@ -312,3 +312,13 @@ def test_process_without_follow_handles_parents_and_children(topic, split, face,
             keep_order=keep_order,
         )
     assert generations_in_order(seen)
+
+
+def test_the_latest_of_a_key_is_that_of_the_child(store):
+    """Also when both were written in the same moment, as the clock tells."""
+    topic = store.create_topic("keyed", index="key", sync="os", autopartitioning="paused")
+    topic.write(b"old", key="k")
+    topic.split(0)
+    topic.write(b"new", key="k")
+    assert topic.latest("k").value == b"new"
+    assert values(topic.read(key="k", limit=10)) == ["old", "new"]

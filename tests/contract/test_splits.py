@@ -211,8 +211,9 @@ def test_a_parent_goes_when_its_messages_are_gone(store, clock, tmp_path):
     topic.vacuum()
     assert [(each.partition, dict(each.gates)) for each in topic.partitions()] == [(1, {}), (2, {})]
     assert not (tmp_path / "store" / "topics" / "orders" / "parts" / "000000").exists()
-    with topic.reader(consumer="billing", follow=False) as reader:
+    with topic.reader(consumer="billing", follow=False, on_gap="skip") as reader:
         assert [message.value for message in reader] == [b"new"] * len(KEYS)
+        assert [gap[:4] for gap in reader.gaps] == [("orders", 0, 0, len(KEYS))]
     with topic.writer(producer_id="shop") as writer:
         for number, key in enumerate(KEYS):
             writer.write(b"again", key=key, seqno=number)

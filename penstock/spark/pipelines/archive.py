@@ -278,10 +278,11 @@ class _Loop:
             time.sleep(_LOOK_S)
 
     def _spans(self, begin: Mapping[int, int], end: Mapping[int, int]) -> dict[int, ArchivedSpan]:
+        """What the table gets of each partition; also that it begins behind what was gone before it."""
         return {
             number: ArchivedSpan(begin.get(number, 0), stop, self._fingerprints.get(number, UNKNOWN))
             for number, stop in end.items()
-            if stop > begin.get(number, 0)
+            if stop > begin.get(number, 0) or (stop and self._table.next_offset(number) is None)
         }
 
     def _encoded(self, positions: Mapping[int, int]) -> dict[str, Any]:

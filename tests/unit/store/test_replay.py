@@ -143,6 +143,35 @@ def test_added_partitions_come_behind_those_their_keys_came_from(store):
     assert by_key(sink) == by_key(source)
 
 
+def test_children_of_a_split_come_behind_their_parent(tmp_path):
+    """S001-22; what was not copied of a parent that is gone is told."""
+    assert not is_open(4, {0: 4, 1: 9, 4: 0}, {0: 5, 1: 9, 4: 9}, {1: {0: 5}, 4: {1: 9}})
+    clock, keys = Clock(), [f"k{n}" for n in range(100)]
+    with penstock.open(tmp_path / "data", clock=clock) as store:
+        source = store.create_topic("a", retention="1h", autopartitioning="paused")
+        sink = store.create_topic("b", partitions=2)
+        for turn, parent in enumerate((0, 1, 2)):
+            source.write_many([f"{turn}"] * len(keys), keys=keys)
+            source.split(parent)
+        source.write_many(["3"] * len(keys), keys=keys)
+        replay(store, "a", "b", rate=1e6)
+        assert by_key(sink) == by_key(source)
+        assert {tuple(each[0] for each in found) for found in by_key(sink).values()} == {
+            (b"0", b"1", b"2", b"3")
+        }
+        clock.advance("2h")
+        assert source.vacuum().removed == (0, 1, 2)
+        source.write_many(["4"] * len(keys), keys=keys)
+        assert replay(store, "a", "b", rate=1e6).messages == len(keys)
+        source.split(3)
+        source.write_many(["5"] * len(keys), keys=keys)
+        source.split(source.partitions()[-1].partition)
+        clock.advance("2h")
+        source.vacuum()
+        with pytest.raises(penstock.OffsetTrimmed, match="and so is the partition"):
+            replay(store, "a", "b", rate=1e6)
+
+
 def test_a_rate_and_a_speed_lose_nothing(store):
     source = store.create_topic("a", partitions=2)
     fill(source)
