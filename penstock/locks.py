@@ -65,8 +65,7 @@ class FileLock:
         self._call: FrameType | None = None
         self._holder = holder
         self.order = order
-        with _registering:
-            _locks.add(self)
+        _locks.add(self)
 
     def is_mine(self) -> bool:
         """Whether a call of this thread that is still running has the lock.
@@ -310,75 +309,77 @@ _forgetful: weakref.WeakSet[object] = weakref.WeakSet()
 _taken: list[FileLock] = []
 _pausing: weakref.WeakSet[object] = weakref.WeakSet()
 _paused: list[object] = []
-#: Held by who adds to these; the last one that a fork takes.
-_registering = threading.RLock()
 #: Threads that open or close something, with how often; a fork waits for them, and they for it.
 _openers: dict[int, int] = {}
-_forking: list[bool] = []
-_opening = threading.Condition()
+_forking: list[int] = []
 
 
 def pause_at_fork(thing: object) -> None:
     """Have `thing.before_fork()` and then `thing.after_fork_in_parent()` called around each fork."""
-    with _registering:
-        _pausing.add(thing)
+    _pausing.add(thing)
 
 
 def forget_in_child(thing: object) -> None:
     """Have `thing.after_fork_in_child()` called in each forked child, so that it can close itself."""
-    with _registering:
-        _forgetful.add(thing)
+    _forgetful.add(thing)
 
 
 @contextmanager
 def no_fork() -> Iterator[None]:
     """Keep other threads from forking while this one opens or closes what a child could not close.
 
-    Not for those who hold a lock: a fork waits for them, and they would wait for it.
+    Not for those who hold a lock: a fork waits for them, and they would wait for it. There is no lock to it
+    that Ctrl-C could leave behind: each side says what it is about to do, and then looks at the other.
     """
     me = threading.get_ident()
-    with _opening:
-        _opening.wait_for(lambda: not _forking or me in _openers)
-        _openers[me] = _openers.get(me, 0) + 1
+    depth = _openers.get(me, 0)
     try:
+        _openers[me] = depth + 1
+        while _forking and not depth:
+            _openers.pop(me, None)
+            time.sleep(_SLEEP_MOST_S)
+            _openers[me] = depth + 1
         yield
     finally:
-        with _opening:
-            _openers[me] -= 1
-            if not _openers[me]:
-                del _openers[me]
-                _opening.notify_all()
+        if depth:
+            _openers[me] = depth
+        else:
+            _openers.pop(me, None)
 
 
 def _before_fork() -> None:
     """Wait until no thread opens, closes, or has a lock, and take them all; in the locks' order."""
-    with _opening:
-        _forking.append(True)
-        _opening.wait_for(lambda: not _openers.keys() - {threading.get_ident()}, PATIENCE_S)
+    me, deadline = threading.get_ident(), time.monotonic() + PATIENCE_S
+    _forking.append(me)
+    while any(each != me for each in list(_openers)) and time.monotonic() < deadline:
+        time.sleep(_SLEEP_MOST_S)
     while True:
-        with _registering:
-            locks, things = sorted(_locks, key=lambda lock: lock.order), list(_pausing)
+        locks, things = sorted(_present(_locks), key=lambda lock: lock.order), _present(_pausing)
         for lock in locks:
             lock._before_fork()
             _taken.append(lock)
         for thing in things:
             thing.before_fork()  # type: ignore[attr-defined]
             _paused.append(thing)
-        _registering.acquire()  # held until the fork is over: nobody comes to know new ones
-        if not set(_locks).difference(locks) and not set(_pausing).difference(things):
+        if not set(_present(_locks)).difference(locks) and not set(_present(_pausing)).difference(things):
             return
-        _registering.release()
-        _resume()
+        _resume()  # some came meanwhile
+
+
+def _present(things: weakref.WeakSet[T]) -> list[T]:
+    """Those there are; other threads may add some at any moment."""
+    while True:
+        try:
+            return list(things)
+        except RuntimeError:
+            continue
 
 
 def _after_fork_in_parent() -> None:
-    _registering.release()
     try:
         _resume()
     finally:
-        with _opening:
-            _forking.pop()
-            _opening.notify_all()
+        _forking.pop()
 
 
 def _resume() -> None:
@@ -391,8 +392,6 @@ def _resume() -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _opening, _registering
-    _opening, _registering = threading.Condition(), threading.RLock()
     _forking.clear()
     _openers.clear()
     for lock in _taken:

@@ -224,9 +224,9 @@ class PartitionTree:
             PartitionRow(high, "active", at, row.high, (partition,), gates={partition: end}),
         )
 
-    def grown(self, donor: int, number: int, end: int) -> PartitionTree:
+    def grown(self, donor: int, number: int, end: int, at: int | None = None) -> PartitionTree:
         """The tree when a new partition took the upper half of a donor's range, the donor ending at `end`."""
-        row, middle = self._by_number[donor], self.cut(donor, None)
+        row, middle = self._by_number[donor], self.cut(donor, at)
         return self._with(
             row._replace(high=middle, children=(*row.children, number)),
             PartitionRow(number, "active", middle, row.high, (donor,), gates={donor: end}),

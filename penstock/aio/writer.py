@@ -193,7 +193,7 @@ class Writer(Generic[V]):
         key: bytes | None,
     ) -> Besides:  # fmt: skip
         """Refuse at once what the blocking writer would refuse later."""
-        group = self._blocking.own_group(group)
+        group = self._blocking.producer.named(group)
         self._blocking.check_seqno(seqno)
         if self._blocking.producer.id:
             self._numbering.refuse_mixed(given=seqno is not None)

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import __version__
-from penstock.cli import consumer, dead, events, failures, output, pipeline, stream, topic
+from penstock.cli import consumer, dead, events, failures, output, pipeline, spark, stream, topic
 from penstock.cli.arguments import StoreOption, flag
 from penstock.cli.backup import backup, restore
 from penstock.cli.exchange import exports, imports
@@ -36,7 +36,8 @@ The store is a folder, ./penstock-data unless you say otherwise; any number of p
 """
 
 _ORDER = (
-    "write", "read", "sql", "import", "export", "topic", "consumer", "dead", "pipeline", "run", "events",
+    "write", "read", "sql", "import", "export", "topic", "consumer", "dead", "pipeline", "run", "spark",
+    "events",
     "serve", "stream", "status", "vacuum", "verify", "repair", "backup", "restore",
 )  # fmt: skip
 
@@ -70,6 +71,7 @@ app.add_typer(consumer.app, name="consumer", rich_help_panel="Topics and consume
 app.add_typer(dead.app, name="dead", rich_help_panel="Topics and consumers")
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel="Pipelines")
 app.command("run", rich_help_panel="Pipelines")(run_pipeline)
+app.add_typer(spark.app, name="spark", rich_help_panel="Pipelines")
 app.add_typer(events.app, name="events", rich_help_panel="Live events")
 app.command(rich_help_panel="Live events")(serve)
 app.add_typer(stream.app, name="stream", rich_help_panel="Streams of subjects")

@@ -92,7 +92,7 @@ def _remove(topic: OpenTopic, log: Log) -> bool:
         for consumer in topic.consumers.of_topic(topic_id):  # also of those who never came to read it
             topic.consumers.begin(consumer.name, topic_id, number, 0, topic.clock.now_ns())
         for child in topic.tree.row(number).children:
-            if child in topic.numbers():  # it will not find there what its parent knew of producers
+            if child in topic.tree.numbers:  # it will not find there what its parent knew of producers
                 keep_later_checkpoint(topic.log(child).folder, 0)
         topic.topics.partitions.remove(topic_id, number)
         topic.refresh()

@@ -155,7 +155,8 @@ def open_events(
             f"topic {name!r} cannot hold events: it needs one partition and an index of its keys",
             hint='alter(index="key") gives it one; partitions cannot be taken away',
         )
-    topic.keep_one_partition("events")
+    if not topic.open_topic.read_only:
+        topic.open_topic.growth.keep_one("events")
     return Events(topic, begin)
 
 

@@ -76,7 +76,7 @@ def copy_topic(
         origin = Origin(KIND, address, facts={"id": raw.id})
         write_origin(made.open_topic, origin)
         if raw.options.used_as is not None:
-            made.keep_one_partition(raw.options.used_as)
+            made.open_topic.growth.keep_one(raw.options.used_as)
         _copy_layout(raw.open_topic, made.open_topic)
         run = _Run(raw, made, progress)
         run.bring_over()

@@ -111,7 +111,7 @@ class Appender:
             if not wait:
                 return None
             raise lock.held_here()
-        if self.meter is not None and frames:
+        if self.meter is not None and self.meter.is_limited and frames:
             size = sum(frame.size for frame in frames)
             admitted = self.meter.admit(size, terms, tree=tree, wait=wait)
             if admitted is None:
@@ -314,6 +314,8 @@ class Appender:
         if claim is not None:
             self.producers.admit(claim, ends.append, ends.durable)
             if not frames:
+                if ends.shown.end < ends.append.next:  # who wrote it may have died before it told readers
+                    self.active.show(ends)
                 return Appended(ends.append.next, ends.append.next, ends.durable.cuts)
         if not wait and not self._has_room(ends, frames):
             return None

@@ -41,7 +41,8 @@ class WriteMeter:
     def __init__(self, folder: Folder, options: TopicOptions) -> None:
         self._folder = folder
         self._file = RateFile(folder)
-        self._due = 0
+        #: When the next sample is due, in seconds.
+        self._due = 0.0
         #: Whether the partition was written to at its speed throughout the window, by the latest sample.
         self.is_hot = False
         self._is_noticed = False
@@ -50,6 +51,8 @@ class WriteMeter:
     def use(self, options: TopicOptions) -> None:
         """Go by these options from now on."""
         self._limit = options.write_limit
+        #: Writers are held to the speed; otherwise they are only measured.
+        self.is_limited = self._limit is not None
         self._speed = options.partition_write_speed
         #: Over so long writes are measured; so much of the speed throughout is too much for one partition.
         self._window = round(options.stabilization_window_s * NANOSECONDS)
@@ -97,9 +100,8 @@ class WriteMeter:
 
     def appended(self, a: AppendRecord) -> None:
         """Take a sample if a tenth of the window has passed. The append lock is held."""
-        now = self._now()
-        if now >= self._due:
-            self._sample(now, a)
+        if self._folder.clock.monotonic() >= self._due:
+            self._sample(self._now(), a)
 
     def notice(self) -> bool:
         """Whether the partition is hot, and nobody here was told so since the latest sample."""
@@ -142,13 +144,13 @@ class WriteMeter:
         record = counted(self._file.read(), a, self._folder)
         samples = record.samples
         if samples and now < samples[-1].at + tenth:  # another process was quicker
-            self._due = samples[-1].at + tenth
+            self._due = (samples[-1].at + tenth) / NANOSECONDS
             return
         present = self._present(record, a, now)
         self._is_noticed = False
         self.is_hot = is_hot([*samples, present], now, self._speed, self._window, self._percent)
         self._file.write(record._replace(samples=(*samples, present)[-SAMPLES:]))
-        self._due = now + tenth
+        self._due = (now + tenth) / NANOSECONDS
 
     def _present(self, record: RateRecord, a: AppendRecord, now: int) -> RateSample:
         return RateSample(now, counted(record, a, self._folder).before + a.byte)

@@ -135,7 +135,7 @@ class Repair:
 
     def finish_seal(self, ends: Ends) -> Ends:
         """Make the seal that A ends behind durable, and tell everyone."""
-        ends = hold((self.folder.tail,), lambda: self.active.sync(ends))
+        ends = self.active.show(hold((self.folder.tail,), lambda: self.active.sync(ends)))
         shown = ends.shown._replace(flags=ends.shown.flags | records.SEALED)
         self.folder.publish_shown(shown)
         return self.active.publish(ends._replace(shown=shown), flags=ends.append.flags & ~records.SEALING)

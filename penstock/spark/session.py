@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import InvalidOption, MissingExtra
 from penstock.spark.java import find_java, quiet_home
+from penstock.spark.java_classes import java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,6 +59,8 @@ def _is_first(folder: str) -> bool:
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _DRIVER_JAVA = "spark.driver.extraJavaOptions"
 _EXECUTOR_JAVA = "spark.executor.extraJavaOptions"
+#: In options of Java that are about archives of classes already.
+_CLASSES = "Archive"
 #: Arrow for Java else checks bounds and owners at each access of each row: a tenth of a scan's time. What it
 #: reads was made by Arrow's own code in the Python worker.
 _ARROW_JAVA = "-Darrow.enable_unsafe_memory_access=true"
@@ -96,6 +99,8 @@ def session(master: str | None = None, **conf: object) -> SparkSession:
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
+    if _CLASSES not in settings[_DRIVER_JAVA]:
+        settings[_DRIVER_JAVA] = f"{settings[_DRIVER_JAVA]} {java_options(os.environ)}".strip()
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)

@@ -2,8 +2,8 @@
 
 Each file imports only files before it.
 
-Order: backup_target catalogue commit consumers expiry ownership stats verify < backup repair topic <
-pipelines transaction < pipeline_position store < health open replay.
+Order: backup_target catalogue commit consumers expiry log_tree ownership stats verify < backup repair topic
+< pipelines transaction < pipeline_position store < health open replay.
 """
 
 from __future__ import annotations

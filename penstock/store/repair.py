@@ -20,9 +20,12 @@ from penstock.errors import Corrupt, NotAStore, PenstockError, UnknownFormat
 from penstock.files import Files
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
 from penstock.options import TopicOptions
+from penstock.partition_tree import PartitionTree
 from penstock.state.consumers import Consumers
 from penstock.state.database import Database
+from penstock.state.partitions import StoredRow, stored_rows, tree_of
 from penstock.state.topics import ForgottenRow, Topics
+from penstock.store.log_tree import told_tree
 from penstock.store.ownership import Ownership
 from penstock.topic.identity import TopicIdentity, holds_messages, is_dropped, load_identity
 
@@ -141,8 +144,9 @@ def _taken_back(root: str, name: str, files: Files, why: str = "") -> RepairStep
     if found is None:
         found = _guessed(folder, name, files)
         lost += "; its options (retention, sync, …): the defaults are taken"
+    rows = _rows(folder, found, files)
     row = ForgottenRow(
-        found.id, name, found.options, found.tree, found.created, tuple(found.gates), tuple(found.rows)
+        found.id, name, found.options, found.tree, found.created, tuple(found.gates), tuple(rows)
     )
     return RepairStep(
         os.path.join("topics", name), why or "state.db has forgotten this topic",
@@ -151,12 +155,22 @@ def _taken_back(root: str, name: str, files: Files, why: str = "") -> RepairStep
     )  # fmt: skip
 
 
+def _rows(folder: str, found: TopicIdentity, files: Files) -> list[StoredRow]:
+    """The topic's partitions as its folder knows them, with splits that only the logs tell of."""
+    parts = os.path.join(folder, "parts")
+    if not files.exists(parts):
+        return found.rows
+    known = tree_of(found.rows, {}) if found.rows else PartitionTree.equal(found.options["partitions"])
+    return stored_rows(told_tree(parts, files, known if found.store else None))
+
+
 def _guessed(folder: str, name: str, files: Files) -> TopicIdentity:
     """What the segments tell of a topic whose folder has no identity."""
     parts = os.path.join(folder, "parts")
     numbers = sorted(int(each) for each in files.listdir(parts) if each.isdecimal())
     topic_id, created = _told_by_segments(parts, files)
-    options = TopicOptions(partitions=numbers[-1] + 1 if numbers else 1).as_dict()
+    least = len(told_tree(parts, files, None).active) if numbers else 1
+    options = TopicOptions(partitions=least).as_dict()
     return TopicIdentity("", topic_id, name, options, 0, created, [])
 
 

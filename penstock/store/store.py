@@ -56,7 +56,7 @@ T = TypeVar("T")
 _CLOSE_WAIT_S = 10.0
 
 
-@speaking("create_topic", "topic", "topics", "drop_topic", "transaction", "stream", "reader", "close",
+@speaking("create_topic", "topic", "topics", "drop_topic", "stream", "reader", "close",
           "flush_housekeeping")  # fmt: skip
 class Store:
     """An open store. Use it with `with`, or call `close`."""

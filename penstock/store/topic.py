@@ -49,7 +49,8 @@ _PLAIN = frozenset((bytes, str))
 
 @speaking(
     "write_many", "writer", "read", "latest", "scan", "reader", "add_consumer", "alter_consumer", "consumers",
-    "seek_consumer", "kick_consumer", "drop_consumer", "alter", "stats", "vacuum", "delete_before", "expired",
+    "seek_consumer", "kick_consumer", "drop_consumer", "alter", "split", "partitions", "stats", "vacuum",
+    "delete_before", "expired",
 )  # fmt: skip
 class Topic(Generic[V]):
     """A topic of an open store; made by `Store.topic` and `Store.create_topic`.
@@ -338,11 +339,6 @@ class Topic(Generic[V]):
         if options.key_retention and not self.options.key_retention:
             consumers.refuse_key_retention(self.open_topic)
         self.open_topic.alter(options)
-
-    def keep_one_partition(self, used_as: str) -> None:
-        """Remember that the topic holds a stream or events, which have one order: it never gets more."""
-        if self.options.used_as is None and not self.open_topic.read_only:
-            self.open_topic.alter(self.options.using_as(used_as))
 
     def split(self, partition: int, *, at: int | None = None) -> tuple[int, int]:
         """Split a partition in two, at a hash or in the middle; returns both, the lower range first.

@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Protocol
 
 from penstock.errors import Closed, OutcomeUnknown, PenstockError, UsageError
-from penstock.files import speaking
+from penstock.files import speak, speaking
 from penstock.keys import Key
 from penstock.locks import FORKED, forget_in_child
 from penstock.log.append import Rerouted
@@ -67,7 +67,7 @@ class Enlisted(Protocol):
         """Take note that the transaction was rolled back."""
 
 
-@speaking("write", "write_many", "commit", "rollback")
+@speaking("write", "write_many")
 class Transaction:
     """Writes and commits that become true together; made by `Store.transaction`, used with `with`.
 
@@ -174,6 +174,8 @@ class Transaction:
         except BaseException as error:
             if not self._transactions.exists(self._id):
                 self.rollback()
+                if isinstance(error, OSError):
+                    speak(error)
                 raise
             self._become_true()  # interrupted, or the disk is full: others finish it
             if isinstance(error, OSError) and not isinstance(error, PenstockError):

@@ -50,7 +50,8 @@ def open_stream(
             f"topic {name!r} cannot hold a stream: it needs one partition and an index of its keys",
             hint='alter(index="key") gives it one; partitions cannot be taken away',
         )
-    topic.keep_one_partition("a stream")
+    if create is not None:
+        topic.open_topic.growth.keep_one("a stream")
     return Stream(TopicStreamEngine(topic, streams, place))
 
 

@@ -186,6 +186,11 @@ class PartitionGrowth:
                 continue  # another process was quicker
             return
 
+    def keep_one(self, used_as: str) -> None:
+        """Remember that the topic holds a stream or events, which have one order: it never gets more."""
+        if self._record().options.used_as is None:
+            self.alter(self._record().options.using_as(used_as))
+
     def take(self, tree: PartitionTree) -> None:
         """Have the partitions of a topic that this one becomes a copy of; nobody else writes to it."""
         record = self._record()

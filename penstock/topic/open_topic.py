@@ -247,7 +247,7 @@ class OpenTopic:
             appended = log.appender.append(made, tree=record.tree)
         except Rerouted:
             return None
-        if log.appender.sealed or log.appender.meter is not None:
+        if log.appender.sealed or ((meter := log.appender.meter) is not None and meter.is_hot):
             self.on_appended(log.partition)
         size = made[0].size if len(made) == 1 else sum(frame.size for frame in made)
         return StoredRun(

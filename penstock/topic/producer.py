@@ -45,6 +45,10 @@ class Producer:
         #: (partition, group) → the last seqno it tried to append there.
         self.tried: dict[tuple[int, str], int] = {}
 
+    def named(self, group: str | None) -> str | None:
+        """The group that a message names, or None when that is the writer's own."""
+        return None if group == self.group else group
+
     def inherit(self, lane: tuple[int, str], ancestors: Sequence[int]) -> None:
         """Write to a new partition with the epoch it has in the nearest one that the partition came from."""
         lanes = [(number, lane[1]) for number in ancestors]

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Generic, Self
 import msgspec
 
 from penstock.errors import InvalidOption, close_after
-from penstock.files import speaking
+from penstock.files import speak, speaking
 from penstock.keys import Key
 from penstock.log.frame import RAW
 from penstock.log.producers import Pair
@@ -169,10 +169,6 @@ class Writer(Generic[V]):
         if choose is not None and key is not None and not is_placed:
             choose(key, len(self.open_topic.active()))
 
-    def own_group(self, group: str | None) -> str | None:
-        """The group that a message names, or None when that is the writer's own."""
-        return None if group == self.producer.group else group
-
     def check_seqno(self, seqno: int | None) -> None:
         """Raise unless a message may have this seqno, or none, in this writer."""
         if seqno is not None:
@@ -205,7 +201,7 @@ class Writer(Generic[V]):
                     moment, partition, group, seqno = said
                     besides = self._number(seqno, moment, partition, group, key)
                     if besides is not SKIP and seqno is not None:
-                        self.buffer.took(seqno, key, self.own_group(group))
+                        self.buffer.took(seqno, key, self.producer.named(group))
                 if besides is not SKIP:
                     pending += value, key, headers, besides
                 at += WIDTH
@@ -226,7 +222,7 @@ class Writer(Generic[V]):
         numbering, last = self.numbering, self.buffer.last
         if group is None and numbering.given and seqno.__class__ is int and last < seqno <= SEQNO_MAX:
             return timestamp, partition, None, seqno
-        group = self.own_group(group)
+        group = self.producer.named(group)
         self.check_seqno(seqno)
         if seqno is None:
             named = group or self.producer.group
@@ -291,7 +287,10 @@ class Writer(Generic[V]):
         self.numbering.refuse_mixed(given=False)  # another thread was quicker
         if group not in self.numbering.taken_over:
             self.flusher.append_pending()  # with the numbers that they would have got
-            highest = self.open_topic.appender.take_over(self.producer, group)
+            try:
+                highest = self.open_topic.appender.take_over(self.producer, group)
+            except OSError as error:
+                speak(error)
             self.producer.automatic = True
             self.numbering.begin_counting(group, highest)
             self.buffer.numbered = False

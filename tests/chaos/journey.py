@@ -21,6 +21,7 @@ from tests.kit.stores import StoreVerifier
 from tests.kit.system import Files
 
 ORDERS, AUDIT, JOBS, SENT, LATER, STREAM = "orders", "audit", "jobs", "sent", "later", "stream"
+SPLIT = "split"
 _SMALL = {"segment_bytes": 4096}
 #: How long a journey waits for what is due, when all is well again.
 _DRAIN_S = 20.0
@@ -68,7 +69,7 @@ class Journey:
         """Do things at random. Errors of ours are noted; others are problems."""
         acts = (
             self._write, self._write_many, self._produce, self._transact, self._work_on_queue, self._retry,
-            self._delay, self._publish, self._tidy, self._alter, self._reopen,
+            self._delay, self._publish, self._split, self._tidy, self._alter, self._reopen,
         )  # fmt: skip
         for _ in range(steps):
             act = self._chance.choice(acts)
@@ -166,6 +167,24 @@ class Journey:
         store.stream(STREAM).publish("a", value.encode())
         self.account.promise(STREAM, value)
 
+    def _split(self, store: Store) -> None:
+        """Write as a producer that counts for itself, and split one of the partitions now and then."""
+        topic = store.create_topic(
+            SPLIT, autopartitioning="paused", max_partitions=12, exists_ok=True, **_SMALL
+        )
+        values = [self._value("split") for _ in range(4)]
+        for value in values:
+            self.account.try_(SPLIT, value)
+        with topic.writer(producer_id="counting") as writer:
+            for value in values:
+                writer.write(value, key=f"k{self._chance.randrange(8)}")
+            writer.flush()
+        for value in values:
+            self.account.promise(SPLIT, value)
+        active = [each.partition for each in topic.partitions() if each.state == "active"]
+        if len(active) < 8:
+            topic.split(self._chance.choice(active))
+
     def _tidy(self, store: Store) -> None:
         store.flush_housekeeping()
         self._topic(store, ORDERS, partitions=2).vacuum()
@@ -240,6 +259,8 @@ def _looked(store: Store, account: Account) -> Iterator[str]:
         wanted = account.promised.get(LATER, set())
         _wait(lambda: wanted <= set(_texts(store, LATER)))
         yield from _compared(LATER, _texts(store, LATER), account)
+    if SPLIT in names:
+        yield from _compared(SPLIT, _texts(store, SPLIT), account)
     if JOBS in names:
         yield from _drained_queue(store, account)
     if STREAM in names:

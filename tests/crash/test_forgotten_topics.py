@@ -219,3 +219,36 @@ def test_repair_refuses_while_another_process_has_the_store(tmp_path):
         apply_repair(plan)
     apply_repair(plan)
     assert values(tmp_path) == list(range(100))
+
+
+@pytest.mark.parametrize("identity", ["kept", "older", "gone"])
+def test_the_logs_alone_tell_which_partitions_were_split(tmp_path, identity):
+    """Rows are rebuilt from births and seals, and no key moves (U09)."""
+    path = tmp_path / "store"
+    told = path / "topics" / "orders" / "topic.json"
+    keys = [b"k%d" % i for i in range(100)]
+    with penstock.open(path) as store:
+        topic = store.create_topic("orders", autopartitioning="paused")
+        topic.write_many([b"1"] * 100, keys=keys)
+        older = told.read_bytes()
+        topic.split(0)
+        topic.split(2, at=3 << 30)
+        topic.alter(partitions=4)
+        topic.write_many([b"2"] * 100, keys=keys)
+        tree = inside(topic).tree
+        places = [receipt.partition for receipt in topic.write_many([b"3"] * 100, keys=keys)]
+    (path / "state.db").unlink()
+    if identity == "older":
+        told.write_bytes(older)
+    elif identity == "gone":
+        told.unlink()
+    apply_repair(plan_repair(path))
+    with penstock.open(path) as store:
+        topic = store.topic("orders")
+        assert inside(topic).tree == tree
+        assert [receipt.partition for receipt in topic.write_many([b"4"] * 100, keys=keys)] == places
+        with topic.reader(follow=False) as reader:
+            found = {}
+            for message in reader:
+                found.setdefault(message.key, []).append(message.value)
+        assert found == {key: [b"1", b"2", b"3", b"4"] for key in keys}

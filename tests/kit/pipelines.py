@@ -2,6 +2,7 @@
 
 from penstock.spark import executors as executors_module
 from penstock.spark import java as java_module
+from penstock.spark import java_classes
 from penstock.spark.aggregation_tasks import _floored as floored_to_windows
 from penstock.spark.executors import without_broken_pipes
 from penstock.spark.pipelines import archive as archive_module

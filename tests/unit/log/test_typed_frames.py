@@ -25,7 +25,7 @@ def topic(tmp_path):
 @pytest.mark.parametrize("codec", ["raw", "gzip"])
 @pytest.mark.parametrize("headers", [None, {"a": "b"}])
 def test_typed_messages_of_a_frame_are_those_made_one_by_one(topic, codec, headers):  # S001-10
-    with topic.writer(codec=codec) as writer:
+    with topic.writer(codec=codec, linger=60) as writer:  # one frame, however slow the machine
         for number in range(5):
             writer.write(Order(number), key=b"k", headers=headers)
             writer.write(None, key=b"gone")
