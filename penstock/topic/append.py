@@ -204,7 +204,7 @@ class TopicAppender:
         places, runs = route.places, list[StoredRun]()
         if not producer.automatic:
             runs += self._stored_elsewhere(share, producer, pair)
-            if route.keyed:
+            if route.keyed or self._may_have_moved(producer, route):
                 runs += self._append_late(share, columns, _places_beside(share, runs), delivery)
         if runs:
             left = _places_beside(share, runs)
@@ -222,7 +222,7 @@ class TopicAppender:
         producer, route = delivery.producer, share.route
         lane, pair = (route.partition, route.group), Pair(producer.id, route.group)
         log, seqnos = self._log(route.partition), cast(Sequence[int], columns.seqnos)
-        if self._may_have_moved(producer):
+        if self._may_have_moved(producer, route):
             highest = log.appender.producers.peek(pair).seqno
             late = {place for place in left if seqnos[place] <= highest}
         else:
@@ -258,7 +258,8 @@ class TopicAppender:
             runs.append(StoredRun(route.partition, -1, len(older), duplicate=True, places=places))
             left = sorted(set(left) - set(older))
         chosen = route.chosen
-        if not self._may_have_moved(producer) and (route.group not in producer.rebound or route.keyed):
+        may_have_moved = self._may_have_moved(producer, route)
+        if not may_have_moved and (route.group not in producer.rebound or route.keyed):
             left = [place for place in left if chosen[place] is not None] if chosen else ()
         seqnos = cast(Sequence[int], route.columns.seqnos)
         if left and len(self._record().rows.numbers) > 1:
@@ -267,11 +268,12 @@ class TopicAppender:
                 runs.append(StoredRun(number, -1, len(own), True, places, 0, end.next, end.cuts))
         return runs
 
-    def _may_have_moved(self, producer: Producer) -> bool:
-        """Whether any key may have gone elsewhere before: a partitioner of the user's own counts partitions,
-        and their number has changed.
+    def _may_have_moved(self, producer: Producer, route: Route) -> bool:
+        """Whether any message may have gone elsewhere before: its caller chose the partition, by name or by
+        a partitioner that counts them, and there are more now. The highest seqno tells nothing then.
         """
-        return producer.choose is not None and self._record().rows.has_grown
+        is_callers = producer.choose is not None or route.chosen is not None
+        return is_callers and self._record().rows.has_grown
 
     def _append_claimed(
         self, columns: MessageColumns, places: Sequence[int] | None, lane: tuple[int, str], delivery: Delivery

@@ -28,7 +28,7 @@ from penstock.log.log import Log
 from penstock.log.producer_table import ProducerTable
 from penstock.options import TopicOptions
 from penstock.parse import MIB, PARTITIONS_MAX, whole
-from penstock.partition_tree import PartitionRow, PartitionTree, hash_of, pair_hash, split_point
+from penstock.partition_tree import PartitionRow, hash_of, pair_hash, split_point
 from penstock.state.partitions import BegunSplit, next_number
 from penstock.state.topics import TopicRecord, Topics, TreeChanged
 
@@ -190,15 +190,6 @@ class PartitionGrowth:
         """Remember that the topic holds a stream or events, which have one order: it never gets more."""
         if self._record().options.used_as is None:
             self.alter(self._record().options.using_as(used_as))
-
-    def take(self, tree: PartitionTree) -> None:
-        """Have the partitions of a topic that this one becomes a copy of; nobody else writes to it."""
-        record = self._record()
-        if record.rows != tree:
-            after = self._topics.alter(record, record.options, tree=tree)
-            self._learn(after)
-            for log in map(self._log, tree.numbers):
-                hold((log.folder.append,), lambda log=log: log.appender.publish_tree(after.tree))  # type: ignore[misc]
 
     def _alter(self, record: TopicRecord, logs: Sequence[Log], options: TopicOptions) -> None:
         """Store new options; the append locks of all active partitions are held."""

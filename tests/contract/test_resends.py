@@ -150,6 +150,28 @@ def test_a_key_that_moved_is_not_lost_behind_others_of_its_new_partition(store, 
     assert [m.seqno for m in topic.read() if m.key == moved] == [1, 3, 5]
 
 
+@pytest.mark.parametrize("grow", ["split", "alter"])
+def test_a_message_sent_to_a_new_partition_by_its_number_is_not_lost_behind_what_that_inherited(store, grow):
+    """S001-04: the new partition knows the highest seqno of the one it came from, not which are stored."""
+    topic = store.create_topic("grown", sync="os", autopartitioning="paused")
+
+    def sent(*seqnos, partition):
+        with topic.writer(producer_id="shop", linger=60) as writer:
+            for seqno in seqnos:
+                writer.write(f"{seqno}", seqno=seqno, partition=partition)
+            writer.flush()
+            return writer.written, writer.skipped
+
+    assert sent(2, 4, partition=0) == (2, 0)
+    if grow == "split":
+        topic.split(0)
+    else:
+        topic.alter(partitions=2)
+    assert sent(1, 2, 3, 4, 5, partition=1) == (3, 2)
+    assert sent(1, 2, 3, 4, 5, 6, partition=1) == (1, 5)
+    assert sorted(m.text for m in topic.read()) == ["1", "2", "3", "4", "5", "6"]
+
+
 # Idle weeks.
 
 

@@ -70,7 +70,7 @@ def test_damage_before_the_gate_does_not_close_it_when_it_is_passed_over(scratch
         assert len(reader.gaps) == 1
 
 
-def test_the_gate_stays_shut_while_something_before_it_is_not_committed(scratch):
+def test_the_gate_is_shut_again_for_the_next_reader_while_something_before_it_is_not_committed(scratch):
     with penstock.open(os.path.join(scratch, "store"), files=BootFiles(FIRST_BOOT)) as store:
         topic = store.create_topic("orders")
         topic.write_many([b"a", b"b"])
@@ -80,6 +80,12 @@ def test_the_gate_stays_shut_while_something_before_it_is_not_committed(scratch)
             messages = [reader.receive(timeout=10), reader.receive(timeout=10)]
             assert [message.value for message in messages] == [b"a", b"b"]
             reader.commit(messages[1])
-            assert reader.receive(timeout=0) is None
-            reader.commit(messages[0])
-            assert reader.receive(timeout=10).value == b"new"
+            assert reader.receive(timeout=10).value == b"new", "this reader has delivered what came before"
+        with topic.reader(consumer="billing") as reader:
+            again = reader.receive(timeout=10)
+            assert again.value == b"a", "not committed: it comes again, before what follows it"
+            while again.value != b"new":
+                reader.commit(again)
+                again = reader.receive(timeout=10)
+            reader.commit(again)
+        assert received(topic) == []
