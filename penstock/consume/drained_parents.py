@@ -16,7 +16,7 @@ from penstock.consume.leases import LeaseFile
 from penstock.consume.membership import lease_path
 from penstock.consume.partition import Gap
 from penstock.consume.waiting_view import anything_waits
-from penstock.errors import OffsetTrimmed
+from penstock.errors import OffsetTrimmed, PenstockError
 from penstock.log.folder import DELETED
 from penstock.log.log import Log
 from penstock.log.producer_table import keep_later_checkpoint
@@ -35,7 +35,7 @@ def remove_drained(topic: OpenTopic) -> tuple[int, ...]:
     """Remove split partitions that are empty and that nobody needs any more; returns their numbers."""
     topic.refresh()
     split = [number for number in topic.numbers() if not topic.tree.is_active(number)]
-    removed = tuple(number for number in split if _remove(topic, topic.log(number)))
+    removed = tuple(number for number in split if _remove_if_there(topic, number))
     if topic.tree.removed():
         _delete_folders(topic)
     return removed
@@ -81,6 +81,16 @@ def pass_removed(topic: OpenTopic, consumer: str) -> None:
     behind = {gap.partition: gap.stop for gap in left_behind(topic, consumer)}
     if behind:
         topic.consumers.seek(consumer, topic.record.id, behind, topic.clock.now_ns())
+
+
+def _remove_if_there(topic: OpenTopic, number: int) -> bool:
+    try:
+        return _remove(topic, topic.log(number))
+    except (PenstockError, FileNotFoundError):
+        topic.refresh()
+        if number in topic.numbers():
+            raise
+        return False  # another process was quicker
 
 
 def _remove(topic: OpenTopic, log: Log) -> bool:

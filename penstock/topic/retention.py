@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from penstock.errors import Corrupt, OffsetTrimmed, Unavailable
+from penstock.errors import Corrupt, OffsetTrimmed, PenstockError, Unavailable
 from penstock.log.age_retention import held_back
 from penstock.log.cursor import Cursor
 from penstock.log.folder import file_bytes
@@ -80,8 +80,18 @@ class VacuumReport(NamedTuple):
 
 def vacuum(partitions: OpenTopic) -> VacuumReport:
     """Tidy up and remove what retention lets go; a partition that another process is at is left to it."""
-    done = [vacuum_partition(partitions, number) for number in partitions.numbers()]
+    done = [_vacuum_if_there(partitions, number) for number in partitions.numbers()]
     return VacuumReport(partitions.name, tuple(each for each in done if each is not None))
+
+
+def _vacuum_if_there(partitions: OpenTopic, number: int) -> Vacuumed | None:
+    try:
+        return vacuum_partition(partitions, number)
+    except (PenstockError, FileNotFoundError):
+        partitions.refresh()
+        if number in partitions.numbers():
+            raise
+        return None  # it was split, and another process has removed it at this moment
 
 
 def vacuum_partition(partitions: OpenTopic, number: int) -> Vacuumed | None:

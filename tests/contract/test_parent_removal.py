@@ -8,6 +8,7 @@ import pytest
 import penstock
 from tests.kit.patience import PATIENCE_S
 from tests.kit.stores import StoreVerifier, apply_repair, backup, plan_repair, restore
+from tests.kit.topics import inside, vacuum
 
 
 @pytest.fixture
@@ -209,6 +210,24 @@ def test_a_writer_that_slept_through_it_writes_to_the_children(topic, clock, ope
         writer.flush()
         elsewhere.write(b"f", key=b"k")
     assert sorted(values(topic.read(limit=10))) == ["c", "d", "e", "f"]
+
+
+def test_who_tidies_at_the_same_moment_does_not_mind(topic, clock, tmp_path):
+    """Another process removes a partition between another's look at the rows and its turn."""
+    grown(topic, clock)
+    for opens_first in (True, False):
+        parent = topic.partitions()[0].partition
+        with penstock.open(tmp_path / "store", clock=clock) as slow:
+            stale = inside(slow.topic("orders"))
+            if opens_first:
+                stale.logs()
+            assert topic.vacuum().removed == (parent,)
+            assert parent in stale.numbers()
+            assert parent not in [each.partition for each in vacuum(stale).partitions]
+            assert parent not in stale.numbers()
+        if opens_first:
+            topic.split(1)
+            clock.advance("2h")
 
 
 def test_a_folder_that_a_crash_left_goes_with_the_next_vacuum(topic, clock, tmp_path):

@@ -9,6 +9,7 @@ from penstock.topic.append import TopicAppender
 from penstock.topic.delayed import DelayedMessage, Extras
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.partition_table import PartitionTable
+from penstock.topic.retention import vacuum
 from penstock.topic.routing import PARTITIONERS, by_range
 
 
