@@ -95,8 +95,8 @@ def test_vacuum_reports_what_went_and_who_held_back(cli):
         topic = store.create_topic("old", retention="0s")
         topic.write_many(["x"] * 7)
         held = store.create_topic("held", retention="0s")
-        held.write_many(["x"] * 3)
         held.add_consumer("slow", important=True)
+        held.write_many(["x"] * 3)
     ended = cli.run("vacuum", "old")
     assert ended.lines[0].startswith("7 messages removed, 1 segment,")
     assert ended.lines[2].split()[:5] == ["old", "0", "7", "1", ended.lines[2].split()[4]]

@@ -155,8 +155,8 @@ def test_killed_between_messages_and_bodies(tmp_path, moment):
     with penstock.open(tmp_path / "data", clock=CommandClock()) as store:
         topic = store.topic("images")
         is_trimmed = moment != "list_before_trim"
+        topic.alter(retention="1h")  # or they would not be shown
         assert values(topic) == ([] if is_trimmed else BODIES)  # with all their bodies, or gone
-        topic.alter(retention="1h")
         topic.write(BODIES[0])
         report = topic.vacuum()
         if is_trimmed:
