@@ -17,7 +17,7 @@ def quiet(caplog):
     caplog.set_level(logging.CRITICAL + 1, "penstock")
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 def test_nothing_is_wrong(name, seed):
     outcome = run_one(name, seed)
