@@ -7,7 +7,7 @@ partition held *at that moment*. What that partition got later, of other keys, d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from penstock.log.log import Log
 from penstock.log.producer_table import NOTHING, ProducerTable
@@ -33,9 +33,6 @@ class PartitionTable:
 
     def stored_elsewhere(self, route: Route, pair: Pair, choose: Partitioner | None) -> list[int]:
         """Which messages of a share, routed by their keys, an earlier partition of theirs holds."""
-        keys, seqnos = route.columns.keys, route.columns.seqnos
-        assert keys is not None
-        assert seqnos is not None
         choose = choose or PARTITIONERS[self._record().options.partitioner]
         found: set[int] = set()
         for count, ends in self._looked_up():
@@ -44,12 +41,8 @@ class PartitionTable:
                 for number, end in ends.items()
                 if number != route.partition
             }
-            most = max(highest.values(), default=-1)
-            for place, (key, seqno) in enumerate(zip(keys, seqnos, strict=True)):
-                if seqno is None or seqno > most:
-                    break
-                by_key = key is not None and not (route.chosen and route.chosen[place] is not None)
-                if by_key and seqno <= highest.get(choose(key or b"", count), -1):
+            for place, key, seqno in _placed_by_key(route, max(highest.values(), default=-1)):
+                if seqno <= highest.get(choose(key, count), -1):
                     found.add(place)
         return sorted(found)
 
@@ -57,19 +50,13 @@ class PartitionTable:
         """Which messages of a share, routed by their keys, came from elsewhere and have a seqno that this
         partition had passed with other keys before: its highest does not tell whether they are stored.
         """
-        keys, seqnos = route.columns.keys, route.columns.seqnos
-        assert keys is not None
-        assert seqnos is not None
         choose = choose or PARTITIONERS[self._record().options.partitioner]
         found: set[int] = set()
         for count, ends in self._looked_up():
             end = ends.get(route.partition)
             passed = -1 if end is None else self._known(route.partition, end, pair)
-            for place, (key, seqno) in enumerate(zip(keys, seqnos, strict=True)):
-                if seqno is None or seqno > passed:
-                    break
-                by_key = key is not None and not (route.chosen and route.chosen[place] is not None)
-                if by_key and choose(key or b"", count) != route.partition:
+            for place, key, _ in _placed_by_key(route, passed):
+                if choose(key, count) != route.partition:
                     found.add(place)
         return sorted(found)
 
@@ -88,3 +75,15 @@ class PartitionTable:
             times = {len(ends): ends for ends in parents}
             self._times, self._tree = sorted(times.items()), record.tree
         return self._times
+
+
+def _placed_by_key(route: Route, most: int) -> Iterator[tuple[int, bytes, int]]:
+    """(place, key, seqno) of messages whose keys chose the partition, as far as seqnos, which ascend, go."""
+    keys, seqnos = route.columns.keys, route.columns.seqnos
+    assert keys is not None
+    assert seqnos is not None
+    for place, (key, seqno) in enumerate(zip(keys, seqnos, strict=True)):
+        if seqno is None or seqno > most:
+            return
+        if key is not None and not (route.chosen and route.chosen[place] is not None):
+            yield place, key, seqno

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 import penstock
 from penstock import Topic
@@ -98,24 +99,21 @@ def die_in_transaction(store: str, calls: str) -> None:
 
 def die_splitting(store: str, topic: str, calls: str) -> None:
     """Split a partition, killed by its own hand at a given file call."""
-    files = Deadly(int(calls))
-    with penstock.open(store, files=files) as opened:
-        found = opened.topic(topic)
-        found.write(b"warm", key="warm")
-        files.armed = True
-        found.split(0)
-        say("split")
-        os.kill(os.getpid(), signal.SIGKILL)
+    _die_growing(store, topic, calls, lambda found: found.split(0))
 
 
 def die_adding(store: str, topic: str, calls: str) -> None:
     """Add a partition beside another, killed by its own hand at a given file call."""
+    _die_growing(store, topic, calls, lambda found: found.alter(partitions=2))
+
+
+def _die_growing(store: str, topic: str, calls: str, grow: Callable[[penstock.Topic], object]) -> None:
     files = Deadly(int(calls))
     with penstock.open(store, files=files) as opened:
         found = opened.topic(topic)
         found.write(b"warm", key="warm")
         files.armed = True
-        found.alter(partitions=2)
+        grow(found)
         say("split")
         os.kill(os.getpid(), signal.SIGKILL)
 
