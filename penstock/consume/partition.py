@@ -288,14 +288,6 @@ class HeldPartition:
         end = self.topic.tree.row(self.partition).end
         return end is not None and self.cursor.offset >= end
 
-    def has_passed(self, gate: int, *, committed: bool) -> bool:
-        """Whether everything before `gate` was delivered, or committed."""
-        if self.commits.position >= gate:
-            return True
-        if committed and not self.commits.is_idle:
-            return False
-        return nothing_between(self.log, self.cursor.offset, gate)
-
 
 class Fetched:
     """Messages that were read and that the user has not got yet: they can still be taken back."""
@@ -347,18 +339,6 @@ def note(skipped: list[Gap], gap: Gap) -> None:
         skipped[-1] = last._replace(stop=gap.stop)
     else:
         skipped.append(gap)
-
-
-def nothing_between(log: Log, offset: int, stop: int) -> bool:
-    """Whether no message can come between two offsets: there is none, or it was skipped."""
-    if offset >= stop:
-        return True
-    if log.bounds().end < stop:
-        return False
-    try:
-        return not log.cursor(offset).read(1, 1, stop)
-    except (OffsetTrimmed, Corrupt):
-        return False  # the next read of that partition meets it
 
 
 def _written_at(rows: Rows) -> int:

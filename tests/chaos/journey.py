@@ -24,7 +24,7 @@ ORDERS, AUDIT, JOBS, SENT, LATER, STREAM = "orders", "audit", "jobs", "sent", "l
 SPLIT = "split"
 _SMALL = {"segment_bytes": 4096}
 #: How long a journey waits for what is due, when all is well again.
-_DRAIN_S = 20.0
+_DRAIN_S = 120.0
 _PLACES = 5
 
 

@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 import penstock
 from penstock import Message
+from tests.kit.patience import PATIENCE_S
 from tests.kit.values import LazyMessage, limits_module
 from tests.kit.values import codecs_module as codecs
 from tests.require import require
@@ -319,7 +320,7 @@ with penstock.open(sys.argv[1]) as store:
 def test_a_codec_that_is_not_known_here_is_an_error_for_that_message_only(store, topic):
     """Not a hang, not the end of reading: the reader goes on and commits."""
     topic.write(b"before")
-    subprocess.run([sys.executable, "-c", WRITE_ELSEWHERE, store.path], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", WRITE_ELSEWHERE, store.path], check=True, timeout=PATIENCE_S)
     topic.write(b"behind")
     got = []
     with topic.reader(consumer="c", follow=False) as reader:

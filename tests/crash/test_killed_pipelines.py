@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from tests.kit.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,7 +29,7 @@ def begin(scratch: str, *, sinks: int = 2) -> str:
 
 def run(path: str, job: str, calls: int) -> int:
     command = [sys.executable, "-m", "tests.crash.replaying", path, job, str(calls)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode
 

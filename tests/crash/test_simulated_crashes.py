@@ -57,7 +57,6 @@ def test_every_promise_holds_after_a_crash_at_a_third_of_all_calls(scratch):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_every_promise_holds_after_a_crash_at_any_call(scratch, seed):
     assert list(explored(scratch, seed)) == []

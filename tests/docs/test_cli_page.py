@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.kit.patience import PATIENCE_S
+
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 
@@ -50,7 +52,7 @@ def test_the_page_shows_what_the_command_prints(tmp_path: Path):
     }
     for command, printed in examples():
         done = subprocess.run(
-            ["sh", "-c", command], cwd=tmp_path, env=environment, text=True, timeout=60, check=False,
+            ["sh", "-c", command], cwd=tmp_path, env=environment, text=True, timeout=PATIENCE_S, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         assert masked(done.stdout) == masked(printed), command

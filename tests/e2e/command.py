@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.kit import processes
 from tests.kit.commands import main
+from tests.kit.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-W", "error", "-m", "penstock"]
@@ -31,7 +32,8 @@ class Command:
         done = subprocess.run(
             [*COMMAND, *arguments],
             input=input.encode() if isinstance(input, str) else input,
-            capture_output=True, cwd=self.folder, env=self.environment | environment, timeout=60, check=False,
+            capture_output=True, cwd=self.folder, env=self.environment | environment, timeout=PATIENCE_S,
+            check=False,
         )  # fmt: skip
         return Ended(done.returncode, done.stdout, done.stderr.decode())
 

@@ -11,6 +11,7 @@ import penstock
 from penstock import Payloads, Reference
 from penstock.testing import Clock
 from tests.kit.bodies import GRACE_NS, FoundBody, losses, orphans, references_between, unpack
+from tests.kit.patience import PATIENCE_S
 from tests.kit.system import NANOSECONDS, CommandClock
 from tests.kit.topics import inside
 from tests.payloads.kit import KIB, body, objects, referred, values
@@ -38,7 +39,7 @@ def store(tmp_path, clock):
 def killed(store: str, moment: str) -> None:
     """Run a process that kills itself at that moment."""
     command = [sys.executable, "-m", "tests.payloads.dying", str(store), moment]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == -9, done.stderr
 
 

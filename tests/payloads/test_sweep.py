@@ -16,6 +16,7 @@ from penstock.spark.pipelines.sweep import sweep
 from penstock.testing import Clock
 from tests.e2e.command import Command
 from tests.kit.bodies import open_bodies
+from tests.kit.patience import PATIENCE_S
 from tests.kit.system import CommandClock
 from tests.payloads.kit import KIB, body, objects, referred, values
 from tests.payloads.sweeping import age, age_unfinished, bodies_of, check_found, check_kept, lone_body, scene
@@ -37,7 +38,7 @@ def store(tmp_path):
 def killed(store: str, moment: str, module: str = "dying") -> None:
     """Run a process that kills itself at that moment."""
     command = [sys.executable, "-m", f"tests.payloads.{module}", str(store), moment]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == -9, done.stderr
 
 
