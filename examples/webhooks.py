@@ -94,10 +94,8 @@ def main(folder: str) -> None:
             worker.join()
         (letter,) = dead.list(limit=1)
         print(f"a dead letter after {letter.attempts} attempts: {letter.message.text}, {letter.last_error}")
-        twice = sum(times > 1 for times in Shop.got.values())
-        print(
-            f"{len(Shop.got)} of {HOOKS} hooks arrived, {twice} of them twice, in {Shop.asked.total()} calls"
-        )
+        twice, calls = sum(times > 1 for times in Shop.got.values()), Shop.asked.total()
+        print(f"{len(Shop.got)} of {HOOKS} hooks arrived, {twice} of them twice, in {calls} calls")
         print(f"{kills} workers were killed meanwhile")
     server.shutdown()
     server.server_close()
