@@ -85,7 +85,7 @@ class FileLock:
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free now."""
-        if self.is_mine():
+        if self._is_mine() and self.is_mine():
             return False
         try:
             if not self._mutex.acquire(False):
