@@ -73,15 +73,18 @@ class Commits:
         """
         if stop > self.delivered:
             raise ValueError(f"offset {stop - 1} was not delivered by this reader")
-        first = self._holes.pop(first, first)
+        if self._holes:
+            first = self._holes.pop(first, first)
         if stop <= self.position:
             return False
         if first > self.position:
             self._add(first, stop)
             return False
         self.position = stop
-        self._join()
-        self._pass_over()
+        if self._done:
+            self._join()
+        if self._skipped > self.position:
+            self._pass_over()
         return True
 
     def _pass_over(self) -> None:

@@ -185,8 +185,8 @@ def test_messages_are_equal_when_their_values_are():
     """Not when only their packed bytes are, and an empty value is no tombstone."""
 
     def message(value, codec="zstd", stored=None):
-        place = ("t", 0, 5, None, value, 1, 2, {}, None, None, None, codec, 1)
-        return Message(*place) if stored is None else LazyMessage(*place, stored)
+        kind, body = (Message, value) if stored is None else (LazyMessage, stored)
+        return kind("t", 0, 5, None, body, 1, 2, {}, None, None, None, codec, 1)
 
     packed = codecs.encode(codecs.ZSTD, b"value")
     assert message(UNSET, stored=packed) == message(b"value")
