@@ -18,9 +18,10 @@ from penstock.delay.verify import FolderVerifier
 from penstock.errors import DataError, NotAStore, PenstockError, UnknownFormat, UnknownTopic
 from penstock.files import Files
 from penstock.findings import Checked, Finding, damage, note
-from penstock.log.folder import DATA, Folder
+from penstock.log.folder import Folder
 from penstock.log.staging import PlacedPiece
-from penstock.log.verify import PartitionVerifier, abandoned, missing_gates
+from penstock.log.verify import PartitionVerifier, missing_gates
+from penstock.log.verify_staged import abandoned, committed
 from penstock.parse import topic_name
 from penstock.payloads.store import losses
 from penstock.state.consumers import Consumers, Position
@@ -248,24 +249,23 @@ class StoreVerifier:
                 yield finding._replace(topic=topic.name, partition=number)
 
     def _partition_findings(self, path: str, topic: _Known, number: int) -> Iterator[Finding]:
-        end = 0
-        try:
-            folder = Folder(
-                path, topic_id=topic.id, partition=number, files=self._files, clock=self._clock,
-                read_only=True,
-            )  # fmt: skip
-            with closing(folder):
+        end, pieces = 0, topic.pieces.get(number, ())
+        folder = Folder(
+            path, topic_id=topic.id, partition=number, files=self._files, clock=self._clock, read_only=True
+        )
+        with closing(folder):
+            try:
                 verifier = PartitionVerifier(folder, self.checked, sync=topic.sync, progress=self._progress)
                 yield from verifier.findings()
                 end = verifier.end
                 yield from missing_gates(folder, topic.gates.get(number, ()))
-                yield from abandoned(folder, {piece.file for piece in topic.pieces.get(number, ())})
-        except FileNotFoundError:
-            yield note(path, None, "no folder: nothing was written here yet, or it was removed")
+                yield from abandoned(folder, {piece.file for piece in pieces})
+            except FileNotFoundError:
+                yield note(path, None, "no folder: nothing was written here yet, or it was removed")
+            for piece in pieces:
+                yield from committed(folder, piece, end, self._state)
         if topic.id and number not in topic.partitions:
             yield note(path, None, "a partition the topic does not have: an interrupted change left it")
-        for piece in topic.pieces.get(number, ()):
-            yield from self._piece_findings(path, piece, end)
         for position in topic.positions:
             if position.partition == number and position.position > end:
                 yield damage(
@@ -275,18 +275,6 @@ class StoreVerifier:
                     end,
                     position.position,
                 )
-
-    def _piece_findings(self, path: str, piece: PlacedPiece, end: int) -> Iterator[Finding]:
-        """What a committed transaction has still to append: it must be there."""
-        if piece.stop <= end:
-            return
-        staged = None if piece.file is None else os.path.join(path, piece.file)
-        segment = os.path.join(path, f"{piece.base:020d}{DATA}")
-        if staged is not None and not self._files.exists(staged) and not self._files.exists(segment):
-            yield damage(staged, None, "a committed transaction's file is missing", piece.base, piece.stop)
-        else:
-            what = "a committed transaction is not yet brought in: the next program that comes does it"
-            yield note(staged or self._state, None, what, piece.base, piece.stop)
 
     def _folders(self) -> list[str]:
         return sorted(self._files.listdir(self._topics)) if self._files.exists(self._topics) else []
