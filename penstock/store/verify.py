@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from penstock.errors import DataError, NotAStore, PenstockError, UnknownFormat, 
 from penstock.files import Files
 from penstock.findings import Checked, Finding, damage, note
 from penstock.log.folder import Folder
+from penstock.log.log import Log
 from penstock.log.staging import PlacedPiece
 from penstock.log.verify import PartitionVerifier, missing_gates
 from penstock.log.verify_staged import abandoned, committed
@@ -26,8 +27,8 @@ from penstock.parse import topic_name
 from penstock.payloads.store import losses
 from penstock.state.consumers import Consumers, Position
 from penstock.state.database import Database
-from penstock.state.topics import Topics
-from penstock.state.transactions import Transactions
+from penstock.state.topics import TopicRecord, Topics
+from penstock.state.transactions import StoredPartition, Transactions
 from penstock.topic.body_trim import Referring, references_between
 from penstock.topic.delayed import DELAY, PUBLISH, RETRIES, SESSIONS
 from penstock.topic.identity import holds_messages, is_dropped
@@ -139,6 +140,15 @@ class _Known(NamedTuple):
     gates: Mapping[int, Collection[int]] = MappingProxyType({})
     #: What committed transactions have still to append, by partition.
     pieces: Mapping[int, Sequence[PlacedPiece]] = MappingProxyType({})
+    #: The first offset that readers get, by partition: what comes before it is over by its age.
+    starts: Mapping[int, int] = MappingProxyType({})
+
+
+def _unless_over(finding: Finding, start: int) -> Finding:
+    """Damage among messages that nobody gets any more is worth a note: they go with their segment."""
+    if finding.severity != "damage" or finding.stop is None or finding.stop > start:
+        return finding
+    return finding._replace(severity="note", what=f"{finding.what}; its messages are over by their age")
 
 
 class StoreVerifier:
@@ -234,7 +244,25 @@ class StoreVerifier:
             begun = topics.partitions.begun(record.id)
             numbers = {*record.rows.numbers, *(number for each in begun for number in each.children)}
             topic = _Known(name, record.id, frozenset(numbers), options.sync, positions, gates)
-            known.append(topic._replace(pieces=transactions.pieces(record.id)))
+            starts = {
+                number: self._start(
+                    record, StoredPartition(topics, consumers, transactions, record.id, number)
+                )
+                for number in (record.rows.numbers if options.retention_ns is not None else ())
+            }
+            known.append(topic._replace(pieces=transactions.pieces(record.id), starts=starts))
+
+    def _start(self, record: TopicRecord, state: StoredPartition) -> int:
+        """The first offset of a partition that readers get; 0 when that cannot be found out."""
+        path = os.path.join(self._topics, record.name, "parts", f"{state.partition:06d}")
+        with suppress(PenstockError, OSError):
+            log = Log(
+                path, topic=record.name, topic_id=record.id, partition=state.partition,
+                options=record.options, files=self._files, clock=self._clock, state=state, read_only=True,
+            )  # fmt: skip
+            with closing(log):
+                return log.bounds().start
+        return 0
 
     # Topics.
 
@@ -256,7 +284,8 @@ class StoreVerifier:
         with closing(folder):
             try:
                 verifier = PartitionVerifier(folder, self.checked, sync=topic.sync, progress=self._progress)
-                yield from verifier.findings()
+                for finding in verifier.findings():
+                    yield _unless_over(finding, topic.starts.get(number, 0))
                 end = verifier.end
                 yield from missing_gates(folder, topic.gates.get(number, ()))
                 yield from abandoned(folder, {piece.file for piece in pieces})
