@@ -6,6 +6,7 @@
     a roll half done                     finish it
     frames behind A                      adopt the sound ones, cut off the rest
     a seal that S does not tell of       make it durable, and tell
+    S tells of a seal that nowhere is    recover: files of different moments were put together
     a transaction announced              append it if it was committed, else forget it
     its file is gone                     recover: what was in it is known as lost
 
@@ -77,6 +78,8 @@ class Repair:
             ends = self._sealed_if_there(ends)
         if ends.append.pending:
             ends = self.finish_transactions(ends)
+        if ends.shown.sealed and not self._state.is_split() and read_seal(folder) is None:
+            ends = self._recovered()
         return ends
 
     def is_whole(self, ends: Ends) -> bool:

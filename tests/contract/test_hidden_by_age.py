@@ -1,6 +1,5 @@
 """What is over by its age is not returned, also before it is removed (S001-48, S002-27)."""
 
-
 import pytest
 
 import penstock
