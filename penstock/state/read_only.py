@@ -83,7 +83,7 @@ class ReadOnlyConnection:
 
 
 def refusal(path: str, error: sqlite3.DatabaseError) -> PenstockError:
-    """What it means that the file cannot be opened: it is something else, it is damaged, or the disk fails."""
+    """What it means that the file cannot be opened: it is something else, damaged, or the disk fails."""
     if is_of_disk(error):
         return Unavailable(f"{path}: {error}", hint="look at the disk, then try again")
     if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:

@@ -22,7 +22,7 @@ from penstock.log.folder import Folder
 from penstock.log.log import Log
 from penstock.log.staging import PlacedPiece
 from penstock.log.verify import PartitionVerifier, missing_gates
-from penstock.log.verify_staged import abandoned, committed
+from penstock.log.verify_staging import abandoned, committed
 from penstock.parse import topic_name
 from penstock.payloads.store import losses
 from penstock.state.consumers import Consumers, Position
