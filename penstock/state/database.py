@@ -31,7 +31,7 @@ from penstock.errors import (
 )
 from penstock.files import Files
 from penstock.locks import STATE_RANK, FileLock, pause_at_fork
-from penstock.state.read_only import ReadOnlyConnection, refusal
+from penstock.state.read_only import ReadOnlyConnection, is_of_disk, refusal
 from penstock.state.schema import ADDED, APPLICATION_ID, FORMAT, READABLE, SCHEMA
 
 logger = logging.getLogger("penstock.state")
@@ -60,10 +60,11 @@ class Database:
             )  # fmt: skip
             with self.lock:
                 self._connection = _connect(path)
-                if create and not self._one("PRAGMA application_id")[0]:
-                    self._create()
-                else:
-                    self._upgrade(self._one("PRAGMA user_version")[0])
+                try:
+                    self._prepare(create)
+                except BaseException:
+                    self._connection.close()
+                    raise
         _require_format(path, self._one("PRAGMA application_id")[0], self._one("PRAGMA user_version")[0])
         pause_at_fork(self)
 
@@ -217,14 +218,14 @@ class Database:
 
     def copy_to(self, path: str) -> None:
         """Write the database as it is now to a new file, also while others change it."""
-        with self._mutex, closing(sqlite3.connect(path)) as copy:  # a fork waits for the mutex
-            try:
+        try:
+            with self._mutex, closing(sqlite3.connect(path)) as copy:  # a fork waits for the mutex
                 if self._reader is not None:
                     self._reader.copy_to(copy)
                 else:
                     self._connection.backup(copy)
-            except sqlite3.DatabaseError as error:
-                raise self._explained(error) from error
+        except sqlite3.DatabaseError as error:
+            raise self._explained(error) from error
 
     def check(self) -> list[str]:
         """What SQLite finds wrong with the file; empty when nothing."""
@@ -300,6 +301,13 @@ class Database:
         except sqlite3.DatabaseError as error:
             raise refusal(self.path, error) from error
 
+    def _prepare(self, create: bool) -> None:
+        """Make the tables, or those that an older format lacks. The lock is held."""
+        if create and not self._one("PRAGMA application_id")[0]:
+            self._create()
+        else:
+            self._upgrade(self._one("PRAGMA user_version")[0])
+
     def _create(self) -> None:
         self._run(
             f"{SCHEMA} {' '.join(ADDED.values())}"
@@ -315,9 +323,12 @@ class Database:
 
     def _run(self, script: str) -> None:
         """Several statements, all or none, on disk when it returns. The lock is held."""
-        self._connection.execute("PRAGMA synchronous = FULL")
-        self._connection.executescript(f"BEGIN IMMEDIATE; {script} COMMIT;")
-        self._connection.execute("PRAGMA synchronous = NORMAL")
+        try:
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.executescript(f"BEGIN IMMEDIATE; {script} COMMIT;")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+        except sqlite3.DatabaseError as error:
+            raise self._explained(error) from error
 
 
 def refuse_read_only(is_read_only: bool) -> None:
@@ -363,6 +374,8 @@ def _connect(path: str) -> sqlite3.Connection:
         connection.execute("PRAGMA wal_autocheckpoint = 8000")
         connection.execute("PRAGMA synchronous = NORMAL")
     except sqlite3.OperationalError as error:
+        if is_of_disk(error):
+            raise refusal(path, error) from error
         raise ReadOnly(
             f"{path} cannot be opened for writing: {error}", hint="read_only=True may do"
         ) from error
