@@ -48,17 +48,17 @@ class ReadQuota:
         self._owed = 0
         #: When it may read again, by what is known here.
         self._held_until = 0
+        #: Whether the last to ask was refused: what it would have read is still there, whatever the time is now.
+        self.is_held = False
 
     def may_read(self) -> bool:
         """Whether there is something left of the quota now."""
         now = self._now()
         limit = self._known_limit(now)
-        if limit is None:
-            return True
-        if now < self._held_until:
-            return False
-        self._held_until = now + self._settle(now, limit)
-        return self._held_until <= now
+        if limit is not None and now >= self._held_until:
+            self._held_until = now + self._settle(now, limit)
+        self.is_held = limit is not None and now < self._held_until
+        return not self.is_held
 
     def most(self, max_bytes: int) -> int:
         """How many of so many bytes may be read at once."""
@@ -151,9 +151,8 @@ class ReadQuotas:
         return rows
 
     def pause_s(self) -> float | None:
-        """In how many seconds a topic that is held back may be read again; None when none is."""
-        pauses = [pause for each in self._quotas.values() if (pause := each.pause_s())]
-        return min(pauses, default=None)
+        """In how many seconds a topic that was held back may be read again; None when none was."""
+        return min((each.pause_s() for each in self._quotas.values() if each.is_held), default=None)
 
     def close(self) -> None:
         """Close all files."""

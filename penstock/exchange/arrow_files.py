@@ -25,6 +25,7 @@ from penstock.exchange.file_import import (
     opened,
     shown_name,
 )
+from penstock.exchange.read_ahead import read_ahead
 from penstock.exchange.records import FieldChoice
 from penstock.parse import MIB
 from penstock.store.topic import Topic
@@ -48,7 +49,7 @@ def import_table(
     producer = producer or file_producer(path)
     with opened(path) as file, RecordSink(topic, producer, progress) as sink:
         begin, at = sink.first_to_send(), 0
-        for batch in _batches(file, path, kind, choice):
+        for batch in read_ahead(_batches(file, path, kind, choice)):
             stop = at + batch.num_rows
             if stop > begin:
                 wanted = batch.slice(max(begin - at, 0))
@@ -173,18 +174,25 @@ def export_table(
     batches: Iterator[pa.RecordBatch], schema: pa.Schema, file: BinaryIO, kind: str, progress: Progress
 ) -> int:
     """Write record batches as a Parquet file or an Arrow stream; return how many rows."""
-    pa = require_pyarrow()
+    require_pyarrow()
     from pyarrow import ipc, parquet
 
     rows = 0
-    sink = pa.PythonFile(file, mode="w")
-    writer = parquet.ParquetWriter(sink, schema) if kind == "parquet" else ipc.new_stream(sink, schema)
-    with writer:
-        for table in _groups(batches):
-            writer.write_table(table)
-            rows += table.num_rows
-            progress(rows)
+    with _arrow_file(file) as sink:
+        writer = parquet.ParquetWriter(sink, schema) if kind == "parquet" else ipc.new_stream(sink, schema)
+        with writer:
+            for table in read_ahead(_groups(batches)):
+                writer.write_table(table)
+                rows += table.num_rows
+                progress(rows)
     return rows
+
+
+def _arrow_file(file: BinaryIO) -> pa.NativeFile:
+    """A file as Arrow writes to it: one that has a name by Arrow itself, others through Python."""
+    pa = require_pyarrow()
+    name = getattr(file, "name", None)
+    return pa.OSFile(name, mode="wb") if isinstance(name, str) else pa.PythonFile(file, mode="w")
 
 
 def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

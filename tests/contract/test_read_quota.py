@@ -3,6 +3,7 @@
 import pytest
 
 import penstock
+from penstock.testing import Clock
 
 KIB = 1024
 
@@ -70,6 +71,28 @@ def test_a_reader_that_does_not_follow_gets_everything_later(open_store, tmp_pat
         topic.add_consumer("c", read_speed="100KiB", read_burst="10KiB")
         with topic.reader(consumer="c", follow=False) as reader:
             assert sum(1 for _ in reader) == 50
+
+
+class Rushing(Clock):
+    """Time passes between any two looks at it."""
+
+    def __init__(self, step_s):
+        super().__init__()
+        self._step_s = step_s
+
+    def monotonic(self):
+        self.advance(self._step_s)
+        return super().monotonic()
+
+
+@pytest.mark.parametrize("step_s", [0.02, 0.03, 0.04])
+def test_a_quota_that_is_free_again_when_one_looks_is_not_the_end(open_store, step_s):
+    """A reader that was refused a moment ago has more to come, also if it may read again by now."""
+    topic = open_store(clock=Rushing(step_s)).create_topic("orders")
+    topic.write_many([b"x" * KIB] * 50)
+    topic.add_consumer("c", read_speed="100KiB", read_burst="10KiB")
+    with topic.reader(consumer="c", follow=False) as reader:
+        assert sum(1 for _ in reader) == 50
 
 
 def test_the_speed_is_changed_for_readers_that_are_open(topic, clock):
