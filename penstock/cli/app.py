@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -106,15 +107,19 @@ class _ToStderr(logging.Handler):
         output.say(f"{record.levelname.lower()}: {record.getMessage()}")
 
 
+@cache
+def _command() -> Any:
+    """The verbs as typer runs them; made once, since that takes a tenth of a second."""
+    return typer.main.get_command(app)
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code; nothing is raised but KeyboardInterrupt."""
     handler = _ToStderr(logging.WARNING)
     logger = logging.getLogger("penstock")
     logger.addHandler(handler)
     try:
-        ended = typer.main.get_command(app).main(
-            args=list(arguments), prog_name="penstock", standalone_mode=False
-        )
+        ended = _command().main(args=list(arguments), prog_name="penstock", standalone_mode=False)
     except _NotUnderstood as error:
         return _not_understood(error)
     except typer.Abort:

@@ -51,12 +51,13 @@ class Assignment:
         self._options = options
         self._ring = ring
         self._clock = topics[0].clock
-        self._held: dict[Key, HeldPartition] = {}
+        #: The partitions that this reader holds; changed only here.
+        self.held: dict[Key, HeldPartition] = {}
         #: All that is held, in the order in which partitions get their turns.
         self.order: list[HeldPartition] = []
         self.fetched = Fetched()
         #: What keeps partitions shut until those before them are done.
-        self.gates = Gates(self._held, options.consumer, named=options.partitions is not None)
+        self.gates = Gates(self.held, options.consumer, named=options.partitions is not None)
         #: What the consumer had not read of partitions that are gone.
         self.left_behind: dict[OpenTopic, list[Gap]] = {}
         #: When to ask again whether the reader was kicked, by the monotonic clock.
@@ -72,13 +73,6 @@ class Assignment:
         except BaseException:
             self.close()
             raise
-
-    def __getitem__(self, key: Key) -> HeldPartition:
-        return self._held[key]
-
-    def get(self, topic: str, partition: int) -> HeldPartition | None:
-        """The partition, if this reader holds it."""
-        return self._held.get((topic, partition))
 
     def tenure(self, topic: str, partition: int) -> Tenure | None:
         """How far a partition was when this reader released it; None when it never had it."""
@@ -167,7 +161,7 @@ class Assignment:
 
     def look(self) -> bool:
         """Take up partitions that were added, or that others gave; whether there are more now."""
-        before = set(self._held)
+        before = set(self.held)
         for source in self.order:
             if source.partition in source.topic.numbers():
                 source.topic.help(source.partition)
@@ -178,7 +172,7 @@ class Assignment:
                 self._forget_removed(topic)
                 self._open_all(topic, "earliest")
         self.rebalance(without_delay=True)
-        return not self._held.keys() <= before
+        return not self.held.keys() <= before
 
     def take_drained(self) -> None:
         """Take what nobody has because all of it was read: a seek goes back into it, too."""
@@ -207,7 +201,7 @@ class Assignment:
         self._closed = True
         for member in self._members:
             member.close()
-        for source in list(self._held.values()):
+        for source in list(self.held.values()):
             source.close()
 
     # Inside.
@@ -247,7 +241,7 @@ class Assignment:
         if not member.was_kicked() and not member.was_removed():
             return
         logger.warning("this member of consumer %s lost its partitions to others", self.consumer)
-        self._forget([source for source in self._held.values() if source.topic is member.topic])
+        self._forget([source for source in self.held.values() if source.topic is member.topic])
         member.topic.refresh()  # or it is the topic that was dropped
         member.join_again()
         if self._closed:  # by another thread, meanwhile
@@ -267,7 +261,7 @@ class Assignment:
                 self.left_behind[topic] = gaps
             lost = [
                 source
-                for source in self._held.values()
+                for source in self.held.values()
                 if source.topic is topic
                 and (source.partition not in found or found[source.partition].epoch != source.epoch)
             ]
@@ -275,7 +269,7 @@ class Assignment:
 
     def _settle(self, member: Member, *, may_take: bool = True) -> list[Position]:
         """One step towards the quota in one topic; what was taken."""
-        mine = {s.partition: s for s in self._held.values() if s.topic is member.topic}
+        mine = {s.partition: s for s in self.held.values() if s.topic is member.topic}
         member.give(member.held - mine.keys())  # taken, and then an error kept it from being opened
         table, readable = member.look(), self.gates.readable(member.topic)
         allowed = member.allowed(table, readable)
@@ -318,7 +312,7 @@ class Assignment:
     def _forget(self, gone: Sequence[HeldPartition]) -> None:
         for source in gone:
             self._before[source.key] = Tenure(source.commits.position, source.commits.delivered)
-            del self._held[source.key]
+            del self.held[source.key]
             source.is_gone = True
             source.close()
 
@@ -345,13 +339,13 @@ class Assignment:
                 )  # fmt: skip
         except BaseException:
             taken = [each.partition for each in positions]
-            self._member(topic).give([n for n in taken if (topic.name, n) not in self._held])
+            self._member(topic).give([n for n in taken if (topic.name, n) not in self.held])
             raise
 
     def _open_all(self, topic: OpenTopic, start: Place) -> None:
         """Open the partitions that are not open yet, for a reader without a consumer."""
         chosen = self._options.partitions
-        new = [number for number in topic.numbers() if (topic.name, number) not in self._held]
+        new = [number for number in topic.numbers() if (topic.name, number) not in self.held]
         for number in new:
             if chosen is None or number in chosen:
                 begin = topic.begin(number, start, self._clock.now_ns())
@@ -360,7 +354,7 @@ class Assignment:
 
     def _forget_removed(self, topic: OpenTopic) -> None:
         """Close what is gone and was read to its end, for a reader without a consumer."""
-        gone = [source for number in topic.tree.removed() if (source := self.get(topic.name, number))]
+        gone = [source for number in topic.tree.removed() if (source := self.held.get((topic.name, number)))]
         self._forget([source for source in gone if source.is_drained])
 
     def _add(
@@ -371,7 +365,7 @@ class Assignment:
             topic, number, position, epoch=epoch, floor=self._options.floor(read_from_ns),
             hear=self._ring, retries=self._retries(topic, number), doubt=doubt, unfinished=unfinished,
         )  # fmt: skip
-        self._held[source.key] = source
+        self.held[source.key] = source
         if self._closed:  # by another thread, meanwhile
             source.close()
 
@@ -381,7 +375,7 @@ class Assignment:
         return PartitionRetries(topic, number, self.consumer, self._ring)
 
     def _list(self) -> None:
-        self.order = list(self._held.values())
+        self.order = list(self.held.values())
 
 
 def create_consumer(topic: OpenTopic, consumer: str, options: ReaderOptions) -> None:

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock import codecs, references
-from penstock.delay.identity import uuid7
-from penstock.delay.records import DATA_BYTES_MAX, NewRecord
+from penstock.delay.records import DATA_BYTES_MAX, NewRecord, uuid7
 from penstock.delay.waiting import WaitingMessages
 from penstock.delay.window import TakenMessage
 from penstock.errors import DataError, MessageTooLarge, PartitionLost, TakenElsewhere, Unavailable

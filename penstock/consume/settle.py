@@ -68,6 +68,7 @@ class Settlement:
 
     def __init__(self, assignment: Assignment, consumer: str, policy: Retry) -> None:
         self._assignment = assignment
+        self._held = assignment.held
         self._consumer = consumer
         self._policy = policy
         self._clock = assignment.topics[0].clock
@@ -86,7 +87,7 @@ class Settlement:
 
     def commit_range(self, topic: str, partition: int, first: int, stop: int) -> None:
         """Commit messages `first` to `stop`, whether the log delivered them or they had waited."""
-        source = self._assignment.get(topic, partition)
+        source = self._held.get((topic, partition))
         if source is None or source.commits.delivered < stop or source.has_waited:
             if self._finish(topic, partition, first, stop):
                 return
@@ -127,7 +128,7 @@ class Settlement:
 
     def delivered(self, topic: str, partition: int, stop: int) -> HeldPartition | None:
         """The partition from which messages up to `stop` were delivered; None when they are long done."""
-        source = self._assignment.get(topic, partition)
+        source = self._held.get((topic, partition))
         if source is not None and stop <= source.commits.delivered:
             return source
         why = "is not read by this reader"
@@ -174,7 +175,7 @@ class Settlement:
 
     def is_settled(self, message: Message[Any]) -> bool:
         """Whether nothing is left to decide: it was committed, stored or rejected, or is not ours now."""
-        source = self._assignment.get(message.topic, message.partition)
+        source = self._held.get((message.topic, message.partition))
         if source is None or source.retries is None:
             return True
         return not source.retries.out(message.offset) and source.commits.is_done(message.offset)
@@ -183,7 +184,7 @@ class Settlement:
         """Have messages delivered again that nobody handled, where they are still this reader's."""
         begins: dict[HeldPartition, int] = {}
         for message in messages:
-            source = self._assignment.get(message.topic, message.partition)
+            source = self._held.get((message.topic, message.partition))
             if source is None or source.retries is None:
                 continue
             if source.retries.out(message.offset):
@@ -251,7 +252,7 @@ class Settlement:
 
     def _finish(self, topic: str, partition: int, first: int, stop: int) -> bool:
         """Finish what had waited; whether that is all there is to do."""
-        source = self._assignment.get(topic, partition)
+        source = self._held.get((topic, partition))
         if source is None or source.retries is None or not source.retries.finish(first, stop):
             return False
         if source.commits.position < stop <= source.commits.delivered:
@@ -279,7 +280,7 @@ class Settlement:
 
     def _owner(self, message: Message[Any]) -> HeldPartition:
         """The partition a message was delivered from, while it is this reader's to settle."""
-        source = self._assignment.get(message.topic, message.partition)
+        source = self._held.get((message.topic, message.partition))
         if source is not None and source.retries is not None and source.retries.out(message.offset):
             return source
         if source is None or (message.attempt > 1 and source.commits.is_done(message.offset)):
@@ -290,7 +291,7 @@ class Settlement:
 
     def _require_held(self, topic: str, partition: int) -> None:
         """Raise when the partition went to another member, with what had waited of it."""
-        if self._assignment.get(topic, partition) is None:
+        if self._held.get((topic, partition)) is None:
             raise lost(topic, partition)
 
     def _add_letter(self, source: HeldPartition, message: Message[Any], found: Envelope, reason: str) -> None:

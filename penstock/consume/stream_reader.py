@@ -87,7 +87,7 @@ class StreamReader:
 
     def __getitem__(self, key: Key) -> HeldPartition:
         """The partition of a topic's name and a number; raises `KeyError` if it is not held."""
-        return self._assignment[key]
+        return self._assignment.held[key]
 
     # Delivering.
 
@@ -204,7 +204,7 @@ class StreamReader:
     def blocked_ms(self, message: Message[Any]) -> int | None:
         """Return how long until an earlier message of the key is due; None if none waits."""
         with self._mutex:
-            source = self._assignment.get(message.topic, message.partition)
+            source = self._assignment.held.get((message.topic, message.partition))
             if source is None or source.retries is None or message.key is None:
                 return None
             due_ms = source.retries.earlier_due_ms(message.key, message.offset)
@@ -216,7 +216,7 @@ class StreamReader:
         part = self._transactions.joined(tx)
         with self._mutex:
             for topic, partition, first, stop in ranges_of(done) if done is not None else ():
-                waited = self._assignment.get(topic, partition)
+                waited = self._assignment.held.get((topic, partition))
                 if waited is not None and waited.retries is not None and waited.retries.out(first):
                     part.add_due(waited, range(first, stop))
                     continue
@@ -306,7 +306,8 @@ class StreamReader:
         if self._closed:
             raise Closed(f"reader of {self.name!r}: {self._closed}", hint="open a new one")
         for topic in self._topics:
-            topic.require_open()
+            if topic.ended:
+                topic.require_open()
 
     # Inside.
 

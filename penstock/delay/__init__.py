@@ -2,7 +2,7 @@
 
 Each file imports only files before it.
 
-Order: file_names identity journal ladder < checksums records < states < file_reader file_repair <
+Order: file_names journal ladder < checksums records < states < file_reader file_repair <
 state_table verify window < chain scheduler_lock < chains < copies < scheduler < waiting.
 """
 

@@ -73,7 +73,8 @@ class Chain:
     def __init__(self, table: StateTable, name: ChainName, *, file_bytes: int, file_age_ms: int) -> None:
         self.name = name
         self.path = os.path.join(table.folder, name.folder)
-        self._delay_ms = name.delay_ms
+        self.delay_ms = name.delay_ms
+        self.has_rests = name.has_rests
         self._table = table
         self._files: Files = table.files
         self._file_bytes = file_bytes
@@ -153,10 +154,10 @@ class Chain:
     def _append(self, block: Block, now_ms: int) -> AppendedBlock:
         file = self._current()
         if file is None or self._is_full(file, block.size, now_ms):
-            begun = now_ms if block.dues is None else min(now_ms, block.dues[0] - self._delay_ms)
+            begun = now_ms if block.dues is None else min(now_ms, block.dues[0] - self.delay_ms)
             file = self._roll(file, begun, now_ms)
         last = file.last
-        data, first_due, due = block.written(now_ms + self._delay_ms, max(file.replay, last.due))
+        data, first_due, due = block.written(now_ms + self.delay_ms, max(file.replay, last.due))
         end = last.end + block.size
         assert len(data) == block.size
         state_id = self._table.announce()
@@ -217,7 +218,7 @@ class Chain:
         if size <= last.end:
             return False
         behind = self._files.pread(file.fd, size - last.end, last.end)
-        if not are_records(behind, max(last.due, file.replay), self.name.has_rests):
+        if not are_records(behind, max(last.due, file.replay), self.has_rests):
             return False
         self._give_up(self._table.states[file.name], "it has records without checksums")
         return True
@@ -245,11 +246,11 @@ class Chain:
         )
 
     def _is_old(self, file: WrittenFile, now_ms: int) -> bool:
-        return now_ms - (file.replay - self._delay_ms) > self._file_age_ms and file.last.end > 0
+        return now_ms - (file.replay - self.delay_ms) > self._file_age_ms and file.last.end > 0
 
     def _is_far_ahead(self, file: WrittenFile, now_ms: int) -> bool:
         """The clock was set back so far that nobody should wait until it has caught up."""
-        latest = now_ms + self._delay_ms + STEP_BACK_MS
+        latest = now_ms + self.delay_ms + STEP_BACK_MS
         return file.last.due > latest or file.replay > latest
 
     def _roll(self, file: WrittenFile | None, begun: int, now_ms: int) -> WrittenFile:
@@ -257,7 +258,7 @@ class Chain:
         stop = None
         if file is not None:
             if not self._is_far_ahead(file, now_ms):
-                begun = max(begun, file.last.due - self._delay_ms)
+                begun = max(begun, file.last.due - self.delay_ms)
             stop = self._end_of(file, sync=file.number not in self._failed)
         if self._files.free_share(self._table.folder) < DISK_REFUSE:
             raise OSError(errno.ENOSPC, "less than 2 % of the disk is free")

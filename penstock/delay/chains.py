@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from penstock.delay.chain import AppendedBlock, Chain
-from penstock.delay.file_names import ChainKind, ChainName, fixed, rung
+from penstock.delay.file_names import ChainKind, ChainName, rung
 from penstock.delay.ladder import Ladder
 from penstock.delay.records import Block, RecordColumns, blocks
 from penstock.delay.state_table import StateTable
@@ -23,7 +23,7 @@ OPEN_MAX = 32
 LATE_MS = 1000
 
 Appended = list[tuple[Chain, AppendedBlock]]
-Part = tuple[ChainName, Sequence[Block]]
+Part = tuple[Chain, Sequence[Block]]
 
 
 class Chains:
@@ -37,8 +37,6 @@ class Chains:
         self._chains: dict[ChainName, Chain] = {}
         #: Those with open files, the least recently used first; under the states' lock.
         self._open: dict[ChainName, Chain] = {}
-        self._fixed: set[int] = set()
-        self._fixed_version = -1
 
     def chain(self, name: ChainName) -> Chain:
         """Return the chain of that name, made when first asked for."""
@@ -50,24 +48,27 @@ class Chains:
                     chain = self._chains[name] = self._make(name)
         return chain
 
-    def name(self, wait_ms: int, *, is_fixed: bool) -> ChainName:
-        """Where a message waits that is due after so long."""
-        if is_fixed and self._may_be_fixed(wait_ms):
-            return fixed(wait_ms)
-        return rung(self.ladder.rung(wait_ms))
+    def chain_for(self, wait_ms: int, *, is_fixed: bool) -> Chain:
+        """Return the chain where a message waits that is due after so long."""
+        if not is_fixed:
+            return self.chain(rung(self.ladder.rung(wait_ms)))
+        name = ChainName(wait_ms, ChainKind.FIXED)
+        if name not in self._table.chains and self._is_crowded():
+            return self.chain_for(wait_ms, is_fixed=False)
+        return self.chain(name)
 
     def parts(self, entries: RecordColumns, now_ms: int, *, is_fixed: bool) -> list[Part]:
         """Checked messages as blocks of the chains they wait in."""
         if entries.begun is not None and (not is_fixed or entries.begun[0] < now_ms - LATE_MS):
             entries, is_fixed = _from_now(entries, now_ms), False
-        by_wait = {wait: self.name(wait, is_fixed=is_fixed) for wait in set(entries.waits)}
+        by_wait = {wait: self.chain_for(wait, is_fixed=is_fixed) for wait in set(entries.waits)}
         if len(set(by_wait.values())) == 1:
-            name = by_wait[entries.waits[0]]
-            return [(name, _blocks(name, entries, now_ms))]
-        places: dict[ChainName, list[int]] = {}
+            chain = by_wait[entries.waits[0]]
+            return [(chain, _blocks(chain, entries, now_ms))]
+        places: dict[Chain, list[int]] = {}
         for place, wait in enumerate(entries.waits):
             places.setdefault(by_wait[wait], []).append(place)
-        return [(name, _blocks(name, entries.take(chosen), now_ms)) for name, chosen in places.items()]
+        return [(chain, _blocks(chain, entries.take(chosen), now_ms)) for chain, chosen in places.items()]
 
     def append(self, parts: Iterable[Part], now_ms: int) -> Appended:
         """Append blocks to their chains; they are not durable yet."""
@@ -76,10 +77,9 @@ class Chains:
         try:
             lock.acquire()
             self._table.catch_up()
-            for name, each in parts:
-                chain = self.chain(name)
-                self._open.pop(name, None)
-                self._open[name] = chain
+            for chain, each in parts:
+                self._open.pop(chain.name, None)
+                self._open[chain.name] = chain
                 appended += [(chain, chain.append(block, now_ms)) for block in each]
             while len(self._open) > OPEN_MAX:
                 self._open.pop(next(iter(self._open))).release()
@@ -98,19 +98,15 @@ class Chains:
         for chain in self._chains.values():
             chain.release()
 
-    def _may_be_fixed(self, wait_ms: int) -> bool:
-        if self._fixed_version != self._table.version:
-            version = self._table.version
-            names = self._table.chains()
-            self._fixed = {name.delay_ms for name in names if name.kind is ChainKind.FIXED}
-            self._fixed_version = version
-        return wait_ms in self._fixed or len(self._fixed) < CHAINS_MAX
+    def _is_crowded(self) -> bool:
+        """Whether so many delays have files that no further one may."""
+        return sum(each.kind is ChainKind.FIXED for each in self._table.chains) >= CHAINS_MAX
 
 
-def _blocks(name: ChainName, entries: RecordColumns, now_ms: int) -> list[Block]:
-    if not name.has_rests:
+def _blocks(chain: Chain, entries: RecordColumns, now_ms: int) -> list[Block]:
+    if not chain.has_rests:
         return blocks(entries, None)
-    return blocks(_from_now(entries, now_ms), name.delay_ms)
+    return blocks(_from_now(entries, now_ms), chain.delay_ms)
 
 
 def _from_now(entries: RecordColumns, now_ms: int) -> RecordColumns:

@@ -69,7 +69,7 @@ class Copies:
         """Store copies on the ladder, durably; the file and byte of each."""
         delay = self._chains.ladder.rung(wait)
         made = blocks(some_columns(entries), delay)
-        stored = self._chains.append([(rung(delay), made)], now)
+        stored = self._chains.append([(self._chains.chain(rung(delay)), made)], now)
         self._chains.sync(stored)
         return [
             (place.name, place.begin + begin)

@@ -58,11 +58,6 @@ class Made(NamedTuple):
     number: int
 
 
-def fixed(delay_ms: int) -> ChainName:
-    """The chain of messages that wait just so long."""
-    return ChainName(delay_ms, ChainKind.FIXED)
-
-
 def rung(delay_ms: int) -> ChainName:
     """The chain of a rung of the ladder."""
     return ChainName(delay_ms, ChainKind.LADDER)

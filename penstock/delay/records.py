@@ -6,10 +6,19 @@ the rest: the milliseconds that the message waits after that.
 
 Batches are encoded and decoded as columns where they are alike: a thousand records of one topic and one
 length cost a tenth of a thousand single ones.
+
+Ids are UUIDs of version 7 (RFC 9562), so that they sort by the time they were made:
+
+    48 bits ms since 1970 | 4 bits version (7) | 12 bits | 2 bits variant (2) | 62 bits
+
+The 74 free bits are random for one id; those of a batch count up from a random number, so that the ids of a
+batch are different and in order.
 """
 
 from __future__ import annotations
 
+import os
+import random
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -18,39 +27,9 @@ from itertools import accumulate, repeat
 from operator import add
 from typing import Any, NamedTuple, TypeVar
 
-from penstock.delay.identity import ID_BYTES
 from penstock.delay.ladder import WAIT_MAX_MS, checked_wait
 from penstock.errors import InvalidOption, MessageTooLarge, WrongType
 from penstock.parse import KIB, MIB
-
-
-def encode_uvarint(number: int) -> bytes:
-    """Return a number as seven bits a byte, lowest first."""
-    if number < 0x80:
-        return bytes((number,))
-    out = bytearray()
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def decode_uvarint(data: bytes, at: int) -> tuple[int, int]:
-    """The number that begins at a byte, and the byte behind it; IndexError when the bytes end within it."""
-    byte = data[at]
-    at += 1
-    if byte < 0x80:
-        return byte, at
-    number, shift = byte & 0x7F, 7
-    while True:
-        byte = data[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at
-        shift += 7
-
 
 _DUE = struct.Struct("<Q")
 _HEAD = struct.Struct("<Q16s")
@@ -59,6 +38,16 @@ DATA_BYTES_MAX = 16 * MIB
 ATTEMPTS_MAX = 2**63 - 1
 #: So much is covered by one checksum, unless a single record is longer.
 BLOCK_BYTES = 256 * KIB
+ID_BYTES = 16
+_FREE_BITS = 74
+_LOW_BITS = 62
+_LOW = (1 << _LOW_BITS) - 1
+_MARKS = (7 << 76) | (2 << _LOW_BITS)
+#: Seeded by the system, once: asking it for each id lets other threads run, which costs milliseconds.
+_random = random.Random()
+os.register_at_fork(after_in_child=_random.seed)
+#: Above this a count could leave the free bits; nobody makes so many at a time.
+_FIRST_MAX = (1 << _FREE_BITS) - (1 << 40)
 
 R = TypeVar("R")
 #: Called with (due, rest, id, topic, attempts, data, byte); `due` is the final one, `rest` what of it is
@@ -179,7 +168,7 @@ def check(entries: RecordColumns) -> None:
     for wait in _distinct(entries.waits):
         checked_wait("wait", wait)
     if set(map(type, entries.ids)) != {bytes} or set(map(len, entries.ids)) != {ID_BYTES}:
-        raise InvalidOption("an id is not 16 bytes", hint="penstock.delay.identity.uuid7 makes one")
+        raise InvalidOption("an id is not 16 bytes", hint="penstock.delay.records.uuid7 makes one")
     for topic in _distinct(entries.topics):
         if not isinstance(topic, str):
             raise WrongType(f"a topic is a str, not {type(topic).__name__}")
@@ -363,3 +352,48 @@ def _utf8(topic: str) -> bytes:
         return topic.encode()
     except UnicodeEncodeError:
         raise InvalidOption("a topic holds a lone surrogate and cannot be stored as UTF-8") from None
+
+
+def encode_uvarint(number: int) -> bytes:
+    """Return a number as seven bits a byte, lowest first."""
+    if number < 0x80:
+        return bytes((number,))
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def decode_uvarint(data: bytes, at: int) -> tuple[int, int]:
+    """The number that begins at a byte, and the byte behind it; IndexError when the bytes end within it."""
+    byte = data[at]
+    at += 1
+    if byte < 0x80:
+        return byte, at
+    number, shift = byte & 0x7F, 7
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+
+
+def uuid7(ms: int, free: int | None = None) -> bytes:
+    """An id of a moment; `free` gives its 74 free bits, which are random otherwise."""
+    if free is None:
+        free = _random.getrandbits(_FREE_BITS)
+    high, low = (free >> _LOW_BITS) & 0xFFF, free & _LOW
+    return (((ms & 0xFFFF_FFFF_FFFF) << 80) | _MARKS | (high << 64) | low).to_bytes(ID_BYTES, "big")
+
+
+def uuid7s(ms: int, count: int) -> list[bytes]:
+    """Different ids of one moment, in ascending order."""
+    first = _random.getrandbits(_FREE_BITS) % _FIRST_MAX
+    if (first & _LOW) + count > _LOW:
+        return [uuid7(ms, free) for free in range(first, first + count)]
+    begin = int.from_bytes(uuid7(ms, first), "big")  # the low bits only count up: nothing is carried
+    return [number.to_bytes(ID_BYTES, "big") for number in range(begin, begin + count)]

@@ -210,7 +210,7 @@ class Scheduler:
         self._remove_finished()
         lanes: list[ChainLane] = []
         by_name: dict[str, ChainLane] = {}
-        for chain in sorted(self._table.chains()):
+        for chain in sorted(self._table.chains):
             for run in runs(self._table.chain(chain)):
                 lanes.append(ChainLane(run))
                 by_name.update(dict.fromkeys(lanes[-1].names, lanes[-1]))

@@ -80,6 +80,8 @@ class StateTable:
         self.states: dict[str, FileState] = {}
         #: Grows whenever a file comes, goes, or stops being written.
         self.version = 0
+        #: The chains that have files.
+        self.chains: frozenset[ChainName] = frozenset()
         #: Grows whenever another process may have changed any file.
         self.foreign_changes = 0
         #: The last id that was given, and the last one that the log knows.
@@ -115,10 +117,6 @@ class StateTable:
         """The files of a chain, in the order in which they were made."""
         mine = [state for state in self.states.values() if names.made(state.name).chain == chain]
         return sorted(mine, key=lambda state: names.made(state.name).number)
-
-    def chains(self) -> set[ChainName]:
-        """The chains that have files."""
-        return {names.made(name).chain for name in self.states}
 
     def refresh(self) -> None:
         """Take in what others changed; costs two system calls when they changed nothing."""
@@ -257,7 +255,7 @@ class StateTable:
             self._cut(loaded.torn)
         self.states = fold(loaded.states, loaded.changes)
         self._logged = loaded.changes[-1].id if loaded.changes else loaded.header.id
-        self.version += 1
+        self._note_chains()
         is_same_boot = record is not None and record.boot == self._boot
         self._last = max(self._logged, record.id) if record and is_same_boot else self._latest()
         self._announce(self._last)
@@ -331,7 +329,12 @@ class StateTable:
         self._logged = changes[-1].id
         self._last = max(self._last, self._logged)
         if any(change.kind is not Operation.SHIFT for change in changes):
-            self.version += 1
+            self._note_chains()
+
+    def _note_chains(self) -> None:
+        """There may be other files now than before."""
+        self.chains = frozenset(names.made(name).chain for name in self.states)
+        self.version += 1
 
     def _replace(self) -> None:
         """Write a snapshot in which files that are written have the length and the id they have now."""

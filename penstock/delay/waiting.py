@@ -126,9 +126,9 @@ class WaitingMessages:
         self._check_open()
         check_one(entry)
         wait, id, topic, attempts, data = entry
-        name = self._chains.name(wait, is_fixed=fixed)
-        rest = wait - name.delay_ms if name.has_rests else None
-        self._append([(name, (one_block(id, topic, attempts, data, rest),))], begun_ms, durable)
+        chain = self._chains.chain_for(wait, is_fixed=fixed)
+        rest = wait - chain.delay_ms if chain.has_rests else None
+        self._append([(chain, (one_block(id, topic, attempts, data, rest),))], begun_ms, durable)
 
     def store_many(self, entries: Iterable[NewRecord], *, fixed: bool = True) -> None:
         """Store messages, each due after its own wait; equal waits keep their order.

@@ -27,10 +27,9 @@ from penstock.consume.dead_letter_topic import session_letter
 from penstock.consume.dead_letters import DeadLetter
 from penstock.consume.options import Retry, checked_policy
 from penstock.consume.retries import error_text
-from penstock.delay.identity import uuid7
 from penstock.delay.journal import Journal, SessionData, abandoned
 from penstock.delay.ladder import wait_ms
-from penstock.delay.records import DATA_BYTES_MAX, NewRecord
+from penstock.delay.records import DATA_BYTES_MAX, NewRecord, uuid7
 from penstock.delay.waiting import WaitingMessages
 from penstock.delay.window import TakenMessage
 from penstock.errors import Closed, Corrupt, InvalidOption, MessageTooLarge, UsageError, WrongType

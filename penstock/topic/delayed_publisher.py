@@ -23,8 +23,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.clock import Clock
-from penstock.delay.identity import uuid7, uuid7s
-from penstock.delay.records import NewRecord, RecordColumns
+from penstock.delay.records import NewRecord, RecordColumns, uuid7, uuid7s
 from penstock.delay.waiting import WaitingMessages
 from penstock.delay.window import TakenMessage
 from penstock.errors import Closed, PenstockError, TakenElsewhere, TopicReplaced

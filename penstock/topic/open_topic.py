@@ -49,6 +49,7 @@ from penstock.topic.write_batch import WriteBatch
 
 #: The folder of a store in which its topics' bodies lie, those that lie in files.
 PAYLOADS = "payloads"
+_DROPPED = "was dropped"
 
 
 class Closable(Protocol):
@@ -103,8 +104,8 @@ class OpenTopic:
             topics, lambda: self.record, clock, log=self.log, new_log=self._open, refresh=self.refresh,
             learn=self._learn,
         )  # fmt: skip
-        self._closed = ""
-        self._dropped = False
+        #: Why nothing can be done with it any more; empty while it is open.
+        self.ended = ""
         #: Open writers: they are closed before the store is, or what they hold would be lost.
         self.writers: weakref.WeakSet[Closable] = weakref.WeakSet()
         #: Open readers: they release their leases when the store is closed, and hear of it.
@@ -378,23 +379,23 @@ class OpenTopic:
     def publish_dropped(self, forget: Callable[[], None]) -> None:
         """Tell every reader and writer that the topic is gone, and call `forget`, all locks held."""
 
-        def drop() -> bool:
+        def drop() -> None:
             if self.topics.by_id(self.record.id).tree != self.record.tree:
-                return False  # there are partitions that nobody has locked
+                return  # there are partitions that nobody has locked
             for log in logs:
                 log.appender.publish_dropped()
             mark_dropped(self.files, self.folder, self.record.id)
             forget()
-            return True
+            self.ended = _DROPPED
 
-        while not self._dropped:
+        while self.ended != _DROPPED:
             self.refresh()
             logs = self.logs()
-            self._dropped = hold([log.folder.append for log in logs], drop)
+            hold([log.folder.append for log in logs], drop)
 
     def close(self, reason: str = "the store is closed") -> None:
         """Release the readers and close every log; later calls say `reason`."""
-        self._closed = reason
+        self.ended = self.ended or reason
         for reader in list(self.readers):
             reader.let_go()
         for log in self._logs.values():
@@ -403,7 +404,7 @@ class OpenTopic:
 
     def abandon(self) -> None:
         """Close in a forked child: the logs are the parent's."""
-        self._closed = FORKED
+        self.ended = self.ended or FORKED
         self._logs = {}
 
     def _open(self, partition: int) -> Log:
@@ -433,10 +434,10 @@ class OpenTopic:
 
     def require_open(self) -> None:
         """Raise when the store was closed or the topic dropped."""
-        if self._dropped:
-            raise TopicReplaced(f"topic {self.name!r} was dropped", hint="open it anew by its name")
-        if self._closed:
-            raise Closed(f"topic {self.name!r}: {self._closed}", hint="open the store again")
+        if self.ended == _DROPPED:
+            raise TopicReplaced(f"topic {self.name!r} {_DROPPED}", hint="open it anew by its name")
+        if self.ended:
+            raise Closed(f"topic {self.name!r}: {self.ended}", hint="open the store again")
 
 
 def _no_neighbour(name: str, options: dict[str, Any]) -> OpenTopic:

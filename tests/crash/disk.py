@@ -41,8 +41,8 @@ Call = tuple[Any, ...]
 @dataclass
 class _File:
     now: bytearray = field(default_factory=bytearray)
-    #: Sectors as they are on the disk for sure; a missing one is zeros.
-    durable: dict[int, bytes] = field(default_factory=dict)
+    #: Sectors as they are on the disk for sure; those behind its end are zeros.
+    durable: bytearray = field(default_factory=bytearray)
     durable_length: int = 0
     #: Versions since: any of them may be what the disk has.
     versions: dict[int, list[bytes]] = field(default_factory=dict)
@@ -50,6 +50,11 @@ class _File:
     #: Sectors whose sync failed: only writing them again makes them durable.
     dropped: set[int] = field(default_factory=set)
     length_dropped: bool = False
+
+    @classmethod
+    def holding(cls, data: bytes) -> _File:
+        """A file all of which is durable."""
+        return cls(bytearray(data), bytearray(data), len(data))
 
     def write(self, at: int, data: bytes) -> None:
         end = at + len(data)
@@ -72,7 +77,7 @@ class _File:
     def sync(self) -> None:
         for sector in list(self.versions):
             if sector not in self.dropped:
-                self.durable[sector] = self._sector(sector)
+                _put_sector(self.durable, sector, self._sector(sector))
                 del self.versions[sector]
         if not self.length_dropped:
             self.durable_length = len(self.now)
@@ -84,12 +89,12 @@ class _File:
 
     def as_lost(self, chance: random.Random) -> bytes:
         length = chance.choice([self.durable_length, *self.lengths, len(self.now)])
-        data = bytearray(-(-length // SECTOR) * SECTOR)
-        for sector in range(len(data) // SECTOR):
-            durable = self.durable.get(sector, b"")
-            found = chance.choice([durable, *self.versions.get(sector, ())])
-            data[sector * SECTOR : sector * SECTOR + len(found)] = found
-        return bytes(data[:length])
+        data = self.durable.copy()
+        # Most of a file lies still: only what was written since the last sync is left to chance.
+        for sector, versions in self.versions.items():
+            durable = bytes(self.durable[sector * SECTOR : (sector + 1) * SECTOR])
+            _put_sector(data, sector, chance.choice([durable, *versions]))
+        return bytes(data[:length]).ljust(length, b"\0")
 
     def _touched(self, begin: int, end: int) -> None:
         for sector in range(begin // SECTOR, -(-end // SECTOR)):
@@ -102,6 +107,14 @@ class _File:
 
     def _sector(self, sector: int) -> bytes:
         return bytes(self.now[sector * SECTOR : (sector + 1) * SECTOR])
+
+
+def _put_sector(data: bytearray, sector: int, content: bytes) -> None:
+    """Replace a sector; behind what it holds lie zeros."""
+    begin = sector * SECTOR
+    if begin > len(data):
+        data.extend(bytes(begin - len(data)))
+    data[begin : begin + SECTOR] = content.ljust(SECTOR, b"\0")
 
 
 @dataclass
@@ -193,8 +206,7 @@ class Disk:
             nodes[path] = node
             disk.apply(("make_folder" if data is None else "create", nodes[above], name, node))
             if data is not None:
-                disk.apply(("write", node, 0, data))
-                disk.apply(("sync", node))
+                disk._files[node] = _File.holding(data)
         for node in disk._folders:
             disk.apply(("sync_folder", node))
         return disk

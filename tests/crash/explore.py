@@ -82,9 +82,11 @@ def look(folder: str, point: Point, now_ns: int) -> list[str]:
 
 
 def explore_recovery(
-    folder: str, point: Point, now_ns: int, chance: random.Random, *, losses: int = 1
+    folder: str, point: Point, now_ns: int, chance: random.Random, *, losses: int = 1, each: int = 1
 ) -> Iterator[str]:
     """Crash the recovery from this crash, at every call; yields what is wrong after that.
+
+    `each`: only after every third of these crashes, say, by chance.
 
     A process that is killed between a sync that failed and its mark takes the secret with it: the next one
     syncs again, and is told that all is well. Nobody can do anything about that.
@@ -98,8 +100,11 @@ def explore_recovery(
         disk=copy.deepcopy(point.disk),
         promises=copy.deepcopy(point.promises),
         boot=point.boot,
+        losses=losses,
     )
     for second in again:
+        if chance.randrange(each):
+            continue
         for found in look(folder, second, now_ns):
             yield f"{point}, then {found}"
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.kit import fork_server
 from tests.kit.patience import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -19,14 +18,9 @@ class Worker:
 
     def __init__(self, job: str, *arguments: str, out: str, jobs: str = "tests.crash.workers") -> None:
         self._out = out
-        with open(out, "ab") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", jobs, job, *arguments],
-                cwd=ROOT,
-                stdin=subprocess.PIPE,
-                stdout=file,
-                stderr=subprocess.PIPE,
-            )
+        self._told = f"{out}.errors"
+        with open(out, "ab") as file, open(self._told, "wb") as told:
+            self.process = fork_server.start(["-m", jobs, job, *arguments], stdout=file, stderr=told)
 
     @property
     def pid(self) -> int:
@@ -46,7 +40,6 @@ class Worker:
 
     def go_on(self) -> None:
         """Answer a worker that waits for a line."""
-        assert self.process.stdin is not None
         self.process.stdin.write(b"\n")
         self.process.stdin.flush()
 
@@ -55,9 +48,13 @@ class Worker:
 
     def end(self, timeout: float = PATIENCE_S) -> int:
         """Wait for its end; its exit code."""
-        _, errors = self.process.communicate(timeout=timeout)
-        self._errors = errors.decode()
-        return self.process.returncode
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass  # it ended before it took all
+        code = self.process.wait(timeout)
+        self._errors = Path(self._told).read_text()
+        return code
 
     def errors(self) -> str:
         if self.process.poll() is None:

@@ -5,17 +5,16 @@ And several processes that write while others read by key.
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 
 import pytest
 
 import penstock
 from tests.crash import test_missing_files as files
-from tests.crash.processes import ROOT, Worker, no_orphans
+from tests.crash.processes import Worker, no_orphans
 from tests.crash.test_damage import flip
 from tests.crash.workers import ORDERS
+from tests.kit import fork_server
 from tests.kit.logs import do_housekeeping, seal_segment, stored_keys
 from tests.kit.topics import inside
 
@@ -160,7 +159,7 @@ def test_damage_in_the_active_segment_is_said(scratch):
 def test_a_builder_killed_at_any_step_leaves_nothing_that_is_believed(scratch, step):
     folder = os.path.join(scratch, "store")
     partition = fill(folder, tidy=False, segments=SEGMENTS[:1])
-    ended = subprocess.run([sys.executable, "-c", BUILDER, folder, str(step)], cwd=ROOT, check=False)
+    ended = fork_server.run(["-c", BUILDER, folder, str(step)])
     assert ended.returncode == -signal.SIGKILL
     assert not os.path.exists(os.path.join(partition, f"{0:020d}.keyindex"))
     with penstock.open(folder) as store:

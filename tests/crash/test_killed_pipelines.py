@@ -3,16 +3,11 @@
 import os
 import random
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 import penstock
-from tests.kit.patience import PATIENCE_S
-
-ROOT = Path(__file__).parents[2]
+from tests.kit import fork_server
 
 
 def begin(scratch: str, *, sinks: int = 2) -> str:
@@ -28,9 +23,8 @@ def begin(scratch: str, *, sinks: int = 2) -> str:
 
 
 def run(path: str, job: str, calls: int) -> int:
-    command = [sys.executable, "-m", "tests.crash.replaying", path, job, str(calls)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    done = fork_server.run(["-m", "tests.crash.replaying", path, job, str(calls)])
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
     return done.returncode
 
 

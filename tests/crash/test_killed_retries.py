@@ -346,7 +346,7 @@ def die_while_publishing(scratch, step):
         counts.append(len(found))
         assert set(found) == {"x"}, "lost"
 
-    die_and_look(scratch, "die_publishing", step, lambda topic: topic.write("x", delay="1ms"), look)
+    die_and_look(scratch, "die_publishing", step, lambda topic: topic.write("x", delay="200ms"), look)
     return counts
 
 

@@ -69,8 +69,8 @@ def test_every_promise_holds_after_a_crash_at_any_call_of_many_runs(scratch, see
     assert list(explored(scratch, seed)) == []
 
 
-def recovered(scratch: str, seed: int, count: int) -> list[str]:
-    """Everything that is wrong after any crash in the recovery from `count` crashes."""
+def recovered(scratch: str, seed: int, count: int, *, each: int = 1) -> list[str]:
+    """Everything that is wrong after any crash in the recovery from `count` crashes, or after some of them."""
     trace, now_ns = traced(scratch, seed)
     folder = os.path.join(scratch, "crashed")
     chance = random.Random(seed)
@@ -79,10 +79,16 @@ def recovered(scratch: str, seed: int, count: int) -> list[str]:
     wrong: list[str] = []
     for number, point in enumerate(points(trace.calls, random.Random(seed))):
         if number in chosen:
-            wrong += explore_recovery(folder, point, now_ns, chance)
+            wrong += explore_recovery(folder, point, now_ns, chance, each=each)
     return wrong
 
 
+def test_every_promise_holds_after_some_crashes_in_recovery(scratch):
+    assert recovered(scratch, seed=3, count=1, each=2) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_every_promise_holds_after_a_crash_in_recovery(scratch):
     assert recovered(scratch, seed=3, count=1) == []
 
@@ -111,7 +117,7 @@ def crashed_twice(scratch: str, sync: str, seed: int) -> Iterator[str]:
     for point in points(trace.calls, chance):
         if point.kind == "killed":
             crashed = os.path.join(scratch, "crashed")
-            yield from explore_recovery(crashed, point, clock.now, chance, losses=3)
+            yield from explore_recovery(crashed, point, clock.now, chance, losses=3, each=3)
 
 
 @pytest.mark.parametrize("sync", ["disk", "os"])

@@ -10,12 +10,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.kit import processes
+from tests.kit import fork_server, processes
 from tests.kit.commands import main
 from tests.kit.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-W", "error", "-m", "penstock"]
+WORDS = ["-W", "error", "-m", "penstock"]
+COMMAND = [sys.executable, *WORDS]
 
 
 class Command:
@@ -27,14 +28,18 @@ class Command:
         self.environment = {
             name: value for name, value in os.environ.items() if name not in ("PENSTOCK_STORE", "FORCE_COLOR")
         } | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+        self._plain = dict(self.environment)
 
     def run(self, *arguments: str, input: str | bytes = b"", **environment: str) -> "Ended":
-        done = subprocess.run(
-            [*COMMAND, *arguments],
-            input=input.encode() if isinstance(input, str) else input,
-            capture_output=True, cwd=self.folder, env=self.environment | environment, timeout=PATIENCE_S,
-            check=False,
-        )  # fmt: skip
+        data = input.encode() if isinstance(input, str) else input
+        env = self.environment | environment
+        if env != self._plain or len(data) > fork_server.INPUT_BYTES_MAX:
+            done = subprocess.run(
+                [*COMMAND, *arguments], input=data, capture_output=True, cwd=self.folder, env=env,
+                timeout=PATIENCE_S, check=False,
+            )  # fmt: skip
+        else:
+            done = fork_server.run([*WORDS, *arguments], input=data, cwd=self.folder, env=env)
         return Ended(done.returncode, done.stdout, done.stderr.decode())
 
     def quick_json(self, *arguments: str) -> Any:

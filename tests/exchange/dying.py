@@ -2,20 +2,16 @@
 
 import os
 import signal
-import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.kit import fork_server
 
 
 def run_until_killed(*arguments: object, patience_s: float = 60) -> bool:
     """Run one of the programs below; whether it was killed (else it was done before)."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tests.exchange.dying", *map(str, arguments)],
-        cwd=ROOT, timeout=patience_s, check=False, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    words = ["-W", "error", "-m", "tests.exchange.dying", *map(str, arguments)]
+    done = fork_server.run(words, timeout=patience_s)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
     return done.returncode != 0
 
 

@@ -12,8 +12,10 @@ def wait_until(
     is_so: Callable[[], Any], what: str | Callable[[], object] = "", *, patience_s: float = PATIENCE_S
 ) -> None:
     """Return when `is_so()` is true; fail with `what`, or what it returns, when it does not become so."""
-    deadline = time.monotonic() + patience_s
+    begun = time.monotonic()
     while not is_so():
-        if time.monotonic() > deadline:
+        waited_s = time.monotonic() - begun
+        if waited_s > patience_s:
             raise AssertionError(what() if callable(what) else what or f"{is_so} did not become true")
-        time.sleep(0.005)
+        # The longer it takes, the less often one looks: looking may take the time of what is waited for.
+        time.sleep(min(max(0.005, waited_s / 20), 0.1))

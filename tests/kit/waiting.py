@@ -6,10 +6,9 @@ from penstock.delay import file_repair as file_repair_module
 from penstock.delay import records as records_module
 from penstock.delay import scheduler_lock as scheduler_lock_module
 from penstock.delay.chain import Chain
-from penstock.delay.identity import uuid7, uuid7s
 from penstock.delay.journal import SessionData
 from penstock.delay.journal import _encoder as encoder
-from penstock.delay.records import NewRecord, columns
+from penstock.delay.records import NewRecord, columns, uuid7, uuid7s
 from penstock.delay.scheduler import Scheduler
 from penstock.delay.state_table import StateTable
 from penstock.delay.states import (

@@ -1,22 +1,18 @@
 """Bodies go after their messages; what a process that was killed left is taken up by the next."""
 
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
 import penstock
 from penstock import Payloads, Reference
 from penstock.testing import Clock
+from tests.kit import fork_server
 from tests.kit.bodies import GRACE_NS, FoundBody, losses, orphans, references_between, unpack
-from tests.kit.patience import PATIENCE_S
 from tests.kit.system import NANOSECONDS, CommandClock
 from tests.kit.topics import inside
 from tests.payloads.kit import KIB, body, objects, referred, values
 
-ROOT = Path(__file__).parents[2]
 BODIES = [body(100 * KIB) for _ in range(4)]
 
 
@@ -38,9 +34,8 @@ def store(tmp_path, clock):
 
 def killed(store: str, moment: str) -> None:
     """Run a process that kills itself at that moment."""
-    command = [sys.executable, "-m", "tests.payloads.dying", str(store), moment]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == -9, done.stderr
+    done = fork_server.run(["-m", "tests.payloads.dying", str(store), moment])
+    assert done.returncode == -9, done.stderr.decode()
 
 
 def test_bodies_go_with_their_messages(store, clock, address):

@@ -1,12 +1,9 @@
 """The sweep in one process: it finds exactly what is there, and deletes only what nobody refers to."""
 
 import json
-import subprocess
-import sys
 import threading
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -15,13 +12,11 @@ from penstock import Payloads
 from penstock.spark.pipelines.sweep import sweep
 from penstock.testing import Clock
 from tests.e2e.command import Command
+from tests.kit import fork_server
 from tests.kit.bodies import open_bodies
-from tests.kit.patience import PATIENCE_S
 from tests.kit.system import CommandClock
 from tests.payloads.kit import KIB, body, objects, referred, values
 from tests.payloads.sweeping import age, age_unfinished, bodies_of, check_found, check_kept, lone_body, scene
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -37,9 +32,8 @@ def store(tmp_path):
 
 def killed(store: str, moment: str, module: str = "dying") -> None:
     """Run a process that kills itself at that moment."""
-    command = [sys.executable, "-m", f"tests.payloads.{module}", str(store), moment]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == -9, done.stderr
+    done = fork_server.run(["-m", f"tests.payloads.{module}", str(store), moment])
+    assert done.returncode == -9, done.stderr.decode()
 
 
 def test_it_tells_first_and_deletes_when_asked(store, address):

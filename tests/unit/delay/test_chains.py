@@ -9,8 +9,7 @@ import pytest
 from penstock.delay import chains
 from penstock.delay import file_reader as view
 from penstock.delay import states as state_files
-from penstock.delay.identity import uuid7
-from penstock.delay.records import NewRecord, RecordColumns
+from penstock.delay.records import NewRecord, RecordColumns, uuid7
 from penstock.delay.waiting import WaitingMessages
 from penstock.files import Files
 from penstock.testing import Clock

@@ -84,7 +84,7 @@ def test_a_damaged_last_checksum_ends_the_file_and_costs_nothing(folder, clock):
 def test_missing_checksums_cost_nothing(folder, clock):
     with WaitingMessages(folder, clock=clock) as waiting:
         clock.advance("2h")
-        waiting._chains.chain(names.fixed(1000)).stop_if_over(0, 2**63)
+        waiting._chains.chain(names.ChainName(1000, names.ChainKind.FIXED)).stop_if_over(0, 2**63)
     only(folder, ".sums").unlink()
     found, damage = came(folder, clock)
     assert found == list(range(100))

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from penstock.delay.identity import uuid7
+from penstock.delay.records import uuid7
 from penstock.delay.waiting import WaitingMessages
 from penstock.errors import NotDurable, PenstockError
 from penstock.files import Files

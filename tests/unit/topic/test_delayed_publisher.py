@@ -6,7 +6,7 @@ import pytest
 
 import penstock
 from penstock.delay import file_reader
-from penstock.delay.identity import uuid7
+from penstock.delay.records import uuid7
 from penstock.delay.waiting import WaitingMessages
 from penstock.errors import DiskFull
 from penstock.files import Files
