@@ -20,7 +20,7 @@ _STRETCHES, _STRETCH_BYTES = 8, 32 * KIB
 
 
 def compressions(rows: pa.Table) -> dict[str, str]:
-    """The compression of each column of a file, by its path in Parquet, as `rows`, the first ones, suggest."""
+    """The compression of each column of a file, by its path in Parquet; `rows` are the first ones."""
     found = {}
     for field in rows.schema:
         name = _CODEC if _is_worth_it(rows.column(field.name)) else "none"
@@ -37,7 +37,7 @@ def _is_worth_it(column: pa.ChunkedArray) -> bool:
 
 
 def _compressed_size(sample: bytes) -> int:
-    return pa.Codec(_CODEC, LEVEL).compress(sample).size
+    return int(pa.Codec(_CODEC, LEVEL).compress(sample).size)
 
 
 def _stretches(column: pa.ChunkedArray) -> Iterator[bytes]:

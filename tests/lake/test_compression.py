@@ -1,4 +1,4 @@
-"""Columns of an archive's files are compressed where that gains something, and only there (issue 18, point 8)."""
+"""Columns of an archive's files are compressed where that gains something, and only there (issue 18)."""
 
 import random
 
