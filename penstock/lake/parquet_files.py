@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.errors import DataError, NotATable, PenstockError, Unavailable
-from penstock.lake.compression import LEVEL, compressions
+from penstock.lake.compress import LEVEL, compressions
 from penstock.lake.layout import DATE, RAW_SCHEMA, WITH_STATISTICS, LakeFile, in_files
 from penstock.lake.storage import Storage, first_line, writing_to
 from penstock.parse import KIB, MIB
