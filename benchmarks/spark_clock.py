@@ -1,20 +1,34 @@
-"""Rates of what Spark does, by the wall clock and by the processor time of Java and all Python workers."""
+"""Sessions that are measured, and rates by the wall clock and the processor time of all their processes."""
 
 from __future__ import annotations
 
+import compileall
 import gc
 import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import penstock
 from benchmarks.rows import Figure
+from penstock.spark import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _PROC = Path("/proc")
 #: Of what follows the name in a line of `/proc/…/stat`: the parent, and the four times of a process, its own
 #: and those of children that have ended.
 _PARENT, _TIMES = 1, slice(11, 15)
+
+
+def started(cores: int) -> SparkSession:
+    """A session with few partitions, since tables are small; the rest is what every user gets."""
+    # As pip does: else, where Python is told to write no bytecode, each worker would compile all of it.
+    compileall.compile_dir(str(Path(penstock.__file__).parent), quiet=1)
+    return session(f"local[{cores}]", **{"spark.sql.shuffle.partitions": cores, "spark.driver.memory": "2g"})
 
 
 def rate(count: int, work: Callable[[], object]) -> float:
