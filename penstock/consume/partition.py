@@ -153,6 +153,7 @@ class HeldPartition:
         #: What is suspected of its messages, while readers died with them; None when all is well.
         self.doubt = doubt
         self.topic = topic
+        self.name = topic.name
         self.partition = partition
         self.commits = Commits(position)
         #: The position that is stored.
@@ -170,6 +171,8 @@ class HeldPartition:
         self.cursor: Cursor = topic.log(partition).cursor(position)
         #: Whether all that comes before it is known to be read.
         self.is_open = False
+        #: Whether the last read of it found something.
+        self.had_more = False
         #: Transactions that were committed when it was taken over, and are not known to be in place:
         #: the position it was taken over with may be of one of them, whose messages must be seen first.
         self.unfinished = unfinished
@@ -181,7 +184,7 @@ class HeldPartition:
     @property
     def key(self) -> Key:
         """The topic's name and the number of the partition."""
-        return self.topic.name, self.partition
+        return self.name, self.partition
 
     @property
     def log(self) -> Log:
@@ -250,6 +253,7 @@ class HeldPartition:
                 continue
             for each in rows:
                 self.commits.deliver(each.first, each.stop)
+            self.had_more = bool(rows)
             return rows
 
     def _step_over(self, error: OffsetTrimmed | Corrupt) -> Gap:
