@@ -48,7 +48,7 @@ class ReadQuota:
         self._owed = 0
         #: When it may read again, by what is known here.
         self._held_until = 0
-        #: Whether the last to ask was refused: what it would have read is still there, whatever the time is now.
+        #: Whether the last to ask was refused: what it would have read is still there, whatever the time.
         self.is_held = False
 
     def may_read(self) -> bool:

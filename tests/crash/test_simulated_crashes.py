@@ -71,7 +71,7 @@ def test_every_promise_holds_after_a_crash_at_any_call_of_many_runs(scratch, see
 
 
 def recovered(scratch: str, seed: int, count: int, *, each: int = 1) -> list[str]:
-    """Everything that is wrong after any crash in the recovery from `count` crashes, or after some of them."""
+    """What is wrong after crashes in the recovery from `count` crashes: any, or every other one by chance."""
     trace, now_ns = traced(scratch, seed)
     folder = os.path.join(scratch, "crashed")
     chance = random.Random(seed)
