@@ -8,6 +8,7 @@ The server opens nothing and has one thread, so nothing but the imports is share
 
 from __future__ import annotations
 
+import atexit
 import io
 import json
 import os
@@ -87,6 +88,7 @@ class _Server:
             )  # fmt: skip
         self._control = here
         self.owner = os.getpid()
+        atexit.register(self._close)
 
     def fork(
         self, words: Sequence[str], cwd: str | os.PathLike[str], env: Mapping[str, str], fds: list[int]
@@ -98,6 +100,12 @@ class _Server:
         with there:
             socket.send_fds(self._control, [asked], [*fds, there.fileno()])
         return _received(status), status
+
+    def _close(self) -> None:
+        """Let the server end, when the process that asks ends."""
+        self._control.close()
+        if self.owner == os.getpid():
+            self._process.wait()
 
 
 _server: _Server | None = None
