@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
@@ -74,7 +74,8 @@ MasterOption = Annotated[
 ]
 
 
-class StreamOptions(NamedTuple):
+@dataclass(frozen=True)
+class StreamOptions:
     """How a pipeline that follows a topic is run."""
 
     create: CreateOption = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from typing import Annotated, Literal, NamedTuple
@@ -23,7 +24,7 @@ from penstock.cli.arguments import (
     typed_prefix,
 )
 from penstock.cli.formats import FORMATS, Format
-from penstock.cli.option_groups import grouped
+from penstock.cli.options import grouped
 from penstock.errors import InvalidOption
 from penstock.keys import Prefix
 from penstock.message import Batch
@@ -65,7 +66,8 @@ class _Wanted(NamedTuple):
         return self.key is not None or self.prefix is not None
 
 
-class ReadOptions(NamedTuple):
+@dataclass(frozen=True)
+class WantedOptions:
     """Which messages are read, and by whom."""
 
     follow: Annotated[bool, flag("--follow", "-f", help="Wait for what is to come.")] = False
@@ -129,7 +131,7 @@ class ReadOptions(NamedTuple):
 @grouped
 def read(
     topic: TopicArgument,
-    asked: ReadOptions,
+    asked: WantedOptions,
     format: Annotated[
         Format | None, typer.Option("--format", help="How messages are printed.", show_default="text")
     ] = None,

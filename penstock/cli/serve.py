@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
 from penstock.cli import output
 from penstock.cli.arguments import StoreOption, open_to_write
-from penstock.cli.option_groups import grouped
+from penstock.cli.options import grouped
 from penstock.errors import InvalidOption
 from penstock.parse import topic_name
 
 
-class AccessOptions(NamedTuple):
+@dataclass(frozen=True)
+class AccessOptions:
     """Who may connect, and how."""
 
     token_secret: Annotated[

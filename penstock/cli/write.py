@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
@@ -15,7 +15,7 @@ from penstock import Receipt, Topic
 from penstock.cli import output
 from penstock.cli import output as units
 from penstock.cli.arguments import JsonOption, StoreOption, TopicArgument, flag, open_to_write, typed_key
-from penstock.cli.option_groups import grouped
+from penstock.cli.options import grouped
 from penstock.cli.write_lines import LineForm, write_lines
 from penstock.cli.write_target import (
     Common,
@@ -56,7 +56,8 @@ class Written:
     due_at: int | None = None
 
 
-class MessageOptions(NamedTuple):
+@dataclass(frozen=True)
+class MessageOptions:
     """What a message has beside its value; with lines of stdin, each of them."""
 
     key: Annotated[str | None, typer.Option("--key", "-k", help="The key.")] = None
@@ -94,7 +95,8 @@ class MessageOptions(NamedTuple):
         )
 
 
-class SenderOptions(NamedTuple):
+@dataclass(frozen=True)
+class SenderOptions:
     """Under which name messages are sent, and how they are packed."""
 
     producer: Annotated[
@@ -132,7 +134,8 @@ class SenderOptions(NamedTuple):
         )
 
 
-class LineOptions(NamedTuple):
+@dataclass(frozen=True)
+class StdinOptions:
     """What the lines of stdin hold."""
 
     key_separator: Annotated[
@@ -176,7 +179,7 @@ def write(
     topic: TopicArgument,
     message: MessageOptions,
     sent: SenderOptions,
-    lines: LineOptions,
+    lines: StdinOptions,
     value: Annotated[
         str | None,
         typer.Argument(

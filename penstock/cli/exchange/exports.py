@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
@@ -19,7 +19,7 @@ from penstock.cli.arguments import (
     parse_place,
 )
 from penstock.cli.exchange.progress import CountLine
-from penstock.cli.option_groups import grouped
+from penstock.cli.options import grouped
 from penstock.errors import InvalidOption
 from penstock.exchange.diskq_export import export_diskq
 from penstock.exchange.file_export import ExportRange, export_file
@@ -105,7 +105,8 @@ def diskq(
         )
 
 
-class ExportOptions(NamedTuple):
+@dataclass(frozen=True)
+class ExportOptions:
     """What is written, and where to; for every kind of file."""
 
     topic: TopicArgument

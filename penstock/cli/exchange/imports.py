@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
@@ -14,7 +14,7 @@ from penstock import Store, Topic
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption, StoreOption, flag, open_to_write
 from penstock.cli.exchange.progress import CountLine
-from penstock.cli.option_groups import grouped
+from penstock.cli.options import grouped
 from penstock.errors import InvalidOption, UnknownTopic, UsageError
 from penstock.exchange.csv_files import CsvRows
 from penstock.exchange.diskq_folder import look
@@ -156,7 +156,8 @@ def diskq(
         output.put_text(f"groups that are consumers now: {', '.join(done.consumers)}")
 
 
-class ImportOptions(NamedTuple):
+@dataclass(frozen=True)
+class ImportOptions:
     """Which file is imported, into what, and which of its fields are what; for every kind of file."""
 
     path: PathArgument
@@ -177,7 +178,8 @@ class ImportOptions(NamedTuple):
         return choice
 
 
-class LineOptions(NamedTuple):
+@dataclass(frozen=True)
+class LineImport:
     """What only files of lines have: they may grow, and each line may have its partition."""
 
     keep_partitions: KeepOption = False
@@ -188,7 +190,7 @@ class LineOptions(NamedTuple):
 
 @app.command()
 @grouped
-def jsonl(asked: ImportOptions, lines: LineOptions) -> None:
+def jsonl(asked: ImportOptions, lines: LineImport) -> None:
     """Import a file of lines, each a JSON document, which is the value unless a field of it is.
 
     Each line is stored once, however often the file is sent; with --follow also files that grow.
@@ -200,7 +202,7 @@ def jsonl(asked: ImportOptions, lines: LineOptions) -> None:
 @app.command()
 @grouped
 def csv(
-    asked: ImportOptions, lines: LineOptions,
+    asked: ImportOptions, lines: LineImport,
     delimiter: Annotated[str, typer.Option("--delimiter", metavar="CHAR", help="Between fields.")] = ",",
 ) -> None:  # fmt: skip
     """Import a CSV file with a line of names; a row is a JSON object unless a column is the value."""
@@ -227,7 +229,7 @@ def _name_bad_line(error: UsageError) -> None:
     output.say(f"left out: {error}")
 
 
-def _import_lines(asked: ImportOptions, lines: LineOptions, reader: Callable[[str], RecordReader]) -> None:
+def _import_lines(asked: ImportOptions, lines: LineImport, reader: Callable[[str], RecordReader]) -> None:
     path, producer = asked.path, asked.producer
     if lines.follow and (path == DASH or producer is not None):
         raise InvalidOption("--follow is for files, each of which is its own producer")
@@ -245,7 +247,7 @@ def _import_lines(asked: ImportOptions, lines: LineOptions, reader: Callable[[st
 
 
 def _follow(
-    topic: Topic, path: str, reader: Callable[[str], RecordReader], lines: LineOptions, progress: Progress
+    topic: Topic, path: str, reader: Callable[[str], RecordReader], lines: LineImport, progress: Progress
 ) -> FileImported:
     """Import what comes until Ctrl-C, and say then what came."""
     on_bad = refuse_all if lines.strict else _name_bad_line

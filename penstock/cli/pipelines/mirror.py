@@ -8,7 +8,7 @@ import typer
 
 from penstock.cli import pipeline_progress as running
 from penstock.cli.arguments import flag, open_to_write
-from penstock.cli.option_groups import grouped
+from penstock.cli.options import grouped
 from penstock.cli.pipeline_progress import SourceArgument
 
 

@@ -9,7 +9,7 @@ import typer
 from penstock.cli import output
 from penstock.cli import pipeline_progress as running
 from penstock.cli.arguments import open_to_write
-from penstock.cli.option_groups import grouped
+from penstock.cli.options import grouped
 from penstock.cli.pipeline_progress import SourceArgument
 from penstock.errors import InvalidOption
 

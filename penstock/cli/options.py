@@ -1,8 +1,9 @@
 """Groups of options that several verbs share, written down once.
 
-A verb takes a group as one argument, a NamedTuple whose fields are options of typer:
+A verb takes a group as one argument, a dataclass whose fields are options of typer:
 
-    class Scope(NamedTuple):
+    @dataclass(frozen=True)
+    class Scope:
         partition: PartitionOption = None
         store: StoreOption = ""
 
@@ -16,6 +17,7 @@ Typer sees `--partition` and `--store` in the place of `scope`; the verb gets a 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, get_type_hints
@@ -25,11 +27,11 @@ def grouped(verb: Callable[..., None]) -> Callable[..., None]:
     """A verb as typer is to see it: each field of its groups is a parameter."""
     hints = get_type_hints(verb, include_extras=True)
     given = signature(verb).parameters.values()
-    groups = {each.name: hints[each.name] for each in given if _is_group(hints[each.name])}
+    groups = {each.name: hints[each.name] for each in given if is_dataclass(hints[each.name])}
     shown: list[Parameter] = []
     for each in given:
         if each.name in groups:
-            shown += _fields(groups[each.name])
+            shown += _shown(groups[each.name])
         else:
             shown.append(each.replace(annotation=hints[each.name], kind=Parameter.KEYWORD_ONLY))
 
@@ -38,7 +40,7 @@ def grouped(verb: Callable[..., None]) -> Callable[..., None]:
     @wraps(verb)
     def called(**values: Any) -> None:
         for name, group in groups.items():
-            values[name] = group(**{field: values.pop(field) for field in group._fields})
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         verb(**values)
 
     called.__signature__ = Signature(shown)  # type: ignore[attr-defined]
@@ -46,16 +48,12 @@ def grouped(verb: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def _is_group(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
-
-
-def _fields(group: Any) -> list[Parameter]:
+def _shown(group: Any) -> list[Parameter]:
     hints = get_type_hints(group, include_extras=True)
     return [
         Parameter(
-            name, Parameter.KEYWORD_ONLY, annotation=hints[name],
-            default=group._field_defaults.get(name, Parameter.empty),
+            each.name, Parameter.KEYWORD_ONLY, annotation=hints[each.name],
+            default=Parameter.empty if each.default is MISSING else each.default,
         )
-        for name in group._fields
+        for each in fields(group)
     ]  # fmt: skip
