@@ -43,6 +43,7 @@ from benchmarks import (
     spark_read,
     spark_sink,
     spark_source,
+    splitting,
     streams,
     transactions,
     waiting,
@@ -68,6 +69,7 @@ SUBJECTS: dict[str, tuple[str, Subject]] = {
     "handle": ("process, with one worker and with four", lambda bench, _: handling.run(bench)),
     "queue": ("a queue, one at a time and by process", lambda bench, _: queueing.run(bench)),
     "quota": ("writers held to a speed, by two processes", lambda bench, _: quotas.run(bench)),
+    "split": ("topics whose partitions split", lambda bench, _: splitting.run(bench)),
     "wait": ("delayed writes and retries, call by call", lambda bench, _: waiting_calls.run(bench)),
     "transaction": ("all or nothing, large and small", lambda bench, _: transactions.run(bench)),
     "latency": (

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import penstock
-from benchmarks.harness import BATCH, FULL, TOPIC, Bench, rate, seconds
+from benchmarks.harness import BATCH, FULL, TOPIC, Bench, seconds
 from benchmarks.rows import Row, at_most, ratio_at_least
-from penstock.spark import aggregate, count, read, session
+from benchmarks.spark_clock import rate, started
+from penstock.spark import aggregate, count, read
 from penstock.spark.pipelines.archive import archive
 from penstock.spark.source.options import parse
 from penstock.spark.source.plan import bundled, divided
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 _VALUE_BYTES = 220
 _ROWS = 4_000_000
+#: In a quick run, for each of its messages: with few rows, the start of a query would be all that is seen.
+_QUICK_TIMES = 5
 #: Of all rows, so many come after the archive was made: the live tail.
 _TAIL_SHARE = 50
 _FULL_ROW = (
@@ -29,6 +33,20 @@ _FULL_ROW = (
     "sum(length(value))",
 )  # fmt: skip
 _PARTITIONS, _SEGMENTS = 1000, 10
+_OF = "Parquet of the same rows"
+_LAKE = "the archive's files alone"
+#: What issue 18 asks for: the least ratio, and of what.
+_TARGETS = {
+    "full": (1.0, _OF),
+    "full-lake": (0.95, _LAKE),
+    "one": (1.0, _OF),
+    "one-lake": (0.95, _LAKE),
+    "count": (1.0, _OF),
+    "count-lake": (0.95, _LAKE),
+    "log": (0.75, _OF),
+    "log-one": (0.75, _OF),
+    "aggregate": (1.5, _OF),
+}
 
 
 def run(bench: Bench) -> Iterator[Row]:
@@ -36,75 +54,85 @@ def run(bench: Bench) -> Iterator[Row]:
         yield Row(name="spark-read", what="reading topics by read()", skipped="PySpark is not installed")
         return
     is_full = bench.sizes.messages >= FULL.messages
-    yield _planning(bench, _PARTITIONS if is_full else 20)
+    yield _planning(bench)
     try:
-        spark = session("local[2]", **{"spark.sql.shuffle.partitions": 2, "spark.driver.memory": "2g"})
+        spark = started(2)
     except penstock.MissingExtra as error:
         yield Row(name="spark-read", what="reading topics by read()", skipped=str(error))
         return
     try:
         with bench.room() as room:
-            yield from _compared(bench, spark, room, _ROWS if is_full else bench.sizes.messages)
+            yield from _compared(
+                bench, spark, room, _ROWS if is_full else bench.sizes.messages * _QUICK_TIMES
+            )
     finally:
         spark.stop()
 
 
 def _compared(bench: Bench, spark: SparkSession, room: Path, rows: int) -> Iterator[Row]:
-    store, lake, parquet = str(room / "store"), str(room / "lake"), str(room / "parquet")
-    _fill(store, rows - rows // _TAIL_SHARE)
-    archive(store, TOPIC, lake, spark=spark)
-    _fill(store, rows // _TAIL_SHARE)
-    read(spark, store, TOPIC).write.parquet(parquet)
-
-    def turns(
-        name: str, what: str, ours: Callable[[], Any], theirs: Callable[[], Any], least: float, peer: str
-    ) -> Row:
+    data = _Data(spark, room, rows)
+    for name, what, ours, theirs in data.pairs():
         for warm in (ours, theirs):
             warm()
-        samples = bench.interleave(lambda: rate(rows, ours), lambda: rate(rows, theirs))
-        return Row(
-            name=f"spark-read/{name}", what=what, ours=samples[0], peer=peer, theirs=samples[1],
-            target=ratio_at_least(least),
+        # Both by turns; the comparison is one line of the issue, so one row.
+        samples = bench.interleave(partial(rate, rows, ours), partial(rate, rows, theirs))
+        least, peer = _TARGETS[name]
+        yield Row(
+            name=f"spark-read/{name}", what=f"{what}, {rows / 1e6:g} M rows", ours=samples[0], peer=peer,
+            theirs=samples[1], target=ratio_at_least(least),
         )  # fmt: skip
 
-    def both(**how: Any) -> DataFrame:
-        return read(spark, store, TOPIC, **how)
 
-    def log(**how: Any) -> DataFrame:
-        return read(spark, store, TOPIC, archive=None, **how)
+class _Data:
+    """The same rows in a topic of which most is archived, in its archive, and as Spark's own Parquet."""
 
-    def files() -> DataFrame:
-        return spark.read.parquet(parquet)
+    def __init__(self, spark: SparkSession, room: Path, rows: int) -> None:
+        self._spark = spark
+        self._store, self._lake, self._parquet = (str(room / name) for name in ("store", "lake", "parquet"))
+        _fill(self._store, rows - rows // _TAIL_SHARE)
+        archive(self._store, TOPIC, self._lake, spark=spark)
+        _fill(self._store, rows // _TAIL_SHARE)
+        read(spark, self._store, TOPIC).write.parquet(self._parquet)
 
-    def alone() -> DataFrame:
-        return spark.read.parquet(lake).selectExpr("'x' AS topic", "*")
+    def pairs(self) -> Iterator[tuple[str, str, Callable[[], Any], Callable[[], Any]]]:
+        """What is compared: its name, in words, ours, and the peer."""
+        full, one = "history + tail, six columns", "history + tail, one column"
+        yield "full", full, lambda: _full(self.both()), lambda: _full(self.files())
+        yield "full-lake", full, lambda: _full(self.both()), lambda: _full(self.alone())
+        yield "one", one, lambda: _one(self.both("value")), lambda: _one(self.files())
+        yield "one-lake", one, lambda: _one(self.both("value")), lambda: _one(self.alone())
+        yield "count", "history + tail, count", self.counted, lambda: self.files().count()
+        yield "count-lake", "history + tail, count", self.counted, lambda: self.alone().count()
+        yield "log", "log alone, six columns", lambda: _full(self.log()), lambda: _full(self.files())
+        yield "log-one", "log alone, one column", lambda: _one(self.log("value")), lambda: _one(self.files())
+        what = "log alone, count and bytes by partition and hour"
+        yield "aggregate", what, self.aggregated, lambda: _by_spark(self.files())
 
-    of = "Parquet of the same rows"
-    yield turns("full", "history + tail, six columns", lambda: _full(both()), lambda: _full(files()), 1.0, of)
-    yield turns(
-        "one",
-        "history + tail, one column",
-        lambda: _one(both(columns="value")),
-        lambda: _one(files()),
-        1.0,
-        of,
-    )
-    yield turns("count", "count()", lambda: count(spark, store, TOPIC), lambda: files().count(), 1.0, of)
-    what = "history + tail, six columns"
-    yield turns("lake", what, lambda: _full(both()), lambda: _full(alone()), 0.95, "lake alone")
-    yield turns("log", "log alone, six columns", lambda: _full(log()), lambda: _full(files()), 0.75, of)
-    yield turns(
-        "log-one",
-        "log alone, one column",
-        lambda: _one(log(columns="value")),
-        lambda: _one(files()),
-        0.75,
-        of,
-    )
-    yield turns(
-        "aggregate", "count and bytes by partition and hour", lambda: _beside(spark, store),
-        lambda: _by_spark(files()), 1.5, of,
-    )  # fmt: skip
+    def both(self, columns: str | None = None) -> DataFrame:
+        return read(self._spark, self._store, TOPIC, columns=columns)
+
+    def log(self, columns: str | None = None) -> DataFrame:
+        return read(self._spark, self._store, TOPIC, columns=columns, archive=None)
+
+    def counted(self) -> int:
+        return count(self._spark, self._store, TOPIC)
+
+    def aggregated(self) -> Any:
+        measures = {"count": "count", "bytes": "sum(size)"}
+        frame = aggregate(
+            self._spark, self._store, TOPIC, measures, by=["partition"], window="1h", archive=None
+        )
+        return frame.collect()
+
+    def files(self) -> DataFrame:
+        return self._spark.read.parquet(self._parquet)
+
+    def alone(self) -> DataFrame:
+        """The archive as it is now: files that were merged since lie there, too, and are not part of it."""
+        from deltalake import DeltaTable
+
+        paths = [each.removeprefix("file://") for each in DeltaTable(self._lake).file_uris()]
+        return self._spark.read.parquet(*paths).selectExpr("'x' AS topic", "*")
 
 
 def _full(frame: DataFrame) -> Any:
@@ -115,11 +143,6 @@ def _one(frame: DataFrame) -> Any:
     return frame.selectExpr("sum(length(value))").collect()
 
 
-def _beside(spark: SparkSession, store: str) -> Any:
-    measures = {"count": "count", "bytes": "sum(size)"}
-    return aggregate(spark, store, TOPIC, measures, by=["partition"], window="1h", archive=None).collect()
-
-
 def _by_spark(frame: DataFrame) -> Any:
     from pyspark.sql import functions as F
 
@@ -127,18 +150,18 @@ def _by_spark(frame: DataFrame) -> Any:
     return groups.agg(F.count("*"), F.sum(F.expr("octet_length(key) + octet_length(value)"))).collect()
 
 
-def _planning(bench: Bench, partitions: int) -> Row:
-    """A topic of many partitions and segments, planned as Spark has it planned."""
+def _planning(bench: Bench) -> Row:
+    """10,000 segments of 1,000 partitions, planned as Spark has it planned."""
     with bench.room() as room:
         with penstock.open(room / "store") as store:
-            topic = store.create_topic("wide", partitions=partitions, segment_bytes="4KiB", sync="os")
+            topic = store.create_topic("wide", partitions=_PARTITIONS, segment_bytes="4KiB", sync="os")
             for _ in range(_SEGMENTS):
-                for number in range(partitions):
+                for number in range(_PARTITIONS):
                     topic.write(b"x" * 3900, partition=number)
         asked = parse({"path": str(room / "store"), "topic": "wide"})
         (ours,) = bench.interleave(lambda: seconds(lambda: bundled(divided(survey(asked)))))
     return Row(
-        name="spark-read/planning", what=f"{_SEGMENTS * partitions} segments of {partitions} partitions",
+        name="spark-read/planning", what=f"{_SEGMENTS * _PARTITIONS} segments of {_PARTITIONS} partitions",
         unit="s", ours=ours, target=at_most(2.0),
     )  # fmt: skip
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
-from penstock.errors import InvalidOption, MessageTooLarge, WrongType
+from penstock.errors import InvalidOption, MessageTooLarge, UsageError, WrongType
 from penstock.parse import HEADERS_BYTES_MAX
 
 Headers = Mapping[str, str | bytes]
@@ -19,11 +19,31 @@ Headers = Mapping[str, str | bytes]
 NO_HEADERS: Headers = MappingProxyType({})
 
 
+class SharedHeaders(dict[str, str | bytes]):
+    """Headers that messages have in common: a dict that nobody can change for the others."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise UsageError("the headers of a message cannot be changed", hint="change a copy: dict(headers)")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, or what another process gets, is a dict like any other."""
+        return dict, (dict(self),)
+
+
+#: What can be looked at as a dict, knowing that it behaves like one.
+_DICTS = {dict, SharedHeaders}
+
+
 def checked_headers(headers: Mapping[Any, Any] | None) -> Headers | None:
     """Headers as they are stored: names are text, values text or bytes; None when there are none."""
     if not headers:
         return None
-    if headers.__class__ is dict:
+    if headers.__class__ in _DICTS:
         try:
             text = "".join([*headers, *headers.values()])
             if text.isascii() and len(text) <= HEADERS_BYTES_MAX:
@@ -43,7 +63,7 @@ def checked_header_column(headers: Sequence[Any]) -> Sequence[Headers | None] | 
 
 def _are_plain(headers: Sequence[Any]) -> bool:
     """Whether all are dicts of little plain text: then nothing has to be looked at one by one."""
-    if set(map(type, headers)) != {dict}:
+    if not _DICTS.issuperset(map(type, headers)):
         return False
     names = list(chain.from_iterable(headers))
     values = list(chain.from_iterable(map(dict.values, headers)))

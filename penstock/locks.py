@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import CO_GENERATOR
-from types import CodeType, FrameType, TracebackType
+from types import FrameType, TracebackType
 from typing import TypeVar
 
 from penstock.errors import Closed, LockTimeout
@@ -85,7 +85,7 @@ class FileLock:
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free now."""
-        if self.is_mine():
+        if self._is_mine() and self.is_mine():
             return False
         try:
             if not self._mutex.acquire(False):
@@ -102,10 +102,10 @@ class FileLock:
     def acquire(self, timeout: float | None = None) -> None:
         """Wait for the lock; raise `LockTimeout`, naming the holder, when it does not come free."""
         timeout = PATIENCE_S if timeout is None else timeout
-        if self.is_mine():
+        if self._is_mine() and self.is_mine():
             raise self.held_here()
         try:
-            if not self._mutex.acquire(timeout=timeout):
+            if not self._mutex.acquire(True, timeout):
                 raise LockTimeout(f"another thread of this process holds {self.path}", pid=os.getpid())
             self._call = _calling()
             if not self._flock():
@@ -229,18 +229,18 @@ class FileLock:
 def _calling() -> FrameType:
     """The function that takes a lock: not a context manager, which is done when its body begins."""
     frame = sys._getframe(2)
-    while frame.f_back is not None and _is_entering(frame.f_code):
+    code = frame.f_code
+    # What stands between a `with` statement and the lock that it takes.
+    while code.co_flags & CO_GENERATOR or code is _ENTERING or code.co_filename == _CONTEXTLIB:
+        if frame.f_back is None:
+            break
         frame = frame.f_back
+        code = frame.f_code
     return frame
 
 
-def _is_entering(code: CodeType) -> bool:
-    """Whether code stands between a `with` statement and the lock that it takes."""
-    return (
-        bool(code.co_flags & CO_GENERATOR)
-        or code is FileLock.__enter__.__code__
-        or code.co_filename == contextlib.__file__
-    )
+_ENTERING = FileLock.__enter__.__code__
+_CONTEXTLIB = contextlib.__file__
 
 
 def hold(locks: Sequence[FileLock], section: Callable[[], T]) -> T:

@@ -47,6 +47,7 @@ class Message(msgspec.Struct, Generic[V], frozen=True, gc=False):
     timestamp: int
     #: Given by the log, never decreasing within a partition's segment; retention and seek go by it.
     written_at: int
+    #: Not to be changed: messages with the same headers share them.
     headers: Headers = NO_HEADERS
     producer_id: str | None = None
     group: str | None = None
@@ -95,10 +96,11 @@ class Message(msgspec.Struct, Generic[V], frozen=True, gc=False):
         return Message, _travelling(self, self.value)
 
 
-#: The place of `value` in any message.
-_VALUE: Any = Message.__dict__["value"]
-_value_of, _set_value, _UNSET = _VALUE.__get__, _VALUE.__set__, msgspec.UNSET
+_UNSET = msgspec.UNSET
+_RAW = codecs.name_of(codecs.RAW)
 _PLAIN_FIELDS = Message.__struct_fields__
+#: What lies in the field `value` of any message.
+_field_value: Any = Message.__dict__["value"].__get__
 
 
 class LazyMessage(Message[Any], frozen=True, gc=True):
@@ -106,29 +108,32 @@ class LazyMessage(Message[Any], frozen=True, gc=True):
 
     Reading a batch and looking at keys and headers unpacks nothing (S001-10). What cannot be made raises
     `Undecodable` each time the value is asked for, and nothing else of the message is affected.
+
+    The field `value` has the bytes as they lie in the log; who asks for the value gets what they make.
     """
 
-    stored: bytes | None = None
     #: Makes the value from its bytes, where it is not the bytes themselves.
     decode: Callable[[bytes], Any] | None = None
-    #: Whether `stored` is packed by `codec`; in a message of an archive it is not.
+    #: Whether the bytes are packed by `codec`; in a message of an archive they are not.
     is_packed: bool = True
+    #: The value, once somebody has looked at it.
+    made: Any = _UNSET
+
+    @property
+    def stored(self) -> bytes | None:
+        """The value's bytes as they lie in the log, packed by `codec`; of an archive, unpacked."""
+        return _field_value(self)  # type: ignore[no-any-return]
 
     @property  # type: ignore[misc]
     def value(self) -> Any:
-        found = _value_of(self)
-        if found is _UNSET:
-            found = self._made()
-            _set_value(self, found)
-        return found
+        made = self.made
+        return self._make() if made is _UNSET else made
 
-    def _made(self) -> Any:
-        decode = self.decode
-        body = value_bytes(self) if self.is_packed else self.stored
-        if decode is None:
-            return body
+    def _make(self) -> Any:
+        stored, decode = _field_value(self), self.decode
+        body = stored if self.codec == _RAW else value_bytes(self)
         try:
-            return decode(body)  # type: ignore[arg-type]  # a tombstone is never unset
+            made = body if decode is None or body is None else decode(body)
         except Exception as error:  # the type's own code may raise anything
             raise Undecodable(
                 f"offset {self.offset} of {self.topic!r} partition {self.partition} is not of the topic's "
@@ -136,6 +141,8 @@ class LazyMessage(Message[Any], frozen=True, gc=True):
                 topic=self.topic, partition=self.partition, offset=self.offset,
                 hint="read the topic without type= to see its bytes",
             ) from error  # fmt: skip
+        _set_made(self, made)
+        return made
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Message):
@@ -165,7 +172,10 @@ class LazyMessage(Message[Any], frozen=True, gc=True):
         """Packed values travel packed; a typed one as the value it is, since its decoder cannot."""
         if self.decode is not None:
             return Message, _travelling(self, self.value)
-        return LazyMessage, (*_travelling(self, _value_of(self)), self.stored)
+        return LazyMessage, _travelling(self, self.stored)
+
+
+_set_made: Any = LazyMessage.__dict__["made"].__set__
 
 
 def _travelling(message: Message[Any], value: Any) -> tuple[Any, ...]:
@@ -190,13 +200,11 @@ def value_bytes(message: Message[Any]) -> bytes | None:
 
 def typed(message: Message[Any], decode: Callable[[bytes], Any]) -> Message[Any]:
     """Return a message whose value `decode` makes of its bytes when it is looked at."""
-    stored = message.stored
-    shown = None if stored is None else msgspec.UNSET
+    is_packed = message.is_packed if isinstance(message, LazyMessage) else message.codec == _RAW
     return LazyMessage(
-        message.topic, message.partition, message.offset, message.key, shown, message.timestamp,
+        message.topic, message.partition, message.offset, message.key, message.stored, message.timestamp,
         message.written_at, message.headers, message.producer_id, message.group, message.seqno,
-        message.codec, message.attempt, stored, decode,
-        isinstance(message, LazyMessage) and message.is_packed,
+        message.codec, message.attempt, decode, is_packed,
     )  # fmt: skip
 
 
@@ -267,9 +275,13 @@ class Batch(Sequence[Message[V]], Generic[V]):
     def messages(self) -> list[Message[V]]:
         """All messages as a list, made once."""
         if self._messages is None:
-            made: list[list[Message[Any]]] = [rows.messages(self._decode) for rows in self._rows]
-            self._messages = made[0] if len(made) == 1 else list(chain.from_iterable(made))
+            self._messages = self.made()
         return self._messages
+
+    def made(self) -> list[Message[V]]:
+        """All messages, made for this call: the batch does not keep them, so each can be let go of."""
+        made: list[list[Message[Any]]] = [rows.messages(self._decode) for rows in self._rows]
+        return made[0] if len(made) == 1 else list(chain.from_iterable(made))
 
     @property
     def rows(self) -> Sequence[Rows]:

@@ -33,6 +33,8 @@ _IN_CLOEXEC = 0o2000000
 _IN_NONBLOCK = 0o0004000
 _IN_MASK_ADD = 0x20000000  # a file may be watched for several things
 _EVENT = struct.Struct("iIII")
+#: Read at once; what does not fit is read next.
+_EVENTS_BYTES = 4096
 
 Hearer = Callable[[], None]
 
@@ -114,10 +116,9 @@ class Bell:
             return False
         try:
             self._asleep = hub
-            if not self._rung.is_set():
-                hub.poll(timeout)
+            ready = hub.poll(0 if self._rung.is_set() else timeout)
             self._asleep = None
-            hub.hear()
+            hub.hear(ready)
         finally:
             self._asleep = None
             hub.listening.release()
@@ -163,9 +164,9 @@ class _Hub:
                 self._thread = threading.Thread(target=self._listen, name="penstock-wake", daemon=True)
                 self._thread.start()
 
-    def poll(self, timeout: float) -> None:
-        """Wait for an event or a nudge."""
-        self._poll.poll(math.ceil(timeout * 1000))
+    def poll(self, timeout: float) -> list[tuple[int, int]]:
+        """Wait for an event or a nudge; return which descriptors have something."""
+        return self._poll.poll(math.ceil(timeout * 1000))
 
     def nudge(self) -> None:
         """End the present `poll`."""
@@ -198,17 +199,18 @@ class _Hub:
     def _listen(self) -> None:
         with self.listening:
             while True:
-                self.poll(LOOK_AGAIN_S)
-                self.hear()
+                self.hear(self.poll(LOOK_AGAIN_S))
 
-    def hear(self) -> None:
-        """Take up what has happened and ring."""
-        with suppress(BlockingIOError):
-            os.read(self._nudged, 4096)
-        try:
-            events = os.read(self._fd, 65536)
-        except BlockingIOError:
-            return
+    def hear(self, ready: list[tuple[int, int]]) -> None:
+        """Take up what has happened, as `poll` told, and ring."""
+        for fd, _ in ready:
+            with suppress(BlockingIOError):  # a nudge that another has taken up meanwhile
+                if fd == self._fd:
+                    self._ring(os.read(fd, _EVENTS_BYTES))
+                else:
+                    os.read(fd, _EVENTS_BYTES)
+
+    def _ring(self, events: bytes) -> None:
         at = 0
         heard: set[int] = set()
         while at < len(events):

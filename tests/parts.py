@@ -66,6 +66,7 @@ PARTS = _by_name(
         Part("seaweedfs", programs=("weed",), extra="dev"),
         Part("server", modules=("uvloop", "httptools", "jwt"), extra="server"),
         Part("spark", modules=("pyspark",), extra="spark"),
+        Part("strace", programs=("strace",), package="strace"),
         Part(
             "tarantool",
             programs=("tarantool",),

@@ -33,7 +33,7 @@ _IDENTITIES = {
         }
     ]
 }
-_START_S = 60
+_START_S = 300
 
 
 @dataclass(frozen=True)

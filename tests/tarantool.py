@@ -18,10 +18,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.kit.patience import PATIENCE_S
 from tests.require import require
 
 USER, PASSWORD = "penstock", "penstock-secret"
-_START_S = 60
+_START_S = 300
 
 #: What the instance runs: nothing of ours, so that what tests install must come back by itself.
 _INIT = """
@@ -100,7 +101,7 @@ class TarantoolServer:
         async def asked() -> Any:
             connection = asynctnt.Connection(
                 host=self.host, port=self.port, username=user, password=password, fetch_schema=False,
-                auto_refetch_schema=False, reconnect_timeout=0, connect_timeout=5, request_timeout=60,
+                auto_refetch_schema=False, reconnect_timeout=0, connect_timeout=5, request_timeout=PATIENCE_S,
             )  # fmt: skip
             async with connection:
                 return list((await getattr(connection, kind)(what, list(arguments))).body)

@@ -204,6 +204,9 @@ class Writer(Generic[V]):
 
     async def _raise_failure(self) -> None:
         """Raise what happened; after a failure that passes (a full disk) writing may go on."""
+        if self._blocking.flusher.broken:
+            while self._task is not None and self._failure is None:
+                await self._wait_for_progress()  # the task may have heard of it, and not have told yet
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure

@@ -31,6 +31,8 @@ class VacuumedPartition:
     #: Bodies outside the log that went with their messages, and those that go with the next vacuum.
     bodies: int = 0
     bodies_left: int = 0
+    #: It was split and nothing of it is left: the partition itself went.
+    removed: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,8 @@ _COLUMNS: tuple[output.Column[VacuumedPartition], ...] = (
 def _start(row: VacuumedPartition) -> str:
     if row.busy:
         return "another process is at it"
+    if row.removed:
+        return "the partition was split, and is gone now"
     return str(row.start) if row.start == row.start_before else f"{row.start_before} → {row.start}"
 
 
@@ -107,6 +111,7 @@ def _vacuumed(topic: Topic) -> list[VacuumedPartition]:
         each.partition: VacuumedPartition(
             topic.name, each.partition, each.messages, each.segments, each.bytes, each.start_before,
             each.start, list(each.held_by), False, each.bodies, each.bodies_left,
+            each.partition in report.removed,
         )
         for each in report.partitions
     }  # fmt: skip

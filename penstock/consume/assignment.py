@@ -111,7 +111,9 @@ class Assignment:
         """Whether a partition's turn may come: one with parents waits for them."""
         if source.leaving_since is not None or not source.is_settled():
             return False
-        return self.gates.is_open(source) and not source.is_drained
+        if not source.is_open and not self.gates.is_open(source):
+            return False
+        return source.had_more or not source.is_drained
 
     def require_open(self) -> None:
         """Raise when the reader is closed."""

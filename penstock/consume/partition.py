@@ -73,15 +73,18 @@ class Commits:
         """
         if stop > self.delivered:
             raise ValueError(f"offset {stop - 1} was not delivered by this reader")
-        first = self._holes.pop(first, first)
+        if self._holes:
+            first = self._holes.pop(first, first)
         if stop <= self.position:
             return False
         if first > self.position:
             self._add(first, stop)
             return False
         self.position = stop
-        self._join()
-        self._pass_over()
+        if self._done:
+            self._join()
+        if self._skipped > self.position:
+            self._pass_over()
         return True
 
     def _pass_over(self) -> None:
@@ -150,6 +153,7 @@ class HeldPartition:
         #: What is suspected of its messages, while readers died with them; None when all is well.
         self.doubt = doubt
         self.topic = topic
+        self.name = topic.name
         self.partition = partition
         self.commits = Commits(position)
         #: The position that is stored.
@@ -167,6 +171,8 @@ class HeldPartition:
         self.cursor: Cursor = topic.log(partition).cursor(position)
         #: Whether all that comes before it is known to be read.
         self.is_open = False
+        #: Whether the last read of it found something.
+        self.had_more = False
         #: Transactions that were committed when it was taken over, and are not known to be in place:
         #: the position it was taken over with may be of one of them, whose messages must be seen first.
         self.unfinished = unfinished
@@ -178,7 +184,7 @@ class HeldPartition:
     @property
     def key(self) -> Key:
         """The topic's name and the number of the partition."""
-        return self.topic.name, self.partition
+        return self.name, self.partition
 
     @property
     def log(self) -> Log:
@@ -247,6 +253,7 @@ class HeldPartition:
                 continue
             for each in rows:
                 self.commits.deliver(each.first, each.stop)
+            self.had_more = bool(rows)
             return rows
 
     def _step_over(self, error: OffsetTrimmed | Corrupt) -> Gap:
@@ -287,14 +294,6 @@ class HeldPartition:
         """Whether it was split and all of it was read: nothing comes any more."""
         end = self.topic.tree.row(self.partition).end
         return end is not None and self.cursor.offset >= end
-
-    def has_passed(self, gate: int, *, committed: bool) -> bool:
-        """Whether everything before `gate` was delivered, or committed."""
-        if self.commits.position >= gate:
-            return True
-        if committed and not self.commits.is_idle:
-            return False
-        return nothing_between(self.log, self.cursor.offset, gate)
 
 
 class Fetched:
@@ -347,18 +346,6 @@ def note(skipped: list[Gap], gap: Gap) -> None:
         skipped[-1] = last._replace(stop=gap.stop)
     else:
         skipped.append(gap)
-
-
-def nothing_between(log: Log, offset: int, stop: int) -> bool:
-    """Whether no message can come between two offsets: there is none, or it was skipped."""
-    if offset >= stop:
-        return True
-    if log.bounds().end < stop:
-        return False
-    try:
-        return not log.cursor(offset).read(1, 1, stop)
-    except (OffsetTrimmed, Corrupt):
-        return False  # the next read of that partition meets it
 
 
 def _written_at(rows: Rows) -> int:

@@ -13,14 +13,14 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 from penstock.consume.engine import ReaderEngine
 from penstock.consume.options import Retry
 from penstock.consume.process_queue import COMMIT_S, Account, Handled, Pace, ProcessQueue, Summary
-from penstock.consume.settle import ranges_of
+from penstock.consume.settle import Range, ranges_of
 from penstock.errors import WrongType
 from penstock.message import Batch, Message
 from penstock.parse import MIB, whole
@@ -131,11 +131,13 @@ class _InThisThread:
         self._stop = stop
         self._signals = signals
         self._pace = Pace(1)
-        self._messages: Sequence[Message[Any]] = ()
+        #: Messages of the batch; None for one that was handled: what it held need not be kept any longer.
+        self._messages: list[Any] = []
         #: Of the batch: what is before is committed, and what is before the other is done.
         self._committed = self._done = 0
-        #: Whether they are neighbours in the log, so that a range of them can be committed.
-        self._is_run = True
+        #: What of the log they are; or they themselves, where they are not neighbours.
+        self._range: Range | None = None
+        self._scattered: list[Message[Any]] = []
 
     def run(self) -> None:
         engine, stop = self._engine, self._stop
@@ -154,19 +156,21 @@ class _InThisThread:
             try:
                 self._commit()
             finally:
-                engine.deliver_again(self._messages[self._done :])
+                engine.deliver_again(filter(None, self._messages[self._done :]))
 
     def _handle(self, batch: Batch[Any]) -> None:
         began = time.monotonic()
-        self._messages, self._committed, self._done = batch.messages(), 0, 0
-        ranges = ranges_of(batch)
-        self._is_run = len(ranges) == 1 and ranges[0][3] - ranges[0][2] == len(self._messages)
+        messages, ranges = batch.made(), ranges_of(batch)
+        is_range = len(ranges) == 1 and ranges[0][3] - ranges[0][2] == len(messages)
+        self._range, self._scattered = (ranges[0], []) if is_range else (None, messages)
+        self._messages, self._committed, self._done = [*messages], 0, 0
+        del messages
         while self._done < len(self._messages) and not self._stop.is_set:
             self._handle_some()
         count = self._done
         self._commit()
         if not self._stop.is_set:
-            self._messages, self._committed, self._done = (), 0, 0
+            self._messages, self._committed, self._done = [], 0, 0
             self._pace.note(count, time.monotonic() - began)
 
     def _handle_some(self) -> None:
@@ -182,6 +186,7 @@ class _InThisThread:
                 if at - began > COMMIT_S or at - last > _SLOW_S or stop.is_set:
                     break
                 last = at
+                messages[done] = None
             done += 1
         except Exception as error:  # noqa: BLE001 - the handler's own
             self._signals.handles = False
@@ -191,7 +196,8 @@ class _InThisThread:
             return
         except BaseException:
             self._signals.handles = False
-            self._finish(done)
+            is_handled = done < len(messages) and messages[done] is None
+            self._finish(done + is_handled)
             raise
         self._signals.handles = False
         self._finish(done)
@@ -207,11 +213,11 @@ class _InThisThread:
         if first == stop:
             return
         self._committed = stop
-        done = self._messages[first:stop]
-        if self._is_run:
-            self._account.commit(done[0].topic, done[0].partition, done[0].offset, done[-1].offset + 1)
+        if self._range is None:
+            self._account.commit_all(self._scattered[first:stop])
         else:
-            self._account.commit_all(done)
+            topic, partition, begin, _ = self._range
+            self._account.commit(topic, partition, begin + first, begin + stop)
 
     def _wait(self, pause: float) -> None:
         self._signals.waits = True

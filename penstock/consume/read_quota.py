@@ -48,7 +48,7 @@ class ReadQuota:
         self._owed = 0
         #: When it may read again, by what is known here.
         self._held_until = 0
-        #: Whether the last to ask was refused: what it would have read is still there, whatever the time.
+        #: Whether the last to ask was refused: there may be more to read, also if it may read again by now.
         self.is_held = False
 
     def may_read(self) -> bool:

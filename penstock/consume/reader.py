@@ -29,7 +29,7 @@ _QUICK_S = 0.0001
 _STRETCH = 100
 
 
-@speaking("receive_batch", "commit", "retry", "reject", "process", "close")
+@speaking("receive_batch", "retry", "reject", "process", "close")
 class Reader(Generic[V]):
     """Reads topics as a consumer, or without one; not to be shared between threads.
 
@@ -133,10 +133,13 @@ class Reader(Generic[V]):
         `tx` they are done when the transaction commits. Of a queue, it raises when the lease of any ran out
         and another reader got it meanwhile; the others are done.
         """
-        if tx is not None:
-            self.engine.join(tx, done)
-        else:
-            self.engine.commit(done)
+        try:
+            if tx is not None:
+                self.engine.join(tx, done)
+            else:
+                self.engine.commit(done)
+        except OSError as error:
+            speak(error)
 
     def retry(
         self, message: Message[Any], *, after: Duration | None = None,

@@ -57,13 +57,11 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
     def message(self, topic: str, attempt: int) -> Message[Any]:
         """The message as its consumer gets it."""
         name = codecs.name_of(self.codec)
-        is_plain = self.codec == codecs.RAW or self.value is None
-        fields: tuple[Any, ...] = (
-            topic, self.partition, self.offset, self.key, self.value if is_plain else msgspec.UNSET,
-            self.timestamp, self.written_at, self.headers or NO_HEADERS, self.producer_id, self.group,
-            self.seqno, name, attempt,
+        kind = Message if self.codec == codecs.RAW or self.value is None else LazyMessage
+        return kind(
+            topic, self.partition, self.offset, self.key, self.value, self.timestamp, self.written_at,
+            self.headers or NO_HEADERS, self.producer_id, self.group, self.seqno, name, attempt,
         )  # fmt: skip
-        return Message(*fields) if is_plain else LazyMessage(*(*fields, self.value))
 
     def failed(self, error: BaseException | str | None) -> Envelope:
         """The envelope after one more failure; unchanged when no error is given."""

@@ -244,7 +244,7 @@ class Settlement:
             self._assignment.release(source)
             raise
         source.stored = position
-        if source.is_drained and source.commits.is_idle:
+        if source.commits.is_idle and source.is_drained:
             self._assignment.look_soon()  # its children open to the other members
         if source.doubt is not None and position >= max(source.doubt.reach, source.doubt.until):
             source.doubt = None

@@ -359,18 +359,21 @@ class StreamReader:
                 if source.is_gone or not self._assignment.may_read(source):
                     continue
                 rows = self._quotas.read(source.topic, max_bytes, partial(self._read, source, max_messages))
-                if self._settlement is not None and not self._settlement.store_skipped(source):
+                if source.passed_over and not self._has_stored_skipped(source):
                     break
                 if rows and source.doubt is not None and self._settlement is not None:
                     rows = self._settlement.deliver_noted(source, rows, self._policy)
                     if not rows:
                         break
                 if rows:
-                    self._source, name = source, source.topic.name
+                    self._source, name = source, source.name
                     return Batch(name, rows, self._options.decoders.get(name))
             else:
                 if len(self.gaps) == gaps and not self._look():  # a gap that was skipped may open a partition
                     return None
+
+    def _has_stored_skipped(self, source: HeldPartition) -> bool:
+        return self._settlement is None or self._settlement.store_skipped(source)
 
     def _read(self, source: HeldPartition, max_messages: int, max_bytes: int) -> list[Rows]:
         most = 1 if source.is_doubtful else max_messages

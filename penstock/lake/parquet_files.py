@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.errors import DataError, NotATable, PenstockError, Unavailable
+from penstock.lake.compress import LEVEL, compressions
 from penstock.lake.layout import DATE, RAW_SCHEMA, WITH_STATISTICS, LakeFile, in_files
 from penstock.lake.storage import Storage, first_line, writing_to
 from penstock.parse import KIB, MIB
@@ -222,7 +223,7 @@ class _File:
         self._known = _Known()
         self._open = ExitStack()
         self._stream = self._open.enter_context(target.storage.create(self._path))
-        self._writer = pq.ParquetWriter(self._stream, self._schema, **parquet_options(self._schema.names))
+        self._writer: pq.ParquetWriter | None = None
 
     @property
     def size(self) -> int:
@@ -240,6 +241,7 @@ class _File:
     def finish(self) -> LakeFile:
         """Complete it; on the disk when this returns."""
         self._flush()
+        assert self._writer is not None  # a file is made for rows that are there
         with writing_to(self._target.storage):
             self._writer.close()
         size = int(self._stream.tell())
@@ -248,14 +250,17 @@ class _File:
 
     def abandon(self, error: BaseException) -> None:
         """Leave nothing of it."""
-        with suppress(Exception):
-            self._writer.close()  # else it tries again when it is collected
+        if self._writer is not None:
+            with suppress(Exception):
+                self._writer.close()  # else it tries again when it is collected
         self._open.__exit__(type(error), error, error.__traceback__)
 
     def _flush(self) -> None:
         if self._waiting:
             table = pa.Table.from_batches(self._waiting, schema=self._schema)
             with writing_to(self._target.storage):
+                if self._writer is None:
+                    self._writer = pq.ParquetWriter(self._stream, self._schema, **parquet_options(table))
                 self._writer.write_table(table, row_group_size=table.num_rows)
             self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
 
@@ -294,11 +299,12 @@ def _wider(known: tuple[int, int] | None, times: pa.Array) -> tuple[int, int]:
     return min(known[0], bounds["min"]), max(known[1], bounds["max"])
 
 
-def parquet_options(columns: Sequence[str]) -> dict[str, Any]:
-    """How our files are encoded."""
+def parquet_options(rows: pa.Table) -> dict[str, Any]:
+    """How a file is encoded whose first rows are these."""
+    columns, compression = rows.schema.names, compressions(rows)
     return {
-        "compression": "zstd",
-        "compression_level": 1,
+        "compression": compression,
+        "compression_level": {path: LEVEL for path, name in compression.items() if name != "none"},
         "use_dictionary": [name for name in _REPEATING if name.split(".")[0] in columns],
         "column_encoding": {name: "DELTA_BINARY_PACKED" for name in _ASCENDING if name in columns},
         "write_statistics": list(WITH_STATISTICS),

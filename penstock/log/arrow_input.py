@@ -13,7 +13,8 @@ from typing import Any, overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.log.frame_columns import PackedHeaders, PackedStrings, pack_bits, padded
+from penstock.log.frame_columns import PackedStrings, pack_bits, padded
+from penstock.log.header_column import PackedHeaders
 from penstock.parse import HEADERS_BYTES_MAX
 
 #: Offsets of a column have 32 bits.

@@ -6,8 +6,8 @@ The header (see `head`), the body (see `columns`), then zeros up to a multiple o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise, repeat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +16,7 @@ from penstock.checksum import crc32
 from penstock.codecs import ZSTD, zstd
 from penstock.codecs.limits import Damaged
 from penstock.errors import DataError, UnknownFormat
-from penstock.headers import NO_HEADERS, Headers, dicts_of
+from penstock.headers import NO_HEADERS, Headers
 from penstock.log import frame_columns as columns
 from penstock.log import single_frame as lone
 from penstock.log.frame_columns import Buffer
@@ -37,10 +37,11 @@ from penstock.log.frame_header import (
     Layout,
     read_head,
 )
+from penstock.log.header_column import unpack_headers
 from penstock.parse import FRAME_BYTES_MAX
 
 if TYPE_CHECKING:
-    from penstock.message import Message
+    from penstock.message import LazyMessage, Message
 
 
 #: The last extension of a compressed frame: length of the body before, codec, zero.
@@ -93,8 +94,9 @@ def _fields(extensions: Buffer) -> tuple[int, int]:
 
 _PAIR = Struct("<II")
 RAW = codecs.RAW
-#: Where values stand among the arguments of a message.
-_VALUES_AT = 4
+
+#: What mostly stands behind the columns that all have: headers, producer, group, seqno, codec, attempt.
+_USUALLY = (NO_HEADERS, None, None, None, codecs.name_of(RAW), 1)
 
 PRODUCER_HEAD = Struct("<qIHH")
 DICTIONARY_HEAD = Struct("<IHH")
@@ -192,41 +194,7 @@ class Frame:
         """Return the headers of messages `first` to `stop`."""
         if not self.head.flags & HEADERS:
             return [NO_HEADERS] * (stop - first)
-        at = self.layout
-        bounds = columns.unpack_offsets(self.body, at.header_offsets + 4 * first, stop - first)
-        begin, end = bounds[0], bounds[-1]
-        if begin == end:
-            return [NO_HEADERS] * (stop - first)
-        each, odd = divmod(end - begin, stop - first)
-        if odd or list(bounds) != list(range(begin, end + 1, each)):
-            pairs = self._header_pairs(begin, end)
-            return [dict(pairs[a - begin : b - begin]) if b > a else NO_HEADERS for a, b in pairwise(bounds)]
-        body, names_at = self.body, (at.header_name_offsets, at.header_names)
-        if not columns.is_repeated(body, *names_at, begin, end, each):
-            pairs = self._header_pairs(begin, end)
-            return [dict(pairs[place : place + each]) for place in range(0, len(pairs), each)]
-        if columns.is_repeated(body, at.header_value_offsets, at.header_values, begin, end, each):
-            is_text = columns.unpack_bits(body, at.header_is_text, begin, end)
-            if is_text == is_text[:each] * (stop - first):
-                made = dict(self._header_pairs(begin, begin + each))
-                return [made.copy() for _ in range(stop - first)]
-        names = [name.decode() for name in columns.unpack_strings(body, *names_at, begin, begin + each)]
-        return dicts_of(names, self._header_values(begin, end))
-
-    def _header_pairs(self, begin: int, end: int) -> list[tuple[str, str | bytes]]:
-        """Names and values `begin` to `end` of all headers in the frame, side by side."""
-        at = self.layout
-        names = columns.unpack_strings(self.body, at.header_name_offsets, at.header_names, begin, end)
-        return list(zip(map(bytes.decode, names), self._header_values(begin, end), strict=True))
-
-    def _header_values(self, begin: int, end: int) -> Sequence[str | bytes]:
-        """Values `begin` to `end` of all headers in the frame, text as text."""
-        at = self.layout
-        stored = columns.unpack_strings(self.body, at.header_value_offsets, at.header_values, begin, end)
-        is_text = columns.unpack_bits(self.body, at.header_is_text, begin, end)
-        if all(is_text):
-            return list(map(bytes.decode, stored))
-        return [value.decode() if text else value for value, text in zip(stored, is_text, strict=True)]
+        return unpack_headers(self.body, self.layout, first, stop)
 
     def producers(self, first: int, stop: int) -> Sequence[ProducerStamp | None]:
         """Who wrote each message."""
@@ -299,21 +267,27 @@ class Frame:
             self.timestamps(first, stop) if flags & TIMES else repeat(head.created),
             self.written_times(first, stop) if flags & WRITTEN else repeat(head.written_at),
         )
-        is_raw = head.codec == RAW and not flags & CODECS
-        if is_raw and decode is None and not flags & (HEADERS | PRODUCER | PRODUCERS):
-            return list(map(_message or _message_class(), *always))
-        producers = self.producers(first, stop)
-        seldom = (
-            self.headers(first, stop),
-            [(p.id or None) if p else None for p in producers],
-            [p.group if p else None for p in producers],
-            self.seqnos(first, stop),
-            self.codecs(first, stop),
-        )
-        if is_raw and decode is None:
+        seldom = self._seldom(first, stop)
+        if decode is None and head.codec == RAW and not flags & CODECS:
             return list(map(_message or _message_class(), *always, *seldom))
-        are_packed = [number != RAW for number in self.codec_numbers(first, stop)]
-        return _lazy_messages(always, seldom, are_packed, decode)
+        behind = map(repeat, (*_USUALLY[len(seldom) :], decode))
+        return list(map(_lazy_message_class(), *always, *seldom, *behind))
+
+    def _seldom(self, first: int, stop: int) -> tuple[Iterable[Any], ...]:
+        """Columns of messages behind those that all have, up to the last that says something."""
+        flags = self.head.flags
+        found: tuple[Iterable[Any], ...] = ()
+        if flags & (HEADERS | PRODUCER | PRODUCERS | CODECS) or self.head.codec != RAW:
+            found = (self.headers(first, stop) if flags & HEADERS else repeat(NO_HEADERS),)
+        if flags & (PRODUCER | PRODUCERS):
+            producers = self.producers(first, stop)
+            ids = [(p.id or None) if p else None for p in producers]
+            groups = [p.group if p else None for p in producers]
+            found = (*found, ids, groups, self.seqnos(first, stop))
+        if flags & CODECS or self.head.codec != RAW:
+            names = self.codecs(first, stop)
+            found = (*found, *map(repeat, _USUALLY[len(found) : 4]), names)
+        return found
 
     def check_body(self) -> bool:
         """Whether the body has the checksum that the header states."""
@@ -341,25 +315,11 @@ class Frame:
         return entries
 
 
-def _lazy_messages(
-    always: tuple[Any, ...], seldom: tuple[Any, ...], are_packed: list[bool],
-    decode: Callable[[bytes], Any] | None,
-) -> list[Message]:  # fmt: skip
-    """Messages whose values are packed, typed, or both: they are made when they are looked at."""
-    from msgspec import UNSET
-
+def _lazy_message_class() -> type[LazyMessage]:
+    """What is made of messages whose values are packed, typed, or both."""
     from penstock.message import LazyMessage
 
-    stored = always[_VALUES_AT]
-    if decode is None:
-        shown = [value if not packed else UNSET for value, packed in zip(stored, are_packed, strict=True)]
-    else:
-        shown = [UNSET] * len(stored)
-    if None in stored:
-        shown = [None if value is None else lazy for value, lazy in zip(stored, shown, strict=True)]
-    before, behind = always[:_VALUES_AT], always[_VALUES_AT + 1 :]
-    own = repeat(1), stored, repeat(decode), are_packed
-    return list(map(LazyMessage, *before, shown, *behind, *seldom, *own))
+    return LazyMessage
 
 
 class CompressedFrame(Frame):

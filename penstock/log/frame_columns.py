@@ -23,12 +23,12 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, islice, repeat
 from operator import sub
 from struct import Struct, iter_unpack
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, AnyStr, NamedTuple, Protocol, cast
 
 assert sys.byteorder == "little", "Penstock's files are little-endian and so must the machine be"
 
@@ -41,7 +41,6 @@ _TABLE = 10_240
 #: Larger strings, and more headers, are rare enough to be counted each time.
 _STEP_MOST, _HEADERS_MOST = 64 * 1024, 8
 _DIGITS = b"0" + b"1" * 255
-_NOTHING: Mapping[str, str | bytes] = {}
 _PADS = tuple(b"\0" * n for n in range(8))
 
 
@@ -71,15 +70,6 @@ class PackedStrings(NamedTuple):
     nulls: bytes
     #: Bytes of all strings together.
     total: int
-
-
-class PackedHeaders(NamedTuple):
-    """A column of headers as a body holds it."""
-
-    #: Bounds of each message's entries, offsets of names and of values, and which values are text.
-    columns: tuple[Buffer, Buffer, Buffer, Buffer]
-    names: Iterable[Buffer]
-    values: Iterable[Buffer]
 
 
 class ArrowColumn(Protocol):
@@ -147,63 +137,7 @@ def _progressions(step: int) -> bytes:
     return array("I", range(0, step * _TABLE, step)).tobytes() if step else bytes(4 * _TABLE)
 
 
-def pack_headers(headers: Sequence[Mapping[str, str | bytes] | None]) -> PackedHeaders:
-    """Headers of each message, of which some may be None or empty, as a column.
-
-    Those that all messages have alike are encoded once, and so are names that all have alike.
-    """
-    if not isinstance(headers, (list, tuple)):
-        return cast(PackedHeaders, cast(ArrowColumn, headers).packed())
-    count, first = len(headers), headers[0]
-    if first and first == headers[-1] and headers.count(first) == count:
-        return _pack_equal_headers(first, count)
-    there = [each or _NOTHING for each in headers]
-    bounds = list(map(len, there))
-    names = list(chain.from_iterable(there))
-    entries = len(names)
-    try:
-        given = list(chain.from_iterable(map(dict.values, there)))  # type: ignore[arg-type]
-    except TypeError:  # mappings of another kind
-        given = [value for each in there for value in each.values()]
-    encoded, flags = _encoded(given)
-    stored = pack_strings(encoded)
-    is_text = _ones(entries) if flags is None else pack_bits(flags)
-    alike = list(there[0])
-    if alike and bounds.count(len(alike)) == count and names == alike * count:
-        shared = [name.encode() for name in alike]
-        name_parts: Iterable[Buffer] = (b"".join(shared) * count,)
-        offsets: Buffer = _repeated_offsets(tuple(map(len, shared)), count)
-        begins = progression(count, len(alike))
-    else:
-        named = pack_strings([name.encode() for name in names])
-        name_parts, offsets = named.parts, named.offsets
-        begins = pack_offsets(count, bounds)
-    return PackedHeaders((begins, offsets, stored.offsets, is_text), name_parts, stored.parts)
-
-
-def _pack_equal_headers(headers: Mapping[str, str | bytes], count: int) -> PackedHeaders:
-    entries = len(headers)
-    names = [name.encode() for name in headers]
-    values, flags = _encoded(list(headers.values()))
-    columns = (
-        progression(count, entries),
-        _repeated_offsets(tuple(map(len, names)), count),
-        _repeated_offsets(tuple(map(len, values)), count),
-        _ones(entries * count) if flags is None else pack_bits(flags * count),
-    )
-    return PackedHeaders(columns, (b"".join(names) * count,), (b"".join(values) * count,))
-
-
-def _encoded(values: list[str | bytes]) -> tuple[list[bytes], list[bool] | None]:
-    """Values of headers as bytes, and which of them are text; None when all are."""
-    try:
-        return list(map(str.encode, values)), None  # type: ignore[arg-type]
-    except TypeError:
-        flags = [isinstance(value, str) for value in values]
-        return [value.encode() if isinstance(value, str) else value for value in values], flags
-
-
-def _repeated_offsets(lengths: tuple[int, ...], count: int) -> bytes:
+def repeated_offsets(lengths: tuple[int, ...], count: int) -> bytes:
     """Offsets of strings of these lengths, `count` times one after the other."""
     if len(lengths) == 1:
         return progression(count, lengths[0])
@@ -217,7 +151,8 @@ def _repetitions(lengths: tuple[int, ...]) -> bytes:
     return array("I", accumulate(lengths * _TABLE, initial=0)).tobytes()
 
 
-def _ones(count: int) -> bytes:
+def ones(count: int) -> bytes:
+    """A bitmap of so many flags that are all set."""
     return padded(((1 << count) - 1).to_bytes((count + 7) // 8, "little"))
 
 
@@ -237,22 +172,25 @@ def unpack_strings(body: Buffer, offsets_at: int, strings_at: int, first: int, s
     if count == 1:
         return (bytes(region),)
     step, odd = divmod(end - begin, count)
-    if not odd and begin == 0 and step and offsets.tobytes() == progression(count, step)[: 4 * count + 4]:
+    if not odd and step and is_progression(offsets, step):
         return _cut_evenly(region, step)
-    if begin:
-        offsets = array("I", (offset - begin for offset in offsets))
-    data = bytes(region)
-    return [data[a:b] for a, b in pairwise(offsets)]
+    return cut(bytes(region), offsets)
 
 
-def is_repeated(body: Buffer, offsets_at: int, strings_at: int, first: int, stop: int, each: int) -> bool:
-    """Whether strings `first` to `stop` are the first `each` of them, again and again."""
-    offsets = unpack_offsets(body, offsets_at + 4 * first, stop - first)
-    step = offsets[each] - offsets[0]
-    if list(map(sub, offsets[each:], offsets)).count(step) != len(offsets) - each:
-        return False
-    region = bytes(body[strings_at + offsets[0] : strings_at + offsets[-1]])
-    return region == region[:step] * ((stop - first) // each)
+def cut(strings: AnyStr, offsets: array[int]) -> list[AnyStr]:
+    """The strings that lie back to back in `strings`; the first begins where the first offset says."""
+    begin = offsets[0]
+    bounds = list(map(sub, offsets, repeat(begin))) if begin else offsets.tolist()
+    return [strings[a:b] for a, b in zip(bounds, islice(bounds, 1, None), strict=False)]
+
+
+def is_progression(offsets: array[int], step: int) -> bool:
+    """Whether each of the offsets is `step` more than the one before."""
+    first, odd = divmod(offsets[0], step)
+    stop = first + len(offsets)
+    if odd or stop > _TABLE or step > _STEP_MOST:
+        return offsets == array("I", range(offsets[0], offsets[0] + step * len(offsets), step))
+    return offsets.tobytes() == _progressions(step)[4 * first : 4 * stop]
 
 
 @lru_cache(maxsize=64)
@@ -279,6 +217,13 @@ def unpack_bits(body: Buffer, at: int, first: int, stop: int) -> list[bool]:
     """Flags `first` to `stop` of the bitmap that begins at byte `at`."""
     bits = int.from_bytes(body[at : at + (stop + 7) // 8], "little")
     return [digit == "1" for digit in f"{bits:0{stop}b}"[::-1][first:stop]]
+
+
+def are_set(body: Buffer, at: int, first: int, stop: int) -> bool:
+    """Whether all flags `first` to `stop` of the bitmap that begins at byte `at` are set."""
+    bits = int.from_bytes(body[at + first // 8 : at + (stop + 7) // 8], "little") >> first % 8
+    wanted = (1 << stop - first) - 1
+    return bits & wanted == wanted
 
 
 def pack_numbers(code: str, numbers: Iterable[int]) -> bytes:

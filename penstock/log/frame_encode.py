@@ -26,7 +26,6 @@ from penstock.log.frame_columns import (
     Buffer,
     Lengths,
     measure,
-    pack_headers,
     pack_numbers,
     pack_strings,
     padded,
@@ -47,6 +46,7 @@ from penstock.log.frame_header import (
     VALUE_NULLS,
     WRITTEN,
 )
+from penstock.log.header_column import pack_headers
 from penstock.parse import FRAME_BYTES_MAX, KIB, MIB
 
 #: A writer's frames: large enough to be worth a checksum, small enough to be read alone.

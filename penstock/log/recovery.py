@@ -7,7 +7,8 @@ The last segment is read from its start with every checksum. At the first bad fr
     nothing says so                                      a torn tail: the rest is copied to `.cut`
                                                          and cut off
 
-Then what committed transactions have not appended yet is appended, at the offsets they were given.
+Then what committed transactions have not appended yet is appended, at the offsets they were given; what
+they staged and is gone is a loss.
 The next offset is the highest of: the end found, the offsets reserved, the highest position a consumer
 committed. If that leaves a gap a new segment begins there: a gap is legal, reuse is not. What of the gap
 was acknowledged once is no gap but a loss, and stays known as one (`lost`).
@@ -30,7 +31,7 @@ from penstock.log.frame_header import MAGIC_BYTES, Head, read_head
 from penstock.log.lineage import is_seal
 from penstock.log.records import SEALED, AppendRecord, DurableRecord, ShownRecord
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
-from penstock.log.staging import End, PartitionState, bring_in
+from penstock.log.staging import End, PartitionState, bring_in, is_missing
 from penstock.options import TopicOptions
 
 logger = logging.getLogger("penstock.log")
@@ -77,6 +78,8 @@ def recover(folder: Folder, options: TopicOptions, state: PartitionState) -> Non
         start = shown.start if shown is not None else bases[0]
         floor = max(_reserved(a, options, end.next), state.highest_position(), known)
         is_loss = not end.shows_damage and _note_losses(folder, end.next, known, state)
+    missing = _note_missing(folder, end.next, state)
+    floor, is_loss = max(floor, missing), is_loss or missing > 0
     is_sealed = end.sealed or (end.damaged and state.is_split())
     end = _bring_in_all(folder, end, state, now)
     if end.damaged or (floor > end.next and not is_sealed):
@@ -118,6 +121,16 @@ def _note_losses(folder: Folder, end: int, known: int, state: PartitionState) ->
     return bool(ranges)
 
 
+def _note_missing(folder: Folder, end: int, state: PartitionState) -> int:
+    """Keep for ever what transactions have committed and whose files are gone; the offset behind it, or 0."""
+    behind = 0
+    for piece in state.unfinished():
+        if piece.stop > end and is_missing(folder, piece):
+            lost.note(folder, max(piece.base, end), piece.stop)
+            behind = max(behind, piece.stop)
+    return behind
+
+
 def _begin_segment(folder: Folder, first: int, end: _End, now: int) -> _End:
     """A new segment, with a gap before it."""
     created = max(now, end.last_written_at)
@@ -127,7 +140,9 @@ def _begin_segment(folder: Folder, first: int, end: _End, now: int) -> _End:
 
 def _bring_in_all(folder: Folder, end: _End, state: PartitionState, now: int) -> _End:
     """Append what committed transactions lack, and make it durable."""
-    missing = [piece for piece in state.unfinished() if piece.stop > end.next]
+    missing = [
+        piece for piece in state.unfinished() if piece.stop > end.next and not is_missing(folder, piece)
+    ]
     for piece in missing:
         if end.damaged or end.next < piece.base:  # what came before it went with the power
             first = max(end.next, piece.base, end.segment + 1)

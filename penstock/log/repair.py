@@ -6,7 +6,9 @@
     a roll half done                     finish it
     frames behind A                      adopt the sound ones, cut off the rest
     a seal that S does not tell of       make it durable, and tell
+    S tells of a seal that nowhere is    recover: files of different moments were put together
     a transaction announced              append it if it was committed, else forget it
+    its file is gone                     recover: what was in it is known as lost
 
 Everything here happens under the append lock.
 """
@@ -33,6 +35,7 @@ from penstock.log.staging import (
     becomes_segment,
     bring_in,
     has_become_segment,
+    is_missing,
     remove_file,
 )
 from penstock.parse import MIB
@@ -75,6 +78,8 @@ class Repair:
             ends = self._sealed_if_there(ends)
         if ends.append.pending:
             ends = self.finish_transactions(ends)
+        if ends.shown.sealed and not self._state.is_split() and read_seal(folder) is None:
+            ends = self._recovered()
         return ends
 
     def is_whole(self, ends: Ends) -> bool:
@@ -190,7 +195,8 @@ class Repair:
     def _with_new_segment(self, ends: Ends) -> Ends:
         """A staged file that became a segment is durable: cutting begins behind it."""
         a = ends.append
-        taken = [piece for piece in self._state.unfinished() if has_become_segment(self.folder, piece)]
+        pieces = [piece for piece in self._state.unfinished() if not is_missing(self.folder, piece)]
+        taken = [piece for piece in pieces if has_become_segment(self.folder, piece)]
         if taken and taken[-1].stop > a.next:
             a = _ending(a, bring_in(self.folder, End(a.next, a.segment, a.byte, 0), taken[-1]))
             durable = ends.durable._replace(end=a.next, segment=a.segment, byte=a.byte)
@@ -251,6 +257,8 @@ class Repair:
         Without a record it was not committed, and only the announcement goes.
         """
         pieces = self._state.unfinished()
+        if any(piece.stop > ends.append.next and is_missing(self.folder, piece) for piece in pieces):
+            return self._recovered()
         ends = self.bring_in(ends, pieces)
         if pieces:
             logger.info("finished a transaction of a process that died", extra={"path": self.folder.path})

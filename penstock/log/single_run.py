@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from penstock.checksum import crc32
 from penstock.codecs import RAW
-from penstock.log.frame_columns import round_up
 from penstock.log.frame_header import HEADER_BYTES, KEYS
 
 #: Header length, flags and codec of a frame's header as one number: of one message with a key, and without.
@@ -57,8 +56,8 @@ class _Kind(NamedTuple):
 
     @property
     def stride(self) -> int:
-        """Bytes from a frame to the next."""
-        return HEADER_BYTES + round_up(self.length)
+        """Bytes from a frame to the next, which begins at a multiple of eight."""
+        return HEADER_BYTES + self.length + -self.length % 8
 
 
 def take_even(data: memoryview, at: int, *, offset: int, most: int, identity: int) -> EvenRun | None:

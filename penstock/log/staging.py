@@ -149,6 +149,11 @@ def has_become_segment(folder: Folder, piece: PlacedPiece) -> bool:
     return piece.file is not None and not folder.files.exists(folder.name(piece.file))
 
 
+def is_missing(folder: Folder, piece: PlacedPiece) -> bool:
+    """Whether the piece's file is gone, and has not become a segment."""
+    return has_become_segment(folder, piece) and not folder.files.exists(folder.segment_path(piece.base))
+
+
 def remove_file(folder: Folder, piece: PlacedPiece) -> None:
     """A piece that was copied leaves its file behind."""
     if piece.file is not None and folder.files.exists(folder.name(piece.file)):
@@ -175,7 +180,8 @@ def _copy_in(folder: Folder, end: End, piece: PlacedPiece) -> End:
                 body_at -= SEGMENT_HEADER_BYTES
                 parts.append(inline[body_at : body_at + length])
             else:
-                parts.append(files.pread(source, length, body_at))
+                # A file that was cut short costs the messages that it lacks, not those behind them.
+                parts.append(files.pread(source, length, body_at).ljust(length, b"\0"))
             byte += each.size
             if byte - at >= _COPY_BYTES:
                 files.pwritev(target, parts, at)
@@ -197,16 +203,15 @@ def _rename_in(folder: Folder, end: End, piece: PlacedPiece) -> End:
     fd = files.open(path)
     try:
         head = parse_head(files.pread(fd, SEGMENT_HEADER_BYTES, 0))
-        if head is None:
-            raise Corrupt(path, 0, "damaged header of a staged file")
+        salt = head.salt if head is not None else new_salt()  # a damaged header is made again
         byte = SEGMENT_HEADER_BYTES
         for each in piece.frames():
             # All before it in this file is durable, and was so before the file became a segment.
-            header = placed(each.header, base=each.base, written_at=now, synced=each.byte, salt=head.salt)
+            header = placed(each.header, base=each.base, written_at=now, synced=each.byte, salt=salt)
             files.pwrite(fd, header, each.byte)
             byte = each.byte + each.size
         gap = end.next < piece.base
-        head = SegmentHead(head.salt, 0, piece.base, folder.topic_id, folder.partition, now, gap)
+        head = SegmentHead(salt, 0, piece.base, folder.topic_id, folder.partition, now, gap)
         files.pwrite(fd, head.pack(), 0)
         files.truncate(fd, byte)
         files.sync(fd)
@@ -226,7 +231,10 @@ def _as_segment(folder: Folder, piece: PlacedPiece) -> End:
         head = None
     if head is None:
         assert piece.file is not None
-        raise Corrupt(folder.name(piece.file), 0, "a committed transaction's file is missing")
+        raise Corrupt(
+            folder.name(piece.file), 0, "a committed transaction's file is missing",
+            partition=folder.partition, first=piece.base, stop=piece.stop,
+        )  # fmt: skip
     fd = folder.files.open(path, write=False)
     try:
         return End(piece.stop, piece.base, folder.files.size(fd), head.created)

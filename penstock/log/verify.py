@@ -26,7 +26,6 @@ from penstock.log.records import DURABLE_AT, DurableRecord, ShownRecord
 from penstock.log.recovery import Survey, survey
 from penstock.log.segment import SEGMENT_HEADER_BYTES, SegmentHead, parse_head, read_head
 from penstock.log.segment_index import Index
-from penstock.log.staging import STAGED
 
 _NO_RECORD = (
     "no sound record: the next writer makes it anew; "
@@ -326,24 +325,3 @@ def _has_producers(folder: Folder) -> bool:
     with suppress(Corrupt):  # said elsewhere
         return len(facts.begin(folder)[0]) > 0
     return True
-
-
-def abandoned(folder: Folder, needed: Collection[str | None]) -> Iterator[Finding]:
-    """What transactions have staged and not committed: they are at work, or were killed."""
-    for name in sorted(folder.files.listdir(folder.path)):
-        if name.endswith(STAGED) and name not in needed:
-            yield note(
-                folder.name(name), None,
-                f"{_size(folder, name)} bytes that no transaction has committed: "
-                "it is at work, or was killed (then they are removed after a day)",
-            )  # fmt: skip
-
-
-def _size(folder: Folder, name: str) -> int:
-    with suppress(FileNotFoundError):  # its transaction ended meanwhile
-        fd = folder.files.open(folder.name(name), write=False)
-        try:
-            return folder.files.size(fd)
-        finally:
-            folder.files.close(fd)
-    return 0

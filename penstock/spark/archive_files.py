@@ -26,6 +26,7 @@ from penstock.lake.history import History
 from penstock.lake.layout import LakeFile
 from penstock.lake.storage import storage
 from penstock.log.fingerprint import changed, compare
+from penstock.log.log import Log
 from penstock.spark.source.filters import FilterBounds
 from penstock.spark.source.survey import may_hold
 from penstock.store import Store
@@ -44,6 +45,8 @@ class NativePast(NamedTuple):
     files: tuple[LakeFile, ...]
     #: For each partition the first offset that is not in them: the log is read from there on.
     next: dict[int, int]
+    #: Whether the log may have more than they: else no Python need be started.
+    has_tail: bool
 
     @property
     def paths(self) -> list[str]:
@@ -103,7 +106,9 @@ def _looked_at(
     ):
         return None  # the log reaches further back than the table
     files = [file for each in held.values() for file in each.files if _may_pass(file, topic.name, bounds)]
-    return NativePast(place.uri, tuple(files), {n: each.next for n, each in held.items() if each.files})
+    begin = {n: each.next for n, each in held.items() if each.files}
+    has_tail = any(_may_add(log, topic.name, begin.get(log.partition, 0), bounds) for log in topic.logs())
+    return NativePast(place.uri, tuple(files), begin, has_tail)
 
 
 def _check(topic: OpenTopic, held: dict[int, Held], table: str) -> None:
@@ -114,6 +119,12 @@ def _check(topic: OpenTopic, held: dict[int, Held], table: str) -> None:
             error: PenstockError = changed(log.segments, each.next, verdict, f"the table {table}")
             error.hint = "archive=None reads the log alone; archive into another table from now on"
             raise error
+
+
+def _may_add(log: Log, topic: str, begin: int, bounds: FilterBounds) -> bool:
+    """Whether a partition has offsets from `begin` on that may be within the bounds."""
+    first, stop = max(begin, bounds.offsets.first), min(log.bounds().end, bounds.offsets.stop)
+    return bounds.has(topic, log.partition) and first < stop
 
 
 def _may_pass(file: LakeFile, topic: str, bounds: FilterBounds) -> bool:

@@ -59,9 +59,13 @@ def read(
     past = None if archive is None else _past(spark, asked, os.fspath(archive))
     if past is not None and placed:  # the source then takes from the table what lies between the places
         options, past = {**options, "history": past.table}, None
-    frame = _live(spark, asked, past, options)
-    if past is not None and past.files:
-        frame = _archived(spark, asked, past).unionByName(frame)
+    if past is None or not past.files:
+        frame = _live(spark, asked, past, options)
+    elif not past.has_tail:
+        _refuse_taken(options)
+        frame = _archived(spark, asked, past)
+    else:
+        frame = _archived(spark, asked, past).unionByName(_live(spark, asked, past, options))
     if where is not None:
         frame = frame.where(where)
     return frame.select(*asked.columns)
@@ -151,6 +155,7 @@ def _archived(spark: SparkSession, asked: _Asked, past: NativePast) -> DataFrame
 
 def _live(spark: SparkSession, asked: _Asked, past: NativePast | None, options: dict[str, Any]) -> DataFrame:
     """What comes through Python: the log from where the table ends."""
+    _refuse_taken(options)
     known = {"topic": asked.topic, **options}
     if there := cores(spark):
         known["cores"] = str(there)
@@ -161,12 +166,16 @@ def _live(spark: SparkSession, asked: _Asked, past: NativePast | None, options: 
         known["startingOffsets"] = json.dumps({asked.topic: begin})
     names = [name for name in asked.needed if name != "topic"] or ["offset"]
     kinds = ", ".join(f"`{name}` {TYPES[name]}{' NOT NULL' * (name in NEVER_NULL)}" for name in names)
+    return _with_topic(spark.read.format("penstock").schema(kinds).options(**known).load(asked.store), asked)
+
+
+def _refuse_taken(options: Iterable[str]) -> None:
+    """Raise `InvalidOption` for options that say again what arguments say."""
     for taken in ("topic", "subscribe", "subscribePattern", "columns", "includeHeaders", "view"):
         if taken in options:
             raise InvalidOption(
                 f"{taken} is not an option here", hint="topic and columns are arguments of read()"
             )
-    return _with_topic(spark.read.format("penstock").schema(kinds).options(**known).load(asked.store), asked)
 
 
 def _with_topic(frame: DataFrame, asked: _Asked) -> DataFrame:

@@ -83,10 +83,17 @@ class ReadOnlyConnection:
 
 
 def refusal(path: str, error: sqlite3.DatabaseError) -> PenstockError:
-    """What it means that the file cannot be opened: it is something else, or it is damaged."""
+    """What it means that the file cannot be opened: it is something else, damaged, or the disk fails."""
+    if is_of_disk(error):
+        return Unavailable(f"{path}: {error}", hint="look at the disk, then try again")
     if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
         return NotAStore(f"{path} is not a store's database: {error}")
     return DataError(f"{path} is damaged: {error}", hint="penstock verify looks closer")
+
+
+def is_of_disk(error: sqlite3.DatabaseError) -> bool:
+    """Whether SQLite says that a disk is full, or failed to read or write."""
+    return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_FULL", "SQLITE_IOERR"))
 
 
 def _stamp(path: str) -> _Stamp:

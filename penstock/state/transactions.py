@@ -226,6 +226,7 @@ class StoredPartition:
         self._topics = topics
         self._consumers = consumers
         self._transactions = transactions
+        self.partition = partition
         self._place = (topic_id, partition)
 
     def options(self) -> TopicOptions:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -18,15 +18,17 @@ from penstock.delay.verify import FolderVerifier
 from penstock.errors import DataError, NotAStore, PenstockError, UnknownFormat, UnknownTopic
 from penstock.files import Files
 from penstock.findings import Checked, Finding, damage, note
-from penstock.log.folder import DATA, Folder
+from penstock.log.folder import Folder
+from penstock.log.log import Log
 from penstock.log.staging import PlacedPiece
-from penstock.log.verify import PartitionVerifier, abandoned, missing_gates
+from penstock.log.verify import PartitionVerifier, missing_gates
+from penstock.log.verify_staging import abandoned, committed
 from penstock.parse import topic_name
 from penstock.payloads.store import losses
 from penstock.state.consumers import Consumers, Position
 from penstock.state.database import Database
-from penstock.state.topics import Topics
-from penstock.state.transactions import Transactions
+from penstock.state.topics import TopicRecord, Topics
+from penstock.state.transactions import StoredPartition, Transactions
 from penstock.topic.body_trim import Referring, references_between
 from penstock.topic.delayed import DELAY, PUBLISH, RETRIES, SESSIONS
 from penstock.topic.identity import holds_messages, is_dropped
@@ -138,6 +140,15 @@ class _Known(NamedTuple):
     gates: Mapping[int, Collection[int]] = MappingProxyType({})
     #: What committed transactions have still to append, by partition.
     pieces: Mapping[int, Sequence[PlacedPiece]] = MappingProxyType({})
+    #: The first offset that readers get, by partition: what comes before it is over by its age.
+    starts: Mapping[int, int] = MappingProxyType({})
+
+
+def _unless_over(finding: Finding, start: int) -> Finding:
+    """Damage among messages that nobody gets any more is worth a note: they go with their segment."""
+    if finding.severity != "damage" or finding.stop is None or finding.stop > start:
+        return finding
+    return finding._replace(severity="note", what=f"{finding.what}; its messages are over by their age")
 
 
 class StoreVerifier:
@@ -233,7 +244,25 @@ class StoreVerifier:
             begun = topics.partitions.begun(record.id)
             numbers = {*record.rows.numbers, *(number for each in begun for number in each.children)}
             topic = _Known(name, record.id, frozenset(numbers), options.sync, positions, gates)
-            known.append(topic._replace(pieces=transactions.pieces(record.id)))
+            starts = {
+                number: self._start(
+                    record, StoredPartition(topics, consumers, transactions, record.id, number)
+                )
+                for number in (record.rows.numbers if options.retention_ns is not None else ())
+            }
+            known.append(topic._replace(pieces=transactions.pieces(record.id), starts=starts))
+
+    def _start(self, record: TopicRecord, state: StoredPartition) -> int:
+        """The first offset of a partition that readers get; 0 when that cannot be found out."""
+        path = os.path.join(self._topics, record.name, "parts", f"{state.partition:06d}")
+        with suppress(PenstockError, OSError):
+            log = Log(
+                path, topic=record.name, topic_id=record.id, partition=state.partition,
+                options=record.options, files=self._files, clock=self._clock, state=state, read_only=True,
+            )  # fmt: skip
+            with closing(log):
+                return log.bounds().start
+        return 0
 
     # Topics.
 
@@ -248,24 +277,24 @@ class StoreVerifier:
                 yield finding._replace(topic=topic.name, partition=number)
 
     def _partition_findings(self, path: str, topic: _Known, number: int) -> Iterator[Finding]:
-        end = 0
-        try:
-            folder = Folder(
-                path, topic_id=topic.id, partition=number, files=self._files, clock=self._clock,
-                read_only=True,
-            )  # fmt: skip
-            with closing(folder):
+        end, pieces = 0, topic.pieces.get(number, ())
+        folder = Folder(
+            path, topic_id=topic.id, partition=number, files=self._files, clock=self._clock, read_only=True
+        )
+        with closing(folder):
+            try:
                 verifier = PartitionVerifier(folder, self.checked, sync=topic.sync, progress=self._progress)
-                yield from verifier.findings()
+                for finding in verifier.findings():
+                    yield _unless_over(finding, topic.starts.get(number, 0))
                 end = verifier.end
                 yield from missing_gates(folder, topic.gates.get(number, ()))
-                yield from abandoned(folder, {piece.file for piece in topic.pieces.get(number, ())})
-        except FileNotFoundError:
-            yield note(path, None, "no folder: nothing was written here yet, or it was removed")
+                yield from abandoned(folder, {piece.file for piece in pieces})
+            except FileNotFoundError:
+                yield note(path, None, "no folder: nothing was written here yet, or it was removed")
+            for piece in pieces:
+                yield from committed(folder, piece, end, self._state)
         if topic.id and number not in topic.partitions:
             yield note(path, None, "a partition the topic does not have: an interrupted change left it")
-        for piece in topic.pieces.get(number, ()):
-            yield from self._piece_findings(path, piece, end)
         for position in topic.positions:
             if position.partition == number and position.position > end:
                 yield damage(
@@ -275,18 +304,6 @@ class StoreVerifier:
                     end,
                     position.position,
                 )
-
-    def _piece_findings(self, path: str, piece: PlacedPiece, end: int) -> Iterator[Finding]:
-        """What a committed transaction has still to append: it must be there."""
-        if piece.stop <= end:
-            return
-        staged = None if piece.file is None else os.path.join(path, piece.file)
-        segment = os.path.join(path, f"{piece.base:020d}{DATA}")
-        if staged is not None and not self._files.exists(staged) and not self._files.exists(segment):
-            yield damage(staged, None, "a committed transaction's file is missing", piece.base, piece.stop)
-        else:
-            what = "a committed transaction is not yet brought in: the next program that comes does it"
-            yield note(staged or self._state, None, what, piece.base, piece.stop)
 
     def _folders(self) -> list[str]:
         return sorted(self._files.listdir(self._topics)) if self._files.exists(self._topics) else []

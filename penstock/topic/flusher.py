@@ -76,7 +76,6 @@ class Flusher:
         self._failure: BaseException | None = None
         self._ending = False
         self._idle = False
-        self._is_syncing = False
         self._thread: threading.Thread | None = None
         #: Every message of this writer has to be looked at.
         self._is_watched = producer.choose is not None
@@ -94,7 +93,7 @@ class Flusher:
         """Append when there is a frame's worth; what lingers meanwhile is the thread's to append.
 
         Without `linger` messages leave at once; but those that would have to wait for the next sync anyhow
-        gather until then.
+        gather until the thread is back from the one before: it appends them as one frame, and syncs again.
         """
         buffer = self.buffer
         with self.lock:
@@ -103,7 +102,7 @@ class Flusher:
             if not buffer.at:
                 self._deadline = monotonic() + self._linger_s
                 self._wake_thread()
-            is_due = not self._linger_s and not (self._is_syncing and self.sync == "disk")
+            is_due = not self._linger_s and not (self._unsynced and self.sync == "disk")
             if not is_due and not buffer.is_full():
                 buffer.look_later()
                 return
@@ -344,7 +343,6 @@ class Flusher:
                 self._changed.wait(_FLUSHER_S)
                 return not self.closed
             waiting = list(self._unsynced)
-            self._is_syncing = bool(waiting)
         if waiting:
             self._sync_in_background(waiting)
         return True
@@ -371,8 +369,6 @@ class Flusher:
         except BaseException as error:  # noqa: BLE001 - kept, and raised from the next call
             self._fail(error)
             return
-        finally:
-            self._is_syncing = False
         with self.lock:
             self._settle(waiting)
             if self.sync == "os" and not self.closed:

@@ -125,7 +125,6 @@ def test_the_chart_draws_what_its_topic_holds(browser, page, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_orders_go_through_spark_to_a_chart(browser, page, tmp_path):
     require("spark")
     with example("chart", tmp_path / "data") as chart:

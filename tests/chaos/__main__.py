@@ -21,6 +21,9 @@ from tests.chaos.io_errors import io_errors
 from tests.chaos.mutations import mutations
 from tests.chaos.outcome import Outcome
 from tests.chaos.storms import kills, power_cuts
+from tests.chaos.system_cuts import system_cuts
+from tests.chaos.system_errors import system_errors
+from tests.crash.system_calls import why_not
 
 Scenario = Callable[[str, int], Outcome]
 SCENARIOS: dict[str, Scenario] = {
@@ -28,9 +31,13 @@ SCENARIOS: dict[str, Scenario] = {
     "mutations": mutations,
     "kills": kills,
     "power cuts": power_cuts,
+    "system errors": system_errors,
+    "system cuts": system_cuts,
 }
+#: These look at system calls.
+BY_STRACE = ("system errors", "system cuts")
 #: How often one runs in a turn, where that is more than once: they are quick.
-_OFTEN = {"io errors": 12, "mutations": 6}
+_OFTEN = {"io errors": 12, "mutations": 6, "system errors": 3}
 #: A run that takes longer hangs: where is printed, and the run ends.
 _HANGS_S = 300
 
@@ -53,6 +60,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--only", nargs="*", choices=sorted(SCENARIOS), default=list(SCENARIOS))
     asked = parser.parse_args()
+    if reason := why_not():
+        print(f"left out: {', '.join(BY_STRACE)} ({reason})")
+        asked.only = [name for name in asked.only if name not in BY_STRACE]
     logging.disable(logging.CRITICAL)
     figures: dict[str, Counter[str]] = {name: Counter() for name in asked.only}
     seed, end, problems = asked.seed, time.monotonic() + 60 * asked.minutes, 0

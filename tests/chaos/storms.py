@@ -23,6 +23,8 @@ from tests.kit.patience import wait_until
 
 _KILLS = 4
 _STEPS = 24
+#: So many steps of a journey are made before it says what is wrong.
+_TELL_EACH = 10
 
 
 def kills(folder: str, seed: int) -> Outcome:
@@ -37,7 +39,7 @@ def kills(folder: str, seed: int) -> Outcome:
         process.send_signal(signal.SIGKILL)
         process.wait()
         read_told(told, account)
-    problems = check(os.path.join(folder, "store"), account)
+    problems = check(os.path.join(folder, "store"), account, crashed=True)
     promised = sum(map(len, account.promised.values()))
     return Outcome({"kills": _KILLS, "acknowledged": promised}, problems)
 
@@ -52,11 +54,16 @@ def read_told(path: str, account: Account) -> None:
     with open(path) as file:
         for line in file:
             if line.endswith("\n"):
-                what, kind, value = json.loads(line)
-                if what == "problem":
-                    account.problems.append(value)
-                else:
-                    (account.promise if what == "promise" else account.try_)(kind, value)
+                take_told(line, account)
+
+
+def take_told(line: str | bytes, account: Account) -> None:
+    """Take in one line of what a journey said."""
+    what, kind, value = json.loads(line)
+    if what == "problem":
+        account.problems.append(value)
+    else:
+        (account.promise if what == "promise" else account.try_)(kind, value)
 
 
 class TellingAccount(Account):
@@ -71,6 +78,11 @@ class TellingAccount(Account):
 
     def promise(self, kind: str, value: str) -> None:
         self.tell("promise", kind, value)
+
+    def tell_problems(self) -> None:
+        for problem in self.problems:
+            self.tell("problem", "", problem)
+        self.problems.clear()
 
     def tell(self, *line: str) -> None:
         os.write(self._fd, json.dumps(line).encode() + b"\n")
@@ -90,16 +102,18 @@ def power_cuts(folder: str, seed: int, each: int = 20) -> Outcome:
 
 
 def main() -> None:
-    """A journey without an end, for `kills`."""
+    """A journey of so many steps, or without an end."""
     logging.disable(logging.CRITICAL)
-    folder, told, seed, seqno = sys.argv[1:]
+    folder, told, seed, seqno, *steps = sys.argv[1:]
     account = TellingAccount(told)
     journey = Journey(folder, int(seed), account=account, last_seqno=int(seqno))
-    while True:
-        journey.play(10)
-        for problem in account.problems:
-            account.tell("problem", "", problem)
-        account.problems.clear()
+    left = int(steps[0]) if steps else sys.maxsize
+    while left > 0:
+        journey.play(min(left, _TELL_EACH))
+        left -= _TELL_EACH
+        account.tell_problems()
+    journey.end()
+    account.tell_problems()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """A short form of each scenario of `make chaos`, and canaries that it would notice."""
 
+import errno
 import logging
 import os
 import random
@@ -7,9 +8,11 @@ import random
 import pytest
 
 import penstock
-from tests.chaos import io_errors, mutations
-from tests.chaos.__main__ import SCENARIOS, run_one
+from tests.chaos import io_errors, mutations, system_cuts, system_errors
+from tests.chaos.__main__ import BY_STRACE, SCENARIOS, run_one
 from tests.chaos.journey import ORDERS, Account, Journey, check
+from tests.crash.system_calls import why_not
+from tests.require import absent, require
 
 
 @pytest.fixture(autouse=True)
@@ -17,16 +20,23 @@ def quiet(caplog):
     caplog.set_level(logging.CRITICAL + 1, "penstock")
 
 
+def needs_strace():
+    require("strace")
+    if reason := why_not():
+        absent("strace", reason)
+
+
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 def test_nothing_is_wrong(name, seed):
+    if name in BY_STRACE:
+        needs_strace()
     outcome = run_one(name, seed)
     assert list(outcome.problems) == []
     assert outcome.figures
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(1000, 1100))
 def test_no_io_error_does_harm(seed):
     """Every kind of call, with every error, once and for good."""
@@ -37,6 +47,25 @@ def test_faults_of_every_kind_are_chosen():
     chance = random.Random(1)
     chosen = {(fault.errno, fault.call) for fault in (io_errors.chosen_fault(chance) for _ in range(2000))}
     assert chosen == {(number, call) for number, calls in io_errors.KINDS.items() for call in calls}
+
+
+def test_faults_below_sqlite_of_every_kind_are_chosen():
+    chance = random.Random(1)
+    chosen = {fault[:2] for fault in (system_errors.chosen_fault(chance) for _ in range(2000))}
+    assert chosen == {
+        (call, errno.errorcode[number]) for number, calls in system_errors.KINDS.items() for call in calls
+    }
+
+
+def test_canary_a_disk_that_syncs_nothing_is_noticed_in_the_system_calls(tmp_path, monkeypatch):
+    needs_strace()
+    record = system_cuts.recorded
+    unsynced = ("sync", "sync_folder")
+    monkeypatch.setattr(
+        system_cuts, "recorded", lambda *given: [call for call in record(*given) if call[0] not in unsynced]
+    )
+    outcome = system_cuts.system_cuts(str(tmp_path), 1, images=20)
+    assert any("acknowledged and lost" in each or "opened again" in each for each in outcome.problems)
 
 
 def test_canary_what_is_lost_and_what_is_twice_is_noticed(tmp_path):

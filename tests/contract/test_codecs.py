@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 import penstock
 from penstock import Message
+from tests.kit.patience import PATIENCE_S
 from tests.kit.values import LazyMessage, limits_module
 from tests.kit.values import codecs_module as codecs
 from tests.require import require
@@ -184,8 +185,8 @@ def test_messages_are_equal_when_their_values_are():
     """Not when only their packed bytes are, and an empty value is no tombstone."""
 
     def message(value, codec="zstd", stored=None):
-        place = ("t", 0, 5, None, value, 1, 2, {}, None, None, None, codec, 1)
-        return Message(*place) if stored is None else LazyMessage(*place, stored)
+        kind, body = (Message, value) if stored is None else (LazyMessage, stored)
+        return kind("t", 0, 5, None, body, 1, 2, {}, None, None, None, codec, 1)
 
     packed = codecs.encode(codecs.ZSTD, b"value")
     assert message(UNSET, stored=packed) == message(b"value")
@@ -319,7 +320,7 @@ with penstock.open(sys.argv[1]) as store:
 def test_a_codec_that_is_not_known_here_is_an_error_for_that_message_only(store, topic):
     """Not a hang, not the end of reading: the reader goes on and commits."""
     topic.write(b"before")
-    subprocess.run([sys.executable, "-c", WRITE_ELSEWHERE, store.path], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", WRITE_ELSEWHERE, store.path], check=True, timeout=PATIENCE_S)
     topic.write(b"behind")
     got = []
     with topic.reader(consumer="c", follow=False) as reader:

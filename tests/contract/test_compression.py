@@ -13,6 +13,7 @@ import penstock
 from tests.kit.frames import COMPRESSED
 from tests.kit.frames import frame_module as frame
 from tests.kit.logs import SEGMENT_HEADER_BYTES
+from tests.kit.patience import PATIENCE_S
 from tests.kit.stores import StoreVerifier
 from tests.kit.values import zstd_module
 from tests.kit.values import zstd_module as zstd
@@ -188,7 +189,10 @@ with penstock.open(sys.argv[1], files=Dies()) as store:
 
 def test_batches_of_a_writer_that_died_are_adopted(store, topic):
     topic.write_many(VALUES[:10])
-    assert subprocess.run([sys.executable, "-c", DIES, store.path], timeout=60, check=False).returncode == 9
+    assert (
+        subprocess.run([sys.executable, "-c", DIES, store.path], timeout=PATIENCE_S, check=False).returncode
+        == 9
+    )
     topic.write(b"next")
     assert [m.value for m in topic.read()] == [*VALUES[:10], *[b"written by the dead " * 20] * 100, b"next"]
     assert store.topic("orders").stats().messages == 111

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import penstock
+from tests.kit.patience import PATIENCE_S
 
 WORKER = """
 import sys, penstock
@@ -70,7 +71,11 @@ def test_a_page_sees_the_progress_of_the_job_it_asked_for(store):
     mine, other = jobs.write(b"report").offset, jobs.write(b"video").offset
     cursor = events.subscribe([["job", mine]]).next
     worker = subprocess.run(
-        [sys.executable, "-c", WORKER, store.path], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", WORKER, store.path],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert worker.returncode == 0, worker.stderr
     assert [data["percent"] for _, data in heard(events, [["job", mine]], cursor, 3)] == [0, 50, 100]

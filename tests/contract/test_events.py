@@ -144,7 +144,7 @@ def test_any_process_may_push(store, events):
     )
     waiting = in_thread(lambda: events.subscribe([["chat", 345]], cursor, timeout=30))
     wait_for_waiters(events, 1)
-    pushed, _ = process.communicate("go\n", timeout=30)
+    pushed, _ = process.communicate("go\n", timeout=PATIENCE_S)
     assert [(event.id, event.data) for event in waiting().events] == [(int(pushed), {"from": "elsewhere"})]
 
 

@@ -4,6 +4,8 @@ import pytest
 
 import penstock
 from tests.contract.test_producers import partitions_of
+from tests.kit.logs import SEGMENT_HEADER_BYTES, seal_segment
+from tests.kit.stores import StoreVerifier
 
 HOUR = {"retention": "1h", "sync": "os"}
 
@@ -132,3 +134,26 @@ def test_streams_name_what_was_hidden_before_it_left(store, clock):
     assert stream.get_messages_by_subject("a", 1, 10) == []
     count, left = stream.delete_old_messages(8 * 86400)
     assert (count, len(left)) == (3, 3)
+
+
+def damaged(path, clock):
+    verifier = StoreVerifier(path, clock=clock)
+    return [(found.severity, found.first) for found in verifier.findings() if "damaged frame" in found.what]
+
+
+def test_damage_in_what_is_over_is_no_damage_any_more(store, clock):
+    """S001-48: `verify` sees what readers see."""
+    topic = store.create_topic("t", **HOUR)
+    log = partitions_of(topic).log(0)
+    for number in range(10):
+        topic.write(str(number))
+        seal_segment(log)
+        clock.advance("5m")
+    for offset in (1, 6):
+        with open(log.folder.segment_path(offset), "r+b") as file:
+            file.seek(SEGMENT_HEADER_BYTES)
+            file.write(b"\xff")
+    assert damaged(store.path, clock) == [("damage", 1), ("damage", 6)]
+    clock.advance("30m")
+    assert damaged(store.path, clock) == [("note", 1), ("damage", 6)]
+    assert log.stored().start == 0

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.patience import PATIENCE_S
+
 FOLLOWER = """
 import sys, penstock
 with penstock.open(sys.argv[1], read_only=True) as store:
@@ -90,5 +92,5 @@ def test_readers_of_other_processes_are_unharmed(store, topic, clock):
     )
     assert process.stdout.readline() == "began\n"
     seal(store, topic, clock)
-    answer, _ = process.communicate("go on\n", timeout=60)
+    answer, _ = process.communicate("go on\n", timeout=PATIENCE_S)
     assert answer == "True\n"

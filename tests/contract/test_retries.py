@@ -6,6 +6,7 @@ import pytest
 
 import penstock
 from penstock import Retry
+from tests.kit.patience import PATIENCE_S
 
 EXACT = Retry(jitter=0)
 
@@ -329,7 +330,7 @@ def test_workers_run_at_the_same_time(face, topic):
     if face.name == "async":
         pytest.skip("coroutines meet in one thread")
     fill(topic, 4)
-    meeting = threading.Barrier(4, timeout=30)
+    meeting = threading.Barrier(4, timeout=PATIENCE_S)
     with topic.reader(consumer="billing") as reader:
         assert reader.process(lambda message: meeting.wait(), workers=4, follow=False).handled == 4
 

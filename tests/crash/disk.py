@@ -13,8 +13,9 @@ What `as_lost` assumes, on purpose, is no more than POSIX promises:
                 happened or did not, whatever happened to its neighbours
     failed sync the kernel may have dropped the pages: a later sync does not bring them back
 
-`state.db` is not traced call by call: SQLite keeps its own promises. It is a list of commits; those
-not followed by a FULL one may be missing at the end.
+Calls come from our own seam (tests/crash/tracing.py), where `state.db` is not traced call by call: it is a
+list of commits; those not followed by a FULL one may be missing at the end. Or they are the system calls of
+a process (tests/crash/system_calls.py), SQLite's among them, and `state.db` is a file like any other.
 """
 
 from __future__ import annotations
@@ -176,6 +177,8 @@ class Disk:
                     self.failure_is_secret = False
             case ("truncate", node, length):
                 self._files[node].truncate(length)
+            case ("allocate", node, length):
+                self._files[node].truncate(max(length, len(self._files[node].now)))
             case ("sync", node):
                 self._files[node].sync()
             case ("sync_failed", node):

@@ -1,5 +1,6 @@
 """Odd moments, odd files, odd timing: an error that says what to do, never a raw one."""
 
+import sqlite3
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -55,3 +56,32 @@ def test_a_topic_dropped_between_append_and_sync(tmp_path, monkeypatch, failure)
         monkeypatch.setattr(inside(topic).log(0).syncer, "sync", sync_what_is_gone)
         with pytest.raises(penstock.TopicReplaced):
             topic.write(b"x")
+
+
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_disk_that_fails_while_a_store_is_made(tmp_path, monkeypatch, call):
+    """SQLite's own error is not raised raw; on a disk that is well the store is made after all."""
+    seen = []
+
+    class Failing(sqlite3.Connection):
+        def executescript(self, script):
+            return self._counted(super().executescript, script)
+
+        def execute(self, sql, *arguments):
+            return self._counted(super().execute, sql, *arguments)
+
+        def _counted(self, act, sql, *arguments):
+            if "synchronous = FULL" in sql or seen:
+                seen.append(sql)
+            if len(seen) == call:
+                error = sqlite3.OperationalError("disk I/O error")
+                error.sqlite_errorname = "SQLITE_IOERR_FSYNC"
+                raise error
+            return act(sql, *arguments)
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *given, **more: connect(*given, factory=Failing, **more))
+    with pytest.raises(penstock.Unavailable, match="disk I/O error"):
+        penstock.open(tmp_path / "store")
+    with penstock.open(tmp_path / "store") as store:
+        assert store.create_topic("orders").write(b"x").offset == 0

@@ -235,7 +235,6 @@ def test_a_frame_of_an_older_file_in_preallocated_space_is_no_frame(scratch):
         assert read_skipping(store)[0] == dict(enumerate([*VALUES, b"more"]))
 
 
-@pytest.mark.timeout(60)
 def test_a_segment_that_another_one_lies_in_the_place_of_is_named_also_when_read_by_time(scratch):
     """Put back under the wrong name, it is repacked and not the end: reading by time looked for ever."""
     folder = os.path.join(scratch, "store")

@@ -7,6 +7,7 @@ import sys
 
 import penstock
 from tests.crash.processes import ROOT
+from tests.kit.patience import PATIENCE_S
 
 PUSHER = """
 import itertools, os, sys, penstock
@@ -29,7 +30,7 @@ def test_events_pushed_together_are_there_together_and_acknowledged_ones_stay(sc
         )
         told = [tuple(map(int, process.stdout.readline().split())) for _ in range(15 + round_)]
         process.send_signal(signal.SIGKILL)
-        rest, _ = process.communicate(timeout=30)
+        rest, _ = process.communicate(timeout=PATIENCE_S)
         told += [tuple(map(int, line.split())) for line in rest.splitlines() if line.count(" ") == 1]
         with penstock.open(folder) as store:
             events = store.events()

@@ -85,6 +85,5 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(server, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_killed_again_and_again_it_brings_everything_once(server, tmp_path):
     _migrated_with_kills(server, tmp_path / "store", count=60_000, kills=15)

@@ -97,7 +97,6 @@ def test_workers_that_are_killed_lose_nothing(scratch, store):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # many processes, one after another, on a busy machine
 @pytest.mark.parametrize("seed", range(4))
 def test_workers_that_are_killed_again_and_again_lose_nothing(scratch, store, seed):
     kill_in_a_loop(scratch, store, 5000, 60, seed=seed)
@@ -111,7 +110,6 @@ def test_readers_of_a_queue_that_are_killed_lose_nothing(scratch, store):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # many processes, one after another, on a busy machine
 @pytest.mark.parametrize("seed", range(2))
 def test_readers_of_a_queue_that_are_killed_again_and_again_lose_nothing(scratch, store, seed):
     kill_in_a_loop(scratch, store, 3000, 40, seed=seed, kind="queue")
@@ -188,7 +186,6 @@ def test_a_process_killed_while_it_settles_loses_nothing(scratch):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # many processes, one after another, on a busy machine
 def test_a_process_killed_at_any_step_of_settling_loses_nothing(scratch):
     assert die_at_each_call(scratch, 1) > 20
 
@@ -198,7 +195,6 @@ def test_a_reader_of_a_queue_killed_while_it_settles_loses_nothing(scratch):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # many processes, one after another, on a busy machine
 def test_a_reader_of_a_queue_killed_at_any_step_of_settling_loses_nothing(scratch):
     assert die_at_each_call(scratch, 1, "queue") > 7
 
@@ -338,7 +334,6 @@ def test_what_a_transaction_delays_is_there_with_the_rest_of_it_or_not_at_all(sc
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # many processes, one after another, on a busy machine
 def test_what_a_transaction_delays_is_whole_after_a_kill_at_any_step(scratch):
     assert die_while_delaying(scratch, 1) > 10
 
@@ -360,7 +355,6 @@ def test_a_delayed_message_is_appended_at_least_once_after_a_kill(scratch):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # many processes, one after another, on a busy machine
 def test_a_kill_between_appending_and_noting_so_appends_it_twice(scratch):
     """What docs/retries.md says of delayed messages: at least once. Nothing hides the second one."""
     assert set(die_while_publishing(scratch, 1)) == {1, 2}

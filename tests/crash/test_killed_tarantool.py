@@ -131,7 +131,6 @@ def test_what_was_acknowledged_or_seen_survives_kill_9(server, open_stream):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_what_was_acknowledged_or_seen_survives_kill_9_again_and_again(server, open_stream):
     _check(*_run_with_kills(server, open_stream, kills=25, between=1000))
 

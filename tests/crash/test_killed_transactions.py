@@ -133,7 +133,6 @@ def test_transactions_are_whole_or_not_there_when_processes_are_killed(scratch):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_transactions_are_whole_or_not_there_when_processes_are_killed_for_minutes(scratch):
     store, everyone, kills = killed_for(scratch, 120, random.randrange(10**6))
     assert check(store, everyone) > 500

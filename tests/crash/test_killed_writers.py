@@ -114,7 +114,6 @@ def test_nothing_acknowledged_is_lost_or_doubled_when_writers_are_killed(scratch
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_nothing_acknowledged_is_lost_or_doubled_when_writers_are_killed_for_minutes(scratch):
     said, readers, kills = killed_for(scratch, seconds=180, seed=random.randrange(10**6))
     assert check(scratch, said, readers) > 10_000

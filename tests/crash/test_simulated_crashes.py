@@ -57,7 +57,6 @@ def test_every_promise_holds_after_a_crash_at_a_third_of_all_calls(scratch):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_every_promise_holds_after_a_crash_at_any_call(scratch, seed):
     assert list(explored(scratch, seed)) == []
@@ -71,7 +70,7 @@ def test_every_promise_holds_after_a_crash_at_any_call_of_many_runs(scratch, see
 
 
 def recovered(scratch: str, seed: int, count: int, *, each: int = 1) -> list[str]:
-    """What is wrong after crashes in the recovery from `count` crashes: any, or every other one by chance."""
+    """Everything that is wrong after any crash in the recovery from `count` crashes, or some of them."""
     trace, now_ns = traced(scratch, seed)
     folder = os.path.join(scratch, "crashed")
     chance = random.Random(seed)

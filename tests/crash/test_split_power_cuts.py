@@ -103,7 +103,6 @@ def test_splits_hold_after_a_crash_at_some_calls(scratch, sync):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("sync", ["disk", "os"])
 def test_splits_hold_after_a_crash_at_any_call(scratch, sync):
     assert list(explored(scratch, sync, each=1)) == []

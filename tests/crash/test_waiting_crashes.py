@@ -40,7 +40,6 @@ def test_nothing_is_lost_by_a_crash_at_any_call(scratch, seed, sync):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(10, 16))
 def test_nothing_is_lost_by_a_crash_at_any_call_of_longer_runs(scratch, seed):
     assert list(explored(scratch, seed, steps=100)) == []

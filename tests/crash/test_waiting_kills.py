@@ -90,7 +90,6 @@ def test_nothing_is_lost_while_takers_and_storers_are_killed(scratch):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_hundred_thousand_messages_survive_kills(scratch):
     check(scratch, 100_000, seed=2)
 

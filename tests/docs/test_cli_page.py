@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.kit import fork_server
+from tests.kit.patience import PATIENCE_S
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
@@ -61,7 +62,7 @@ def _output(command: str, folder: Path, environment: dict[str, str]) -> str:
         words = ["-W", "error", "-m", *shlex.split(command)]
         return fork_server.run(words, cwd=folder, env=environment, as_one=True).stdout.decode()
     done = subprocess.run(
-        ["sh", "-c", command], cwd=folder, env=environment, text=True, timeout=60, check=False,
+        ["sh", "-c", command], cwd=folder, env=environment, text=True, timeout=PATIENCE_S, check=False,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     return done.stdout

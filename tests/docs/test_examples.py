@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.patience import PATIENCE_S
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -24,7 +26,7 @@ def test_example_runs(name: str, said: str, tmp_path: Path):
         [sys.executable, "-W", "error", str(EXAMPLES / name), str(tmp_path / "data")],
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.patience import PATIENCE_S
+
 ROOT = Path(__file__).parents[2]
 PAGES = (
     "codecs.md",
@@ -30,5 +32,7 @@ def blocks():
 @pytest.mark.parametrize(("code", "output"), list(blocks()))
 def test_a_block_prints_what_the_page_says(code: str, output: str, tmp_path: Path):
     command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert (done.stdout, done.stderr) == (output, "")

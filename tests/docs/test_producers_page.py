@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.kit.patience import PATIENCE_S
+
 PAGE = Path(__file__).parents[2] / "docs" / "producers.md"
 
 
@@ -13,7 +15,7 @@ def test_the_blocks_run_and_print_what_they_say(tmp_path: Path):
     for code in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
         done = subprocess.run(
             [sys.executable, "-W", "error", "-c", code],
-            cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+            cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, "")
         printed += done.stdout.splitlines()

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.kit.patience import PATIENCE_S
+
 README = Path(__file__).parents[2] / "README.md"
 BLOCK = re.compile(r"```python\n(.*?)```\n(?:\s*```text\n(.*?)```)?", re.DOTALL)
 
@@ -21,7 +23,7 @@ def test_readme_blocks_print_what_it_says(tmp_path: Path):
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert (without_bars(done.stdout), done.stderr) == (output, ""), code

@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.kit import fork_server, processes
 from tests.kit.commands import main
+from tests.kit.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 WORDS = ["-W", "error", "-m", "penstock"]
@@ -34,8 +35,8 @@ class Command:
         env = self.environment | environment
         if env != self._plain or len(data) > fork_server.INPUT_BYTES_MAX:
             done = subprocess.run(
-                [*COMMAND, *arguments], input=data, capture_output=True, cwd=self.folder, env=env, timeout=60,
-                check=False,
+                [*COMMAND, *arguments], input=data, capture_output=True, cwd=self.folder, env=env,
+                timeout=PATIENCE_S, check=False,
             )  # fmt: skip
         else:
             done = fork_server.run([*WORDS, *arguments], input=data, cwd=self.folder, env=env)

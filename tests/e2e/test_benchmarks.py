@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import report
+from tests.kit.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 STATUSES = {"ok", "short", "info", "skipped", "failed"}
@@ -51,7 +52,7 @@ def bench(*words: str, module: str = "benchmarks", folder: Path = ROOT) -> subpr
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE_S,
         check=False,
     )
 

@@ -66,7 +66,6 @@ def test_wrong_calls_are_told(cli, arguments, told):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_run_that_follows_behind_its_batch(cli, number):
     running = cli.start("pipeline", "archive", "orders", "lake", "--follow", "--every", "0s", "--json")

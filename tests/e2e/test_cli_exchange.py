@@ -11,6 +11,7 @@ from pyarrow import ipc, parquet
 import penstock
 from tests.e2e.command import Command
 from tests.exchange.diskq_files import all_files, rows, write_folder
+from tests.kit.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -128,7 +129,7 @@ def test_follow_goes_on_until_ctrl_c(cli, tmp_path):
         file.write("2\nno json\n3\n")
     wait_for(3)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert b"left out: app.log line 3 is not JSON" in err.replace(str(tmp_path).encode() + b"/", b"")
     assert b"3 messages stored, 1 line left out" in err

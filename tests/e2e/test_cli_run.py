@@ -12,12 +12,10 @@ import penstock
 from tests.e2e.command import COMMAND, Command, has_traceback
 from tests.kit import processes
 from tests.kit.commands import Exit
-from tests.kit.patience import wait_until
+from tests.kit.patience import PATIENCE_S, wait_until
 from tests.kit.spark_settings import JAVA
 from tests.require import require
 
-#: A busy machine takes long to start Spark.
-PATIENCE_S = 280
 PIPELINE = """
 import penstock
 from pyspark.sql.functions import col, lit, udf
@@ -101,7 +99,6 @@ def wait_for_messages(cli: Command, topic: str, count: int, process: subprocess.
     wait_until(are_there, patience_s=PATIENCE_S)
 
 
-@pytest.mark.timeout(400)
 def test_run_follows_the_topic_and_ends_in_order_when_it_is_told_to(cli):
     """Code of the file and of its neighbour reaches Spark's workers; SIGTERM ends the run, exit code 0."""
     (cli.folder / "my_words.py").write_text("def louder(text, mark):\n    return text.upper() + mark\n")
@@ -114,7 +111,7 @@ def test_run_follows_the_topic_and_ends_in_order_when_it_is_told_to(cli):
                 store.topic("orders").write("ho", key="k")
                 wait_for_messages(cli, "out", 2, process)
                 process.send_signal(signal.SIGTERM)
-                out, err = process.communicate(timeout=60)
+                out, err = process.communicate(timeout=PATIENCE_S)
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
@@ -159,7 +156,6 @@ def test_killed_driver_leaves_nothing_out_and_nothing_twice(cli, output):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_same_command_runs_on_executors_of_their_own(cli):
     """`--master local-cluster[…]`: executors in JVMs of their own get the code of the file by value."""
     (cli.folder / "my_words.py").write_text("def louder(text, mark):\n    return text.upper() + mark\n")

@@ -110,6 +110,18 @@ def test_vacuum_reports_what_went_and_who_held_back(cli):
     assert cli.quick("vacuum", "nope").code == 2
 
 
+def test_vacuum_tells_of_a_partition_that_is_gone(cli):
+    with penstock.open(cli.store, clock=CommandClock()) as store:
+        topic = store.create_topic("grown", retention="0s", autopartitioning="paused")
+        topic.write_many(["x"] * 7)
+        topic.split(0)
+    ended = cli.quick("vacuum", "grown")
+    assert "the partition was split, and is gone now" in ended.lines[2]
+    assert ended.lines[2].split()[:3] == ["grown", "0", "7"]
+    rows = cli.quick_json("vacuum", "grown")["partitions"]
+    assert [(row["partition"], row["removed"]) for row in rows] == [(1, False), (2, False)]
+
+
 def test_status_warns_of_what_consumers_keep_from_going(cli):
     """S001-57: the disk can fill up."""
     with penstock.open(cli.store) as store:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from tests.kit.patience import PATIENCE_S
 from tests.kit.pipelines import find_java
 from tests.require import absent, require
 
@@ -20,13 +21,12 @@ DEMO = Path(__file__).parents[2] / "examples" / "demo"
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "error", str(DEMO), *arguments],
-        capture_output=True, text=True, timeout=200, check=False, cwd=folder,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=folder,
     )  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.timeout(220)
 def test_demo_loses_nothing_and_repeats_nothing(tmp_path):
     require("spark")
     try:

@@ -10,7 +10,6 @@ from tests.kit.stores import StoreVerifier
 from tests.kit.values import import_diskq
 
 
-@pytest.mark.timeout(180)
 def test_an_import_killed_again_and_again_loses_nothing_and_brings_nothing_twice(tmp_path):
     found = [{30: rows(330), 400: rows(200)}, {0: rows(120), 120: []}]
     folder = write_folder(tmp_path / "d", found, groups={"g": {0: 100}})

@@ -23,7 +23,6 @@ def write(path, kind):
             writer.write_table(found, max_chunksize=100)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "arrow"])
 def test_an_import_killed_again_and_again_stores_each_record_once(tmp_path, kind, partitions):

@@ -287,7 +287,6 @@ def test_a_quote_that_is_never_closed_takes_its_own_line_only(store, tmp_path):
     assert [str(e).split(" line ")[1].split(" is ")[0] for e in named] == ["2"]
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_a_follower_killed_again_and_again_stores_each_line_once(tmp_path, partitions):
     with penstock.open(tmp_path / "store") as store:

@@ -12,7 +12,7 @@ MEMORY = 1 << 30
 #: Writes until it is killed, and more than an import makes.
 SOME, ALL = 40, 1 << 30
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 def kill_in_the_middle(kind, path, store):

@@ -4,14 +4,8 @@ import pytest
 
 import penstock
 from penstock.errors import AlreadyExists, InvalidOption, PartitionInactive
-from penstock.testing import Clock
 from tests.exchange.dying import run_until_killed
 from tests.kit.values import copy_topic
-
-
-@pytest.fixture
-def clock():
-    return Clock()
 
 
 def rows(topic, partition):
@@ -139,7 +133,6 @@ def test_what_cannot_be_is_refused(tmp_path):
         assert copy_topic(source, a, "again").messages == 3101
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("make", [filled, grown])
 def test_a_copy_killed_again_and_again_is_whole_at_last(tmp_path, make):
     with penstock.open(tmp_path / "a") as a:

@@ -28,6 +28,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from tests.kit.patience import PATIENCE_S
+
 ROOT = Path(__file__).parents[2]
 
 #: Imported once, for all; and a verb of the command is run, which imports the rest of it.
@@ -105,7 +107,11 @@ class _Server:
         """Let the server end, when the process that asks ends."""
         self._control.close()
         if self.owner == os.getpid():
-            self._process.wait()
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
 
 
 _server: _Server | None = None
@@ -141,7 +147,7 @@ def run(
     cwd: str | os.PathLike[str] = ROOT,
     env: Mapping[str, str] | None = None,
     input: bytes = b"",
-    timeout: float = 60.0,
+    timeout: float = PATIENCE_S,
     as_one: bool = False,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run `python WORDS` to its end; with `as_one` errors stand among the output."""

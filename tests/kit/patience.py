@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 #: How long a state may take to come; far more than any healthy machine needs, less than a test's time limit.
-PATIENCE_S = 100.0
+PATIENCE_S = 300.0
 
 
 def wait_until(

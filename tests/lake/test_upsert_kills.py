@@ -17,7 +17,6 @@ KILLS = 40
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_killed_forty_times_every_message_counts_once(store, table):
     source = random.Random(18)
     topic = store.create_topic("users", partitions=2)

@@ -6,7 +6,6 @@ import pytest
 
 import penstock
 from penstock import Payloads, Reference
-from penstock.testing import Clock
 from tests.kit import fork_server
 from tests.kit.bodies import GRACE_NS, FoundBody, losses, orphans, references_between, unpack
 from tests.kit.system import NANOSECONDS, CommandClock
@@ -21,20 +20,9 @@ def address(place):
     return place if place.startswith("s3://") else "files"
 
 
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def store(tmp_path, clock):
-    with penstock.open(tmp_path / "data", clock=clock) as opened:
-        yield opened
-
-
 def killed(store: str, moment: str) -> None:
     """Run a process that kills itself at that moment."""
-    done = fork_server.run(["-m", "tests.payloads.dying", str(store), moment], timeout=120)
+    done = fork_server.run(["-m", "tests.payloads.dying", str(store), moment])
     assert done.returncode == -9, done.stderr.decode()
 
 

@@ -32,7 +32,7 @@ def store(tmp_path):
 
 def killed(store: str, moment: str, module: str = "dying") -> None:
     """Run a process that kills itself at that moment."""
-    done = fork_server.run(["-m", f"tests.payloads.{module}", str(store), moment], timeout=120)
+    done = fork_server.run(["-m", f"tests.payloads.{module}", str(store), moment])
     assert done.returncode == -9, done.stderr.decode()
 
 

@@ -86,7 +86,7 @@ class Served:
         self, method: str, path: str, body: bytes | str | None = None, **headers: str
     ) -> tuple[int, Any, dict[str, str]]:
         """One request: its status, its JSON, its headers."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=40)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         try:
             sent = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, path, body, sent)
@@ -195,7 +195,7 @@ class Polling(Listener):
         super().__init__()
         self._keys, self._more = keys, more
         self.cursor = cursor
-        self._connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=40)
+        self._connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)
         if cursor is None:
             self.hear()
             self._more = {name: value for name, value in more.items() if name == "prefixes"}

@@ -10,6 +10,7 @@ import pytest
 
 import penstock
 from penstock import aio
+from tests.kit.patience import PATIENCE_S
 from tests.serve.kit import SECRET, Mounted, Sse, Ws, served, token
 
 ALL = {"prefixes": [""]}
@@ -17,7 +18,7 @@ ALL = {"prefixes": [""]}
 
 def test_it_lives_under_a_path_beside_the_apps_own_routes(tmp_path):
     with served(tmp_path / "data", '{"at": "/live"}', kind=Mounted) as server:
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)
         connection.request("GET", "/own")
         assert connection.getresponse().read() == b"the app's own"
         connection.request("GET", "/live/penstock.js")
@@ -35,7 +36,7 @@ def test_it_lives_under_a_path_beside_the_apps_own_routes(tmp_path):
 def test_bodies_come_in_pieces_and_have_a_limit(mounted, key):
     body = json.dumps([{"key": key, "data": "x" * 1000} for _ in range(500)]).encode()
     pieces = (body[at : at + 10_000] for at in range(0, len(body), 10_000))
-    connection = http.client.HTTPConnection("127.0.0.1", mounted.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", mounted.port, timeout=PATIENCE_S)
     connection.request("POST", "/v1/events", pieces, encode_chunked=True)
     answer = json.loads(connection.getresponse().read())
     assert answer["last"] - answer["first"] == 499

@@ -5,12 +5,13 @@ import http.client
 import pytest
 
 import penstock
+from tests.kit.patience import PATIENCE_S
 from tests.kit.server import ServeOptions
 from tests.serve.kit import SECRET, served
 
 
 def get(server, path, **headers):
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)
     try:
         connection.request(
             "GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()}
@@ -44,7 +45,7 @@ def test_head_is_answered_as_get_without_a_body(server, paged):
     """Load balancers and link checkers ask so. The next request on the connection is answered too."""
     own = [(server, path) for path in ("/health", "/penstock.js", "/nothing", "/v1/events")]
     for asked, path in [*own, (paged, "/"), (paged, "/deep%20er/"), (paged, "/none.html")]:
-        connection = http.client.HTTPConnection("127.0.0.1", asked.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", asked.port, timeout=PATIENCE_S)
         found = {}
         for method in ("HEAD", "GET", "HEAD"):
             connection.request(method, path)

@@ -8,6 +8,7 @@ import pytest
 
 import penstock
 from penstock.client.events import Events, Refused
+from tests.kit.patience import PATIENCE_S
 from tests.serve.kit import ROOT
 
 
@@ -74,7 +75,7 @@ def test_what_is_refused_is_raised(server, transport):
 def command(*arguments):
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "penstock", *arguments],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout

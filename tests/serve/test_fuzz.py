@@ -223,7 +223,6 @@ def test_very_many_spoilt_conversations(own_server):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_who_sends_a_request_drop_by_drop_is_cut_off(own_server):
     """Slowloris, with the real clock: 10 s for a request, whatever comes meanwhile."""
     slow = [own_server.connect() for _ in range(50)]

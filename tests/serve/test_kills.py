@@ -151,7 +151,7 @@ def test_a_port_has_one_server(tmp_path):
     with served(tmp_path / "data") as server:
         again = subprocess.run(
             [sys.executable, "-m", "penstock", "-s", str(server.folder), "serve", "--port", str(server.port)],
-            cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+            cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
         assert again.returncode == 2
         assert "--port chooses another one" in again.stderr
@@ -225,7 +225,6 @@ def test_a_storm_of_clients_that_come_back(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_great_storm_of_clients_that_come_back(tmp_path):
     with served(tmp_path / "data", "--workers", "2") as server:
         Storm(server, 5000).run(10_000)

@@ -13,6 +13,7 @@ import pytest
 import penstock
 from penstock.client.events import Events
 from penstock.errors import InvalidOption
+from tests.kit.patience import PATIENCE_S
 from tests.kit.server import ServeOptions
 from tests.require import require
 from tests.serve.kit import ROOT, Served, Ws, read_all, served
@@ -87,12 +88,12 @@ def test_a_client_that_stops_reading_over_tls_gets_everything_later(encrypted):
 
 
 def test_who_speaks_no_tls_is_not_answered(encrypted):
-    with socket.create_connection(("127.0.0.1", encrypted.port), timeout=30) as plain:
+    with socket.create_connection(("127.0.0.1", encrypted.port), timeout=PATIENCE_S) as plain:
         plain.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"HTTP" not in read_all(plain)
     with (
         pytest.raises(ssl.SSLCertVerificationError),
-        socket.create_connection(("127.0.0.1", encrypted.port), timeout=30) as plain,
+        socket.create_connection(("127.0.0.1", encrypted.port), timeout=PATIENCE_S) as plain,
     ):
         ssl.create_default_context().wrap_socket(plain, server_hostname="127.0.0.1")
 
@@ -117,7 +118,7 @@ def test_a_folder_that_is_no_store_is_refused_and_a_new_one_announced(tmp_path):
     (tmp_path / "file").write_text("x")
     refused = subprocess.run(
         [sys.executable, "-m", "penstock", "-s", str(tmp_path), "serve", "--port", "0"],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "is not a store" in refused.stderr

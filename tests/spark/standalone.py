@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from tests.kit.patience import PATIENCE_S
 from tests.kit.pipelines import find_java
 from tests.require import absent
 
@@ -65,7 +66,7 @@ def _process(environment, tmp_path: Path, name: str, host: str, command: tuple[s
             yield log
         finally:
             os.killpg(process.pid, signal.SIGTERM)
-            process.wait(timeout=60)
+            process.wait(timeout=PATIENCE_S)
 
 
 def _wait_for(log: Path, pattern: re.Pattern[str]) -> str:

@@ -136,7 +136,6 @@ module.archive(sys.argv[1], "orders", sys.argv[2], master="local[2]")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_killed_driver_and_jvm_between_job_and_commit(spark, store, tmp_path):
     """kill -9 of the driver and its JVM when the tasks are done: their files do not count."""
     topic = store.create_topic("orders", partitions=2)

@@ -34,7 +34,6 @@ PROGRAM = dedent(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_executors_of_their_own_read_batches_and_streams(tmp_path):
     require("spark")
     with penstock.open(tmp_path / "data") as store:

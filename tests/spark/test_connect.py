@@ -37,7 +37,6 @@ PROGRAM = dedent(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_connect_client_reads_writes_and_streams(store, tmp_path):
     require("connect")
     try:

@@ -8,6 +8,7 @@ from textwrap import dedent
 import pytest
 
 import penstock
+from tests.kit.patience import PATIENCE_S
 from tests.kit.slices import batches_module as batches
 from tests.lake import past
 from tests.require import require
@@ -34,7 +35,7 @@ def read_elsewhere(slices, folder) -> list[str]:
     (folder / "plan").write_bytes(pickle.dumps((slices, ALL)))
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(folder / "plan")],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

@@ -65,7 +65,6 @@ def test_a_rehearsal_that_fails_says_so_and_leaves_what_was_there(environment, m
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_prepared_session_maps_the_file_and_says_nothing_of_it(environment):
     path = java_classes.prepare(environment)
     script = """

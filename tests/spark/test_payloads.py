@@ -14,13 +14,13 @@ from penstock import Payloads
 from penstock.spark.pipelines.archive import archive
 from penstock.spark.pipelines.sweep import sweep
 from tests.kit.bodies import path_of
+from tests.kit.patience import PATIENCE_S
 from tests.kit.slices import batches_module as batches
 from tests.kit.slices import bodies_module as bodies
 from tests.kit.slices import divided, parse, survey, view_rows
 from tests.payloads.kit import KIB, body, objects, referred, values
 from tests.payloads.sweeping import bodies_of, check_found, check_kept, scene
 
-pytestmark = pytest.mark.timeout(400)
 SENT = [b"small", None, b"", body(2 * KIB), body(3 * KIB), b"x" * 4 * KIB, body(2 * KIB)]
 COLUMNS = {"offset": False, "value": True, "reference": True}
 
@@ -154,7 +154,7 @@ def test_a_task_that_reads_files_needs_no_obstore(store, topic):
         f"store = penstock.open({store.path!r}); assert len(read(store)) == {len(SENT)}\n"
         "assert 'obstore' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, capture_output=True)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_S, capture_output=True)
 
 
 @pytest.mark.slow

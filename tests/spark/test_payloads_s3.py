@@ -20,7 +20,6 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_sources_and_sweep(tmp_path):
     with s3_server() as server:
         environment = {**os.environ, **server.options, "PYTHONPATH": str(ROOT)}

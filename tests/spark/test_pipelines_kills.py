@@ -17,7 +17,7 @@ from penstock.spark.pipelines.replay_table import replay_table
 from tests.spark.pipeline_driver import POINTS
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 
 def killed(store: penstock.Store, job: str, point: str, table: str = "") -> None:

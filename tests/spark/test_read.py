@@ -102,6 +102,25 @@ def test_the_archive_that_the_store_knows_of_is_used_by_itself(spark, store, tmp
     assert early.count() == 0
 
 
+def test_python_is_not_started_for_a_tail_that_has_nothing(spark, store, tmp_path):
+    """18.8: what the archive has all of is read by Spark alone."""
+    topic = store.create_topic("orders", partitions=2)
+    for number, rows in enumerate((100, 200)):
+        topic.write_many([b"%d" % n for n in range(rows)], partition=number)
+    archive(store.path, "orders", tmp_path / "lake", spark=spark)
+
+    def planned(where: str | None = None) -> tuple[int, bool]:
+        frame = read(spark, store.path, "orders", where=where)
+        return frame.count(), "penstock" in frame._jdf.queryExecution().optimizedPlan().toString()
+
+    assert planned() == (300, False)
+    topic.write_many([b"%d" % n for n in range(50)], partition=0)
+    assert planned() == (350, True)
+    assert planned("offset < 100 and partition = 0") == (100, False)
+    assert planned("partition = 1") == (200, False)
+    assert planned("partition = 0 and offset > 90") == (59, True)
+
+
 def test_an_archive_of_another_history_is_refused(spark, past):
     past.store.create_topic("other").write(b"x")
     with pytest.raises(penstock.ForeignArchive):

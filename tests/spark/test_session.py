@@ -9,6 +9,7 @@ from textwrap import dedent
 import pytest
 
 import penstock
+from tests.kit.patience import PATIENCE_S
 from tests.kit.pipelines import for_launch as _for_launch
 from tests.kit.pipelines import java_module as java
 from tests.kit.pipelines import settings as _settings
@@ -170,7 +171,7 @@ def test_spark_starts_and_reads_with_no_java_on_the_path(tmp_path):
     environment |= {"PATH": str(tools), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path / "data"), JAVA],
-        env=environment, capture_output=True, text=True, timeout=110, check=False,
+        env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "rows 100" in done.stdout
@@ -178,7 +179,6 @@ def test_spark_starts_and_reads_with_no_java_on_the_path(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_session_of_ones_own_is_told_once_what_would_be_faster(tmp_path):
     """Two queries and a stream in a session without Unix sockets: one line, and the results are right."""
     require("spark")
@@ -205,7 +205,7 @@ def test_session_of_ones_own_is_told_once_what_would_be_faster(tmp_path):
     for kind in ("plain", "quick"):
         done = subprocess.run(
             [sys.executable, "-c", script, str(tmp_path / "data"), kind],
-            capture_output=True, text=True, timeout=180, check=False,
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
         assert done.stdout.splitlines() == ["rows 100"] * 2, done.stderr
         told[kind] = done.stderr.count("reading would be about a third faster")

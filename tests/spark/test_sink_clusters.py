@@ -14,7 +14,7 @@ from tests.spark.streams import numbers, staged_files
 
 ROOT = Path(__file__).parents[2]
 __all__ = ["environment"]  # a fixture
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

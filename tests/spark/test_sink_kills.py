@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.patience import PATIENCE_S
 from tests.spark.sink_driver import POINTS
 from tests.spark.streams import Stream, numbers, staged_files
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_stale_driver_loses_loudly(store, topic, stream, tmp_path):
             stream.run()
             assert numbers(topic) == stream.all
             go.touch()
-            _, told = stale.communicate(timeout=200)
+            _, told = stale.communicate(timeout=PATIENCE_S)
         finally:
             if stale.poll() is None:
                 os.killpg(stale.pid, signal.SIGKILL)

@@ -48,7 +48,6 @@ PIPELINE = dedent(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_two_workers_read_a_topic_write_it_back_and_run_a_pipeline(store, environment, tmp_path):
     require("spark")
     topic = store.create_topic("orders", partitions=2, segment_bytes="64KiB", sync="os")

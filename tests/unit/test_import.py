@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 
 import penstock
+from tests.kit.patience import PATIENCE_S
 
 #: What a process has loaded anyway, and what an import adds to it, with the milliseconds it took.
 PROGRAM = """
@@ -22,7 +23,7 @@ print(json.dumps({"ms": took * 1000, "added": sorted(set(sys.modules) - before)}
 
 def imported(program=PROGRAM):
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     return json.loads(done.stdout)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import parts
+from tests.kit.patience import PATIENCE_S
 from tests.parts import PARTS
 from tests.unit.test_repository import project
 
@@ -146,7 +147,7 @@ def test_a_test_without_its_part_skips_here_and_fails_in_ci(required, outcome):
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0",
          "tests/unit/codecs/test_lzop.py::test_the_program_reads_what_we_write[600]"],
         cwd=ROOT, env={"PATH": "", "PENSTOCK_REQUIRE": required}, capture_output=True, text=True, check=False,
-        timeout=100,
+        timeout=PATIENCE_S,
     )  # fmt: skip
     assert outcome in done.stdout.splitlines()[-1]
     assert "the program lzop not found: apt-get install lzop" in done.stdout

@@ -8,6 +8,7 @@ import pytest
 
 import penstock
 from penstock.testing import Clock
+from tests.kit.patience import PATIENCE_S
 
 PLUGIN = 'pytest_plugins = ["penstock.testing"]\n'
 IMPORT = "from penstock.testing import penstock_store\n"
@@ -31,7 +32,7 @@ def test_the_fixture_works_however_it_is_brought_in(tmp_path, conftest, head):
     (tmp_path / "test_mine.py").write_text(head + USERS_TEST)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", str(tmp_path)],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60,
+        cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
@@ -45,7 +46,7 @@ def test_the_clock_needs_no_pytest():
         "print(clock.now_ns(), testing.__all__, hasattr(testing, 'penstock_store'))"
     )
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert done.stdout == "1000000005 ['Clock'] False\n"
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.patience import PATIENCE_S
 from tests.require import require
 
 PROGRAM = """
@@ -73,7 +74,7 @@ def test_mypy_strict_knows_the_type_of_values(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--python-version", "3.11", "program.py"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         env={"MYPYPATH": str(Path(__file__).parents[2]), "PATH": "/usr/bin:/bin"},
     )  # fmt: skip
     wrong = {n for n, line in enumerate(PROGRAM.splitlines(), 1) if line.endswith("# WRONG")}

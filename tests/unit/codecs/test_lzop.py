@@ -9,6 +9,7 @@ import pytest
 
 from penstock.codecs import lzop
 from penstock.codecs.limits import Damaged
+from tests.kit.patience import PATIENCE_S
 from tests.require import module, require
 
 lzallright = module("lzallright")
@@ -19,7 +20,9 @@ VALUES = [b"", b"x", b"hello " * 100, b"long " * 200_000, NOISE, NOISE[:262_144]
 
 def run_lzop(*arguments: str, given: bytes) -> bytes:
     require("lzop")
-    done = subprocess.run(["lzop", *arguments], input=given, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(
+        ["lzop", *arguments], input=given, capture_output=True, timeout=PATIENCE_S, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

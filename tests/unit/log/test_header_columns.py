@@ -1,7 +1,14 @@
 """Headers of a frame come back as they were given, however alike they are, each with its message alone."""
 
+import copy
+import json
+import pickle
+from contextlib import suppress
+
 import pytest
 
+import penstock
+from penstock.headers import SharedHeaders
 from penstock.log.frame import walk
 from tests.kit.frames import encode
 
@@ -26,5 +33,32 @@ def test_headers_come_back_as_they_were(shape, first, stop):
     ((_, frame),) = walk(data)
     found = frame.headers(first, stop)
     assert [dict(each) for each in found] == [each or {} for each in given[first:stop]]
-    made = [each for each in found if each]
-    assert len({id(each) for each in made}) == len(made), "each message has its own"
+    for place, changed in enumerate(found):
+        with suppress(TypeError, penstock.UsageError):  # those that messages share cannot be changed
+            changed["changed"] = "yes"
+        others = [*found[:place], *found[place + 1 :]]
+        assert not any("changed" in each for each in others), "each message has its own"
+        if "changed" in changed:
+            del changed["changed"]
+
+
+def test_shared_headers_are_a_dict_that_cannot_be_changed():
+    shared = SharedHeaders(source="shop", trace="1")
+    assert json.dumps(shared) == '{"source": "shop", "trace": "1"}'
+    for change in (
+        lambda: shared.update(a="b"),
+        lambda: shared.setdefault("a", "b"),
+        lambda: shared.pop("source"),
+        lambda: shared.__setitem__("a", "b"),
+        lambda: shared.__delitem__("source"),
+        lambda: shared.__ior__({"a": "b"}),
+        shared.popitem,
+        shared.clear,
+    ):
+        with pytest.raises(penstock.UsageError, match=r"dict\(headers\)"):
+            change()
+    assert shared == {"source": "shop", "trace": "1"}
+    for own in (shared.copy(), copy.copy(shared), copy.deepcopy(shared), pickle.loads(pickle.dumps(shared))):
+        assert type(own) is dict
+        assert own == shared
+    assert shared | {"a": "b"} == {"source": "shop", "trace": "1", "a": "b"}

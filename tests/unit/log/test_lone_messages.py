@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 
 from penstock.log import frame
 from penstock.log import single_frame as lone
-from penstock.log.frame_columns import pack_headers, pack_strings, padded
+from penstock.log.frame_columns import pack_strings, padded
 from penstock.log.frame_header import read_head
+from penstock.log.header_column import pack_headers
 from tests.kit import frames as encode
 
 NAMES = st.text(max_size=12).filter(lambda name: name.isprintable() or not name)

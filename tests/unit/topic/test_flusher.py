@@ -68,6 +68,28 @@ def test_durable_messages_gather_behind_the_sync_that_is_under_way(tmp_path):
         assert len({m.written_at for m in found[2:]}) == 1
 
 
+def test_durable_messages_gather_while_the_thread_that_syncs_is_on_its_way(tmp_path, monkeypatch):
+    """Without linger, on a busy machine: all that come before the first sync has begun are one frame."""
+    run, goes_on = flusher._run, threading.Event()
+
+    def run_later(alive):
+        goes_on.wait(PATIENCE_S)
+        run(alive)
+
+    monkeypatch.setattr(flusher, "_run", run_later)
+    with penstock.open(tmp_path / "store") as store:
+        topic = store.create_topic("orders", sync="disk")
+        with topic.writer(linger=0) as writer:
+            for number in range(101):
+                writer.write(b"%d" % number)
+            assert writer.buffer.count == 100
+            goes_on.set()
+            wait_until(lambda: writer.written == 101)
+        found = topic.read()
+        assert [m.value for m in found] == [b"%d" % number for number in range(101)]
+        assert len({m.written_at for m in found[1:]}) == 1
+
+
 def test_frames_are_cut_by_size_not_by_the_clock(tmp_path):
     """A writer that goes on writing fills its frames, however slow the machine."""
     with penstock.open(tmp_path / "store") as store:

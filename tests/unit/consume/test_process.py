@@ -1,0 +1,63 @@
+"""`process` in the thread that calls it: what it keeps of a batch, and what an interrupt leaves undone."""
+
+import weakref
+
+import msgspec
+import pytest
+
+import penstock
+from tests.crash.lines import Interrupter
+
+
+class Order(msgspec.Struct, weakref=True):
+    number: int
+
+
+@pytest.fixture
+def store(tmp_path):
+    with penstock.open(tmp_path / "store") as opened:
+        opened.create_topic("orders", sync="os")
+        yield opened
+
+
+def test_what_was_handled_is_let_go_before_the_next_one(store):
+    topic = store.topic("orders", type=Order)
+    topic.write_many([Order(number) for number in range(20)])
+    values = []
+
+    def handle(message):
+        assert not any(each() is not None for each in values)
+        values.append(weakref.ref(message.value))
+
+    with topic.reader(consumer="c") as reader:
+        assert reader.process(handle, follow=False).handled == 20
+    assert len(values) == 20
+
+
+@pytest.mark.parametrize("opcodes", [False, True], ids=["lines", "opcodes"])
+def test_an_interrupt_at_any_moment_loses_no_message(store, opcodes):  # S001-03
+    topic = store.topic("orders")
+    handled = set()
+
+    def handle(message):
+        handled.add(message.offset)
+
+    def process(reader):
+        reader.process(handle, follow=False, signals=False)
+
+    readers = [topic.reader(consumer="c")]
+
+    def write_and_process():
+        topic.write_many([b"value"] * 3)
+        process(readers[-1])
+
+    def check():
+        process(readers[-1])  # goes on where it was
+        readers.pop().close()
+        readers.append(topic.reader(consumer="c"))
+        process(readers[-1])  # what was read and not yet in hand when the interrupt came
+        assert handled == set(range(topic.stats().messages))
+
+    steps = Interrupter(("consume/process.py",), opcodes=opcodes).each(write_and_process, check)
+    readers.pop().close()
+    assert steps > (300 if opcodes else 50)
