@@ -25,6 +25,7 @@ from benchmarks import (
     growth,
     handling,
     importing,
+    java_peers,
     keyed,
     latency,
     live,
@@ -93,6 +94,8 @@ SUBJECTS: dict[str, tuple[str, Subject]] = {
     "spark": ("topics read by Spark", lambda bench, _: spark_source.run(bench)),
     "import": ("import penstock", lambda bench, _: importing.run(bench)),
     "embedded": ("LMDB and RocksDB, inside the process", embedded.run),
+    "kafka": ("call by call beside Apache Kafka", lambda bench, _: java_peers.run(bench)),
+    "chronicle": ("writes beside Chronicle Queue", lambda bench, _: java_peers.run_chronicle(bench)),
     "servers": ("Redis Streams, NATS JetStream, Tarantool", servers.run),
 }
 

@@ -33,7 +33,7 @@ _SQLITE = "sqlite3, 1000 a transaction, text keys"
 
 
 def run(bench: Bench) -> Iterator[Row]:
-    text = _Text(bench)
+    text = TextWrites(bench)
     rows: dict[str, Callable[[], float]] = {
         "sqlite": lambda: insert(bench, text.batches),
         "key": lambda: text.written(with_key),
@@ -104,7 +104,7 @@ def _rows(found: dict[str, Samples]) -> Iterator[Row]:
     )  # fmt: skip
 
 
-class _Text:
+class TextWrites:
     """Measurements of messages with text keys."""
 
     def __init__(self, bench: Bench) -> None:

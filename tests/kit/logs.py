@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from penstock.clock import Clock
 from penstock.errors import TopicReplaced
@@ -81,6 +82,13 @@ def lone_log(
 def seal_segment(log: Log) -> None:
     """End the active segment, so that what was written lies in a sealed one."""
     log.appender.seal_active()
+
+
+@contextmanager
+def no_housekeeping(log: Log) -> Iterator[None]:
+    """Meanwhile nobody removes what has expired, not even a thread that a roll has woken."""
+    with log.folder.housekeeping():
+        yield
 
 
 def do_housekeeping(log: Log) -> None:
