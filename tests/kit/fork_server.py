@@ -1,7 +1,7 @@
 """Python processes that start at once: a server that has imported Penstock forks each one asked for.
 
 A new interpreter needs a third of a second until it has imported a store, and twice that for the command;
-the suite starts more than a thousand. What is forked is a process like any other: it has its own pid, may
+the suite starts hundreds. What is forked is a process like any other: it has its own pid, may
 be stopped and killed, runs `-m module …` or `-c code …` as `__main__`, and ends as an interpreter ends.
 The server opens nothing and has one thread, so nothing but the imports is shared.
 """
