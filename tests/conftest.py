@@ -8,6 +8,8 @@ from typing import Any
 import hypothesis
 import pytest
 
+import penstock
+from penstock.testing import Clock
 from tests.kit import processes
 
 SPARK_TESTS = Path(__file__).parent / "spark"
@@ -26,6 +28,25 @@ def pytest_configure() -> None:
 def _no_process_outlives_its_test() -> Iterator[None]:
     yield
     processes.end_all()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that the test moves by hand."""
+    return Clock()
+
+
+@pytest.fixture
+def clocked_store(tmp_path: Path, clock: Clock) -> Iterator[penstock.Store]:
+    """A store by that clock."""
+    with penstock.open(tmp_path / "data", clock=clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def store(clocked_store: penstock.Store) -> penstock.Store:
+    """The store of a test, unless its folder or file has another one."""
+    return clocked_store
 
 
 def pytest_report_header() -> str:

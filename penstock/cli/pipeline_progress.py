@@ -19,7 +19,7 @@ import typer
 
 from penstock.cli import output
 from penstock.cli import output as units
-from penstock.cli.arguments import flag
+from penstock.cli.arguments import JsonOption, StoreOption, flag
 from penstock.clock import NANOSECONDS
 from penstock.spark.pipelines.engine import Choice
 from penstock.state.pipelines import RunFacts
@@ -72,6 +72,23 @@ MasterOption = Annotated[
         "--master", metavar="URL", help="Spark's master: local[2], spark://host:7077; else local[*]."
     ),
 ]
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """How a pipeline that follows a topic is run."""
+
+    create: CreateOption = False
+    once: OnceOption = False
+    every: TriggerOption = None
+    name: NameOption = None
+    master: MasterOption = None
+    store: StoreOption = ""
+    as_json: JsonOption = False
+
+    def run(self) -> dict[str, Any]:
+        """What of it the pipeline's function takes."""
+        return {"once": self.once, "trigger": self.every, "name": self.name, "master": self.master}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from typing import Annotated, Literal, NamedTuple
@@ -23,6 +24,7 @@ from penstock.cli.arguments import (
     typed_prefix,
 )
 from penstock.cli.formats import FORMATS, Format
+from penstock.cli.options import grouped
 from penstock.errors import InvalidOption
 from penstock.keys import Prefix
 from penstock.message import Batch
@@ -64,21 +66,23 @@ class _Wanted(NamedTuple):
         return self.key is not None or self.prefix is not None
 
 
-def read(
-    topic: TopicArgument,
-    follow: Annotated[bool, flag("--follow", "-f", help="Wait for what is to come.")] = False,
+@dataclass(frozen=True)
+class WantedOptions:
+    """Which messages are read, and by whom."""
+
+    follow: Annotated[bool, flag("--follow", "-f", help="Wait for what is to come.")] = False
     start: Annotated[
         str | None, typer.Option("--from", metavar="PLACE", help=f"Where to begin: {PLACE_HELP}.")
-    ] = None,
+    ] = None
     stop: Annotated[
         str | None, typer.Option("--to", metavar="PLACE", help="Where to end; the message there is left out.")
-    ] = None,
+    ] = None
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N messages.")
-    ] = None,
+    ] = None
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", min=0, metavar="N", help="Only this partition.")
-    ] = None,
+    ] = None
     consumer: Annotated[
         str | None,
         typer.Option(
@@ -87,27 +91,50 @@ def read(
             metavar="NAME",
             help="Go on where this consumer stands, and commit what was printed; made at first use.",
         ),
-    ] = None,
+    ] = None
     key: Annotated[
         str | None,
         typer.Option(
             "--key", "-k", metavar="KEY", help='Only messages of this key; ["chat",345] is an array.'
         ),
-    ] = None,
+    ] = None
     prefix: Annotated[
         str | None, typer.Option("--prefix", metavar="KEY", help="Only messages whose key begins like this.")
-    ] = None,
-    format: Annotated[
-        Format | None, typer.Option("--format", help="How messages are printed.", show_default="text")
-    ] = None,
+    ] = None
     kind: Annotated[
         ReaderKind,
         typer.Option("--kind", help="How readers of a consumer share: by partition, or by message."),
-    ] = ReaderKind.STREAM,
+    ] = ReaderKind.STREAM
     on_gap: Annotated[
         OnGap,
         typer.Option("--on-gap", help="Where messages are gone or damaged: fail, or go on behind them."),
-    ] = OnGap.RAISE,
+    ] = OnGap.RAISE
+
+    def wanted(self) -> _Wanted:
+        """These, checked."""
+        found = _Wanted(
+            None if self.start is None else parse_place(self.start),
+            None if self.stop is None else parse_place(self.stop),
+            self.limit, self.partition, self.consumer, self.follow, self.on_gap.value, self.kind.value,
+            None if self.key is None else typed_key(self.key),
+            None if self.prefix is None else typed_prefix(self.prefix),
+        )  # fmt: skip
+        if found.by_key and (self.follow or self.consumer is not None or self.on_gap is OnGap.SKIP):
+            raise InvalidOption(
+                "--key and --prefix look up what is there", hint="leave --follow, --consumer and --on-gap out"
+            )
+        if self.follow and self.stop is not None:
+            raise InvalidOption("--follow never ends, so it has no --to", hint="give one of them")
+        return found
+
+
+@grouped
+def read(
+    topic: TopicArgument,
+    asked: WantedOptions,
+    format: Annotated[
+        Format | None, typer.Option("--format", help="How messages are printed.", show_default="text")
+    ] = None,
     store: StoreOption = "",
     as_json: Annotated[bool, flag("--json", help="Short for --format json.")] = False,
 ) -> None:
@@ -116,18 +143,8 @@ def read(
     Ends at the present end unless --follow is given. Without a consumer nothing is stored.
     """
     form = FORMATS[_chosen_format(format, as_json)]
-    wanted = _Wanted(
-        None if start is None else parse_place(start), None if stop is None else parse_place(stop),
-        limit, partition, consumer, follow, on_gap.value, kind.value,
-        None if key is None else typed_key(key), None if prefix is None else typed_prefix(prefix),
-    )  # fmt: skip
-    if wanted.by_key and (follow or consumer is not None or on_gap is OnGap.SKIP):
-        raise InvalidOption(
-            "--key and --prefix look up what is there", hint="leave --follow, --consumer and --on-gap out"
-        )
-    if follow and stop is not None:
-        raise InvalidOption("--follow never ends, so it has no --to", hint="give one of them")
-    with (open_to_read if consumer is None else open_to_write)(store) as opened:
+    wanted = asked.wanted()
+    with (open_to_read if wanted.consumer is None else open_to_write)(store) as opened:
         (_print_by_key if wanted.by_key else _print)(opened.topic(topic), wanted, form)
 
 

@@ -15,6 +15,7 @@ from penstock import Receipt, Topic
 from penstock.cli import output
 from penstock.cli import output as units
 from penstock.cli.arguments import JsonOption, StoreOption, TopicArgument, flag, open_to_write, typed_key
+from penstock.cli.options import grouped
 from penstock.cli.write_lines import LineForm, write_lines
 from penstock.cli.write_target import (
     Common,
@@ -55,8 +56,130 @@ class Written:
     due_at: int | None = None
 
 
+@dataclass(frozen=True)
+class MessageOptions:
+    """What a message has beside its value; with lines of stdin, each of them."""
+
+    key: Annotated[str | None, typer.Option("--key", "-k", help="The key.")] = None
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; repeatable.")
+    ] = None
+    partition: Annotated[
+        int | None,
+        typer.Option("--partition", "-p", min=0, metavar="N", help="The partition; else the key chooses."),
+    ] = None
+    timestamp: Annotated[
+        str | None,
+        typer.Option("--timestamp", metavar="TIME", help="An ISO time, or nanoseconds since 1970; else now."),
+    ] = None
+    delay: Annotated[
+        str | None,
+        typer.Option("--delay", metavar="DURATION", help="It enters the topic after this: 30s, 10m, 2h."),
+    ] = None
+    deliver_at: Annotated[
+        str | None,
+        typer.Option(
+            "--deliver-at", metavar="TIME", help="It enters at an ISO time, or nanoseconds since 1970."
+        ),
+    ] = None
+
+    def common(self) -> Common:
+        """These, checked."""
+        return Common(
+            None if self.key is None else typed_key(self.key),
+            _headers(self.header or []),
+            self.partition,
+            None if self.timestamp is None else units.parse_moment(self.timestamp),
+            self.delay,
+            None if self.deliver_at is None else units.parse_moment(self.deliver_at, "--deliver-at"),
+        )
+
+
+@dataclass(frozen=True)
+class SenderOptions:
+    """Under which name messages are sent, and how they are packed."""
+
+    producer: Annotated[
+        str | None,
+        typer.Option(
+            "--producer", metavar="ID", help="Write under this producer id: nothing is stored twice."
+        ),
+    ] = None
+    seqno_from: Annotated[
+        int | None,
+        typer.Option(
+            "--seqno-from", min=0, metavar="N", help="The first message's seqno; else it counts on."
+        ),
+    ] = None
+    group: Annotated[
+        str | None,
+        typer.Option("--group", metavar="NAME", help="All messages of a group go to one partition."),
+    ] = None
+    codec: Annotated[
+        str | None,
+        typer.Option("--codec", metavar="CODEC", help="Pack each value: raw, gzip, zstd or lzop."),
+    ] = None
+
+    def sender(self) -> Sender:
+        """These, checked."""
+        if self.seqno_from is not None and self.producer is None:
+            raise InvalidOption("--seqno-from needs --producer")
+        if self.codec is not None:
+            number_of(self.codec)
+        return Sender(
+            None if self.producer is None else identifier("--producer", self.producer),
+            None if self.group is None else identifier("--group", self.group),
+            self.seqno_from,
+            self.codec,
+        )
+
+
+@dataclass(frozen=True)
+class StdinOptions:
+    """What the lines of stdin hold."""
+
+    key_separator: Annotated[
+        str | None,
+        typer.Option("--key-separator", metavar="TEXT", help="Lines hold a key, this text, and the value."),
+    ] = None
+    format: Annotated[
+        LineFormat | None,
+        typer.Option(
+            "--format",
+            help="Lines are values, or whole messages as `penstock read --json` prints them.",
+            show_default="text; json with --json",
+        ),
+    ] = None
+    keep_partition: Annotated[
+        bool, flag("--keep-partition", help="Messages in JSON go into the partition they came from.")
+    ] = False
+
+    def refuse(self) -> None:
+        """Raise if any was given, for a value that is no line."""
+        if self.key_separator is not None:
+            raise InvalidOption("--key-separator is for the lines of stdin", hint="use --key with a VALUE")
+        if self.format is not None or self.keep_partition:
+            raise InvalidOption("--format and --keep-partition are for the lines of stdin")
+
+    def form(self, common: Common, *, as_json: bool) -> LineForm:
+        """These, checked."""
+        separator = self.key_separator
+        if separator is not None and (common.key is not None or not separator):
+            raise InvalidOption("--key-separator needs a text, and no --key beside it")
+        is_json = self.format is LineFormat.JSON or (self.format is None and as_json and separator is None)
+        if is_json and separator is not None:
+            raise InvalidOption("messages in JSON bring their own keys", hint="leave --key-separator away")
+        if self.keep_partition and not (is_json and common.partition is None):
+            raise InvalidOption("--keep-partition is for messages in JSON, without --partition")
+        return LineForm(os.fsencode(separator or ""), is_json, self.keep_partition)
+
+
+@grouped
 def write(
     topic: TopicArgument,
+    message: MessageOptions,
+    sent: SenderOptions,
+    lines: StdinOptions,
     value: Annotated[
         str | None,
         typer.Argument(
@@ -64,45 +187,6 @@ def write(
             help="The value; without it, or with -, each line of stdin is one.",
             show_default=False,
         ),
-    ] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="The key.")] = None,
-    header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; repeatable.")
-    ] = None,
-    partition: Annotated[
-        int | None,
-        typer.Option("--partition", "-p", min=0, metavar="N", help="The partition; else the key chooses."),
-    ] = None,
-    timestamp: Annotated[
-        str | None,
-        typer.Option("--timestamp", metavar="TIME", help="An ISO time, or nanoseconds since 1970; else now."),
-    ] = None,
-    tombstone: Annotated[
-        bool, flag("--tombstone", help="Write a message without a value: the key is deleted.")
-    ] = False,
-    key_separator: Annotated[
-        str | None,
-        typer.Option("--key-separator", metavar="TEXT", help="Lines hold a key, this text, and the value."),
-    ] = None,
-    producer: Annotated[
-        str | None,
-        typer.Option(
-            "--producer", metavar="ID", help="Write under this producer id: nothing is stored twice."
-        ),
-    ] = None,
-    seqno_from: Annotated[
-        int | None,
-        typer.Option(
-            "--seqno-from", min=0, metavar="N", help="The first message's seqno; else it counts on."
-        ),
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option("--group", metavar="NAME", help="All messages of a group go to one partition."),
-    ] = None,
-    codec: Annotated[
-        str | None,
-        typer.Option("--codec", metavar="CODEC", help="Pack each value: raw, gzip, zstd or lzop."),
     ] = None,
     file: Annotated[
         Path | None,
@@ -112,26 +196,8 @@ def write(
             help="The value is this file's content, of any size with --payloads; - is all of stdin.",
         ),
     ] = None,
-    delay: Annotated[
-        str | None,
-        typer.Option("--delay", metavar="DURATION", help="It enters the topic after this: 30s, 10m, 2h."),
-    ] = None,
-    deliver_at: Annotated[
-        str | None,
-        typer.Option(
-            "--deliver-at", metavar="TIME", help="It enters at an ISO time, or nanoseconds since 1970."
-        ),
-    ] = None,
-    format: Annotated[
-        LineFormat | None,
-        typer.Option(
-            "--format",
-            help="Lines are values, or whole messages as `penstock read --json` prints them.",
-            show_default="text; json with --json",
-        ),
-    ] = None,
-    keep_partition: Annotated[
-        bool, flag("--keep-partition", help="Messages in JSON go into the partition they came from.")
+    tombstone: Annotated[
+        bool, flag("--tombstone", help="Write a message without a value: the key is deleted.")
     ] = False,
     store: StoreOption = "",
     as_json: JsonOption = False,
@@ -144,49 +210,28 @@ def write(
     that has the store open appends it.
     """
     topic_name(topic)
-    common = Common(
-        None if key is None else typed_key(key),
-        _headers(header or []),
-        partition,
-        None if timestamp is None else units.parse_moment(timestamp),
-        delay,
-        None if deliver_at is None else units.parse_moment(deliver_at, "--deliver-at"),
-    )
-    if seqno_from is not None and producer is None:
-        raise InvalidOption("--seqno-from needs --producer")
-    sender = Sender(
-        None if producer is None else identifier("--producer", producer),
-        None if group is None else identifier("--group", group),
-        seqno_from,
-        codec,
-    )
-    if codec is not None:
-        number_of(codec)
-    if value == _DASH:
-        value = None
-    if file is not None and value is not None:
-        raise InvalidOption("a message has one value", hint="give VALUE or --file")
-    given = file if file is not None else None if value is None else os.fsencode(value)
-    if given is not None or tombstone:
-        if given is not None and tombstone:
-            raise InvalidOption("a tombstone has no value", hint="leave VALUE, --file or --tombstone away")
-        if key_separator is not None:
-            raise InvalidOption("--key-separator is for the lines of stdin", hint="use --key with a VALUE")
-        if format is not None or keep_partition:
-            raise InvalidOption("--format and --keep-partition are for the lines of stdin")
-        if file is not None:
-            given = _all_of_stdin() if file == Path(_DASH) else _readable(file)
-        _write_one(store, topic, given, common, sender, as_json)
+    common, sender = message.common(), sent.sender()
+    text = None if value == _DASH else value
+    if text is None and file is None and not tombstone:
+        write_lines(store, topic, common, sender, lines.form(common, as_json=as_json), as_json)
         return
-    if key_separator is not None and (key is not None or not key_separator):
-        raise InvalidOption("--key-separator needs a text, and no --key beside it")
-    is_json = format is LineFormat.JSON or (format is None and as_json and key_separator is None)
-    if is_json and key_separator is not None:
-        raise InvalidOption("messages in JSON bring their own keys", hint="leave --key-separator away")
-    if keep_partition and not (is_json and partition is None):
-        raise InvalidOption("--keep-partition is for messages in JSON, without --partition")
-    form = LineForm(os.fsencode(key_separator or ""), is_json, keep_partition)
-    write_lines(store, topic, common, sender, form, as_json)
+    one = _one_value(text, file, tombstone=tombstone)
+    lines.refuse()
+    _write_one(store, topic, one, common, sender, as_json)
+
+
+def _one_value(text: str | None, file: Path | None, *, tombstone: bool) -> bytes | Path | None:
+    """The value of the one message that is written; None for a tombstone."""
+    if file is not None and text is not None:
+        raise InvalidOption("a message has one value", hint="give VALUE or --file")
+    if tombstone:
+        if file is not None or text is not None:
+            raise InvalidOption("a tombstone has no value", hint="leave VALUE, --file or --tombstone away")
+        return None
+    if file is not None:
+        return _all_of_stdin() if file == Path(_DASH) else _readable(file)
+    assert text is not None
+    return os.fsencode(text)
 
 
 def _readable(file: Path) -> Path:

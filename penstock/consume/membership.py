@@ -1,4 +1,9 @@
-"""Which readers of queues live: each holds the lock on a byte of its own, which the kernel frees with it."""
+"""The members of a consumer: its live readers, and which partitions each of them holds.
+
+Each member holds byte locks in the consumer's lease file (`leases`), which the kernel frees when its process
+dies. From the members that are there, `moves` decides which partitions one gives away and which it may take,
+so that all have about as many.
+"""
 
 from __future__ import annotations
 

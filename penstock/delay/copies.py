@@ -1,4 +1,4 @@
-"""Copies of what is out for long: stored again, so that the read position can move over what is finished.
+"""`Copies`: messages that are out for long, stored again, so that the read position can move past them.
 
 While a message is out, those behind it may be finished. The read position stands before it, so a crash
 would bring those again. Stored again elsewhere, the message is done in this file; when its copy comes due

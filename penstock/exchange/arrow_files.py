@@ -9,8 +9,9 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 
 import msgspec
 
@@ -25,7 +26,6 @@ from penstock.exchange.file_import import (
     opened,
     shown_name,
 )
-from penstock.exchange.read_ahead import read_ahead
 from penstock.exchange.records import FieldChoice
 from penstock.parse import MIB
 from penstock.store.topic import Topic
@@ -37,7 +37,10 @@ _BATCH_ROWS = 65_536
 #: A row group is written when it has so many rows, or bytes.
 _GROUP_ROWS, _GROUP_BYTES = 131_072, 64 * MIB
 _ARROW_FILE = b"ARROW1"
+_END: Final = object()
 _MESSAGE_COLUMNS = ("value", "key", "headers", "timestamp")
+
+T = TypeVar("T")
 
 
 def import_table(
@@ -49,7 +52,7 @@ def import_table(
     producer = producer or file_producer(path)
     with opened(path) as file, RecordSink(topic, producer, progress) as sink:
         begin, at = sink.first_to_send(), 0
-        for batch in read_ahead(_batches(file, path, kind, choice)):
+        for batch in _read_ahead(_batches(file, path, kind, choice)):
             stop = at + batch.num_rows
             if stop > begin:
                 wanted = batch.slice(max(begin - at, 0))
@@ -181,7 +184,7 @@ def export_table(
     with _arrow_file(file) as sink:
         writer = parquet.ParquetWriter(sink, schema) if kind == "parquet" else ipc.new_stream(sink, schema)
         with writer:
-            for table in read_ahead(_groups(batches)):
+            for table in _read_ahead(_groups(batches)):
                 writer.write_table(table)
                 rows += table.num_rows
                 progress(rows)
@@ -208,3 +211,15 @@ def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
             gathered, rows, size = [], 0, 0
     if gathered:
         yield arrow.Table.from_batches(gathered)
+
+
+def _read_ahead(pieces: Iterator[T]) -> Iterator[T]:
+    """Yield what `pieces` yields, one piece ahead, from a thread; what fails there is raised here.
+
+    It pays where reading and storing leave Python for native code: both cores work then.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="penstock-read-ahead") as thread:
+        following = thread.submit(next, pieces, _END)
+        while (piece := following.result()) is not _END:
+            following = thread.submit(next, pieces, _END)
+            yield piece  # type: ignore[misc]  # mypy cannot tell the end from a piece

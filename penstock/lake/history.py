@@ -1,4 +1,4 @@
-"""A topic's archive as those see it who read the past: looked at when there is a need, never written to."""
+"""A topic's archive for readers of the past: opened when it is needed, never written to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Age: the first message of a partition that is younger than the topic's retention, for those who read.
+"""Retention by age, for readers: which message of a partition is the first that is not too old.
 
 What is older is not returned, whether or not somebody has removed it already (S001-48). It is looked for once
 a second at most, and not before the oldest message that is left expires; without retention it costs nothing.

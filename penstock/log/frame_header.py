@@ -1,4 +1,4 @@
-"""Where each column of a frame begins in its body (see `columns`)."""
+"""The header of a frame, 64 bytes, and where each column begins in the body behind it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Keys of messages, gathered in memory: those of the active segment, or of a sealed one without an index.
+"""Which offsets of one segment hold a key: read from its index file, or gathered in memory.
 
-A fold goes on where it stopped, never beyond what readers may see. It remembers where messages are missing,
-so that a search by key says so as any other read would. Taking in the same messages twice changes nothing:
-Ctrl-C may come at any moment.
+A sealed segment has an index file (`StoredKeys`). The active one, and a sealed one whose file is missing, are
+read into memory (`GatheredKeys`). Gathering goes on where it stopped, never beyond what readers may see. It
+remembers where messages are missing, so that a search by key says so as any other read would. Taking in the
+same messages twice changes nothing: Ctrl-C may come at any moment.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A segment that no longer changes: mapped whole, with its index.
+"""Segments mapped for reading: the active one, frame by frame as it grows, and sealed ones, by their index.
 
-Checksums are checked by blocks of 1 MiB, once for each opened segment. Where a block fails, the
-frames in it are checked one by one, so that damage costs only the frame it hit.
+Checksums of a sealed segment are checked by blocks of 1 MiB, once for each opened segment. Where a block
+fails, the frames in it are checked one by one, so that damage costs only the frame it hit.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Folding: what the headers of frames say of their producers, taken in frame by frame.
+"""What a partition knows of its producers: the last seqno of each, in memory, and as a checkpoint file.
 
-Bodies are hopped over, except where seqnos leave gaps or, in a repacked segment, producers differ.
+The table is loaded from the newest checkpoint and brought up to date from the headers of the frames behind
+it. Bodies are skipped, except where seqnos leave gaps or, in a repacked segment, producers differ.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checked messages into the log, as durable as the topic promises, and the receipts for them."""
+"""`OpenTopic`: a topic as one process has it open. It holds the logs of its partitions and writes to them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What partitions held when others were added beside them.
+"""`PartitionTable`: where a key's messages may lie since partitions were added, to find those sent again.
 
-A key may go to another partition then. A message that was stored before and is sent again must be
+When a partition is added, keys may move to it. A message that was stored before and is sent again must be
 found where it was: it is a duplicate if its seqno is not above the highest that the key's earlier
 partition held *at that moment*. What that partition got later, of other keys, does not count.
 """

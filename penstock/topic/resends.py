@@ -1,4 +1,4 @@
-"""What a producer sends again to a partition where it did not lie before.
+"""Find messages that a producer sends again, to another partition than the first time.
 
 A partition knows the highest seqno of each producer and group that it holds. That is enough as long as a
 message takes the same way whenever it is sent. A caller may choose another partition, though, and a binding

@@ -1,4 +1,4 @@
-"""A topic as those who stage frames for it must know it: all they need, so that they never ask again."""
+"""Everything a process needs to stage frames for a topic without opening the store."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.testing import Clock
 
 HOURS = 16 * 24
 
@@ -18,11 +17,6 @@ def named(deleted: tuple[int, list]) -> list[str]:
     assert count == len(gone)
     assert [each["sequence"] for each in gone] == sorted(each["sequence"] for each in gone)
     return [each["object_name"] for each in gone]
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.mark.parametrize("vacuums", [False, True])

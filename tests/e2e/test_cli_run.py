@@ -13,6 +13,7 @@ from tests.e2e.command import COMMAND, Command, has_traceback
 from tests.kit import processes
 from tests.kit.commands import Exit
 from tests.kit.patience import PATIENCE_S, wait_until
+from tests.kit.spark_settings import JAVA
 from tests.require import require
 
 PIPELINE = """
@@ -83,8 +84,9 @@ def messages(cli: Command, topic: str) -> list[penstock.Message]:
 def started(cli: Command, *arguments: str) -> subprocess.Popen[bytes]:
     """The command in a process group with its JVM."""
     require("spark")
+    settings = ["--master", "local[2]", "--conf", f"spark.driver.extraJavaOptions={JAVA}"]
     return processes.start(
-        [*COMMAND, "run", "--master", "local[2]", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [*COMMAND, "run", *settings, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         cwd=cli.folder, env=cli.environment, start_new_session=True,
     )  # fmt: skip
 

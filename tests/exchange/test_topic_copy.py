@@ -4,14 +4,8 @@ import pytest
 
 import penstock
 from penstock.errors import AlreadyExists, InvalidOption, PartitionInactive
-from penstock.testing import Clock
 from tests.exchange.dying import run_until_killed
 from tests.kit.values import copy_topic
-
-
-@pytest.fixture
-def clock():
-    return Clock()
 
 
 def rows(topic, partition):

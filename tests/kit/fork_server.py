@@ -1,13 +1,14 @@
 """Python processes that start at once: a server that has imported Penstock forks each one asked for.
 
 A new interpreter needs a third of a second until it has imported a store, and twice that for the command;
-the suite starts more than a thousand. What is forked is a process like any other: it has its own pid, may
+the suite starts hundreds. What is forked is a process like any other: it has its own pid, may
 be stopped and killed, runs `-m module …` or `-c code …` as `__main__`, and ends as an interpreter ends.
 The server opens nothing and has one thread, so nothing but the imports is shared.
 """
 
 from __future__ import annotations
 
+import atexit
 import io
 import json
 import os
@@ -89,6 +90,7 @@ class _Server:
             )  # fmt: skip
         self._control = here
         self.owner = os.getpid()
+        atexit.register(self._close)
 
     def fork(
         self, words: Sequence[str], cwd: str | os.PathLike[str], env: Mapping[str, str], fds: list[int]
@@ -100,6 +102,16 @@ class _Server:
         with there:
             socket.send_fds(self._control, [asked], [*fds, there.fileno()])
         return _received(status), status
+
+    def _close(self) -> None:
+        """Let the server end, when the process that asks ends."""
+        self._control.close()
+        if self.owner == os.getpid():
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
 
 
 _server: _Server | None = None

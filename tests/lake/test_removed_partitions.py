@@ -1,27 +1,20 @@
 """What an archive has of partitions that were split and are gone (S001-27)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 
 import penstock
 from penstock.spark.pipelines.archive import archive
-from penstock.testing import Clock
 from tests.kit.pipelines import executors_module as jobs
 from tests.lake.conftest import spread_here
 from tests.lake.past import slices, stream_query, table_of
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def store(tmp_path, clock) -> Iterator[penstock.Store]:
-    with penstock.open(tmp_path / "data", clock=clock) as opened:
-        yield opened
+def store(clocked_store) -> penstock.Store:
+    return clocked_store
 
 
 @pytest.fixture

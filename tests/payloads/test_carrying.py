@@ -6,7 +6,6 @@ import penstock
 from penstock import Payloads
 from penstock.spark.pipelines.compact import compact
 from penstock.store.replay import replay
-from penstock.testing import Clock
 from tests.kit.bodies import copy_bodies_module as carrying
 from tests.kit.stores import replay_module
 from tests.kit.topics import inside
@@ -14,17 +13,6 @@ from tests.payloads.kit import KIB, body, messages, objects, referred, values
 
 #: Small ones share an object, large ones have one each.
 SOURCE = Payloads(above=100, pack=4 * KIB)
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def store(tmp_path, clock):
-    with penstock.open(tmp_path / "data", clock=clock) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import pytest
 
 import penstock
 from penstock import Payloads, Reference
-from penstock.testing import Clock
 from tests.kit import fork_server
 from tests.kit.bodies import GRACE_NS, FoundBody, losses, orphans, references_between, unpack
 from tests.kit.system import NANOSECONDS, CommandClock
@@ -19,17 +18,6 @@ BODIES = [body(100 * KIB) for _ in range(4)]
 @pytest.fixture
 def address(place):
     return place if place.startswith("s3://") else "files"
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def store(tmp_path, clock):
-    with penstock.open(tmp_path / "data", clock=clock) as opened:
-        yield opened
 
 
 def killed(store: str, moment: str) -> None:

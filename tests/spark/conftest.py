@@ -7,6 +7,7 @@ import pytest
 
 import penstock
 from penstock.spark import session
+from tests.kit.spark_settings import SETTINGS
 from tests.require import absent, require
 
 
@@ -14,7 +15,7 @@ from tests.require import absent, require
 def spark():
     require("spark")
     try:
-        running = session("local[2,2]", **{"spark.sql.shuffle.partitions": 2})
+        running = session("local[2,2]", **SETTINGS)
     except penstock.MissingExtra as error:
         absent("java", str(error))
     yield running

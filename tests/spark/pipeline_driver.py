@@ -11,6 +11,7 @@ from penstock.spark import session
 from tests.kit.pipelines import compact_module as compact
 from tests.kit.pipelines import dedup_module as dedup
 from tests.kit.pipelines import replay_table_module as replay_table
+from tests.kit.spark_settings import SETTINGS
 
 #: Where a driver may die: before or after the commit of what its tasks staged.
 POINTS = ("before", "after")
@@ -52,7 +53,7 @@ def dying_batches(point: str) -> None:
 
 
 def main(store: str, job: str, point: str, table: str) -> None:
-    spark = session("local[2]", **{"spark.sql.shuffle.partitions": 2})
+    spark = session("local[2]", **SETTINGS)
     with penstock.open(store) as opened:
         if job == "dedup":
             dying_batches(point)

@@ -14,6 +14,7 @@ from pathlib import Path
 from penstock.spark import session
 from tests.kit.sinks import TopicStreamWriter
 from tests.kit.slices import DefaultSource
+from tests.kit.spark_settings import SETTINGS
 
 #: Where a driver may die, in the order in which a batch gets there.
 POINTS = ("staging", "staged", "committed", "done")
@@ -82,7 +83,7 @@ class DyingSource(DefaultSource):
 
 
 def main(store: str, files: str, checkpoint: str, point: str, wait_for: str = "") -> None:
-    spark = session("local[2]", **{"spark.sql.shuffle.partitions": 2})
+    spark = session("local[2]", **SETTINGS)
     spark.dataSource.register(DyingSource)
     lines = spark.readStream.option("maxFilesPerTrigger", 1).text(files).selectExpr("value", "value AS key")
     query = (

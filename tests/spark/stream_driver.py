@@ -3,6 +3,7 @@
 import sys
 
 from penstock.spark import session, to_topic
+from tests.kit.spark_settings import SETTINGS
 
 
 def counts(spark, store: str):
@@ -15,7 +16,7 @@ def counts(spark, store: str):
 
 
 if __name__ == "__main__":
-    spark = session("local[2]", **{"spark.sql.shuffle.partitions": 2})
+    spark = session("local[2]", **SETTINGS)
     print("begun", flush=True)
     query = to_topic(
         counts(spark, sys.argv[1]),

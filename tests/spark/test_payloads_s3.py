@@ -11,6 +11,7 @@ import pytest
 import penstock
 from penstock.spark import session
 from penstock.spark.pipelines.sweep import sweep
+from tests.kit.spark_settings import SETTINGS
 from tests.payloads.kit import objects
 from tests.payloads.sweeping import check_found, check_kept, scene
 from tests.s3 import s3_server
@@ -35,7 +36,7 @@ def test_sources_and_sweep(tmp_path):
 
 def main(parent: str, place: str) -> None:
     folder = str(Path(parent, "data"))
-    spark = session("local[2]", **{"spark.sql.shuffle.partitions": 2})
+    spark = session("local[2]", **SETTINGS)
     with penstock.open(folder) as store:
         there = scene(store, place)
         source = spark.read.format("penstock").option("topic", "images")

@@ -14,6 +14,7 @@ from tests.kit.pipelines import for_launch as _for_launch
 from tests.kit.pipelines import java_module as java
 from tests.kit.pipelines import settings as _settings
 from tests.kit.pipelines import without_broken_pipes
+from tests.kit.spark_settings import JAVA
 from tests.require import require
 
 
@@ -160,7 +161,7 @@ def test_spark_starts_and_reads_with_no_java_on_the_path(tmp_path):
         import os, shutil, sys
         from penstock.spark import session
         assert shutil.which("java") is None and "JAVA_HOME" not in os.environ
-        spark = session("local[1]")
+        spark = session("local[1]", **{"spark.driver.extraJavaOptions": sys.argv[2]})
         frame = spark.read.format("penstock").option("topic", "orders").load(sys.argv[1])
         print("rows", frame.count())
         print("java", spark.sparkContext._jvm.System.getProperty("java.version"))
@@ -169,7 +170,7 @@ def test_spark_starts_and_reads_with_no_java_on_the_path(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     environment |= {"PATH": str(tools), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "data")],
+        [sys.executable, "-c", script, str(tmp_path / "data"), JAVA],
         env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -6,19 +6,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import penstock
-from penstock.testing import Clock
 from tests.kit.slices import StreamQuery, parse, survey
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def store(tmp_path, clock) -> Iterator[penstock.Store]:
-    with penstock.open(tmp_path / "data", clock=clock) as opened:
-        yield opened
+def store(clocked_store) -> penstock.Store:
+    return clocked_store
 
 
 @pytest.fixture

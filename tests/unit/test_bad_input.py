@@ -11,7 +11,6 @@ import pytest
 
 import penstock
 from penstock import Files
-from penstock.testing import Clock
 from tests.kit.system import file_system, refuse_network_file_system
 
 BAD_NAMES = [
@@ -44,17 +43,6 @@ def contents(folder):
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted(Path(folder).rglob("*"))
     }
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def store(tmp_path, clock):
-    with penstock.open(tmp_path / "store", clock=clock) as store:
-        yield store
 
 
 @pytest.fixture
@@ -380,16 +368,16 @@ def test_a_file_is_no_store(tmp_path):
 
 
 def test_a_store_of_a_newer_format_is_left_alone(tmp_path):
-    penstock.open(tmp_path / "store").close()
-    connection = sqlite3.connect(tmp_path / "store" / "state.db")
+    penstock.open(tmp_path / "data").close()
+    connection = sqlite3.connect(tmp_path / "data" / "state.db")
     connection.execute("PRAGMA user_version = 99")
     connection.close()
-    before = contents(tmp_path / "store")
+    before = contents(tmp_path / "data")
     for options in ({}, {"read_only": True}, {"exclusive": True}):
         with pytest.raises(penstock.UnknownFormat, match="format 99") as newer:
-            penstock.open(tmp_path / "store", **options)
+            penstock.open(tmp_path / "data", **options)
         assert "upgrade" in newer.value.hint
-    after = contents(tmp_path / "store")
+    after = contents(tmp_path / "data")
     assert after == before
 
 
@@ -414,11 +402,11 @@ class ReadOnlyDisk(Files):
 def test_a_folder_that_cannot_be_written_is_said_to_be_so(store, topic, tmp_path, number):
     disk = ReadOnlyDisk(number)
     before = contents(tmp_path)
-    for folder in (tmp_path / "store", tmp_path / "new"):
+    for folder in (tmp_path / "data", tmp_path / "new"):
         with pytest.raises(penstock.ReadOnly, match=str(folder)):
             penstock.open(folder, files=disk)
     assert contents(tmp_path) == before
-    with penstock.open(tmp_path / "store", files=disk, read_only=True) as reading:
+    with penstock.open(tmp_path / "data", files=disk, read_only=True) as reading:
         assert len(reading.topic("orders").read()) == 3
 
 
@@ -435,7 +423,7 @@ class TurnsReadOnly(Files):
 
 def test_a_disk_that_turns_read_only_refuses_writes_and_keeps_what_it_has(tmp_path):
     disk = TurnsReadOnly()
-    with penstock.open(tmp_path / "store", files=disk) as store:
+    with penstock.open(tmp_path / "data", files=disk) as store:
         topic = store.create_topic("orders")
         topic.write(b"1")
         disk.is_read_only = True
@@ -550,16 +538,16 @@ def leftover_folder(folder):
 
 def test_a_folder_without_a_topic_is_cleared_away_when_the_store_is_opened(store, topic, tmp_path, clock):
     store.close()
-    leftover_folder(tmp_path / "store")
-    with penstock.open(tmp_path / "store", clock=clock) as again:
+    leftover_folder(tmp_path / "data")
+    with penstock.open(tmp_path / "data", clock=clock) as again:
         assert [each.name for each in again.topics()] == ["orders"]
-        assert os.listdir(tmp_path / "store" / "topics") == ["orders"]
+        assert os.listdir(tmp_path / "data" / "topics") == ["orders"]
         assert len(again.topic("orders").read()) == 3
         assert again.create_topic("ghost").stats().messages == 0
 
 
 def test_a_folder_left_behind_is_never_taken_for_a_new_topic(store, topic, tmp_path):
-    leftover_folder(tmp_path / "store")
+    leftover_folder(tmp_path / "data")
     ghost = store.create_topic("ghost")
     assert ghost.stats().messages == 0
     assert ghost.write(b"first").offset == 0
@@ -567,21 +555,21 @@ def test_a_folder_left_behind_is_never_taken_for_a_new_topic(store, topic, tmp_p
 
 def test_a_read_only_store_leaves_leftovers_alone(store, topic, tmp_path):
     store.close()
-    leftover_folder(tmp_path / "store")
-    before = contents(tmp_path / "store")
-    with penstock.open(tmp_path / "store", read_only=True) as reading:
+    leftover_folder(tmp_path / "data")
+    before = contents(tmp_path / "data")
+    with penstock.open(tmp_path / "data", read_only=True) as reading:
         assert [each.name for each in reading.topics()] == ["orders"]
-    assert contents(tmp_path / "store") == before
+    assert contents(tmp_path / "data") == before
 
 
 def test_a_topic_without_a_folder_is_what_a_crash_in_create_leaves_and_is_made_whole(store, tmp_path, clock):
     store.create_topic("orders", partitions=2)
     store.close()
-    shutil.rmtree(tmp_path / "store" / "topics" / "orders")
-    with penstock.open(tmp_path / "store", read_only=True) as reading:
+    shutil.rmtree(tmp_path / "data" / "topics" / "orders")
+    with penstock.open(tmp_path / "data", read_only=True) as reading:
         assert reading.topic("orders").stats().messages == 0
         assert len(reading.topic("orders").read()) == 0
-    with penstock.open(tmp_path / "store", clock=clock) as again:
+    with penstock.open(tmp_path / "data", clock=clock) as again:
         orders = again.topic("orders")
         assert orders.options.partitions == 2
         assert orders.write(b"1", partition=1).offset == 0
@@ -591,14 +579,14 @@ def test_a_topic_without_a_folder_is_what_a_crash_in_create_leaves_and_is_made_w
 def test_a_half_removed_topic_is_cleared_away(store, topic, tmp_path):
     """A crash inside the removal: the folder was renamed away already."""
     store.close()
-    os.rename(tmp_path / "store" / "topics" / "orders", tmp_path / "store" / "topics" / ".dropped-0123")
-    connection = sqlite3.connect(tmp_path / "store" / "state.db")
+    os.rename(tmp_path / "data" / "topics" / "orders", tmp_path / "data" / "topics" / ".dropped-0123")
+    connection = sqlite3.connect(tmp_path / "data" / "state.db")
     with connection:
         connection.execute("DELETE FROM topics")
     connection.close()
-    with penstock.open(tmp_path / "store") as again:
+    with penstock.open(tmp_path / "data") as again:
         assert again.topics() == []
-        assert os.listdir(tmp_path / "store" / "topics") == []
+        assert os.listdir(tmp_path / "data" / "topics") == []
 
 
 def test_a_crash_between_the_positions_and_the_drop_leaves_the_topic_whole(store, topic, monkeypatch):

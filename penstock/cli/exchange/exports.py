@@ -19,6 +19,7 @@ from penstock.cli.arguments import (
     parse_place,
 )
 from penstock.cli.exchange.progress import CountLine
+from penstock.cli.options import grouped
 from penstock.errors import InvalidOption
 from penstock.exchange.diskq_export import export_diskq
 from penstock.exchange.file_export import ExportRange, export_file
@@ -104,63 +105,65 @@ def diskq(
         )
 
 
+@dataclass(frozen=True)
+class ExportOptions:
+    """What is written, and where to; for every kind of file."""
+
+    topic: TopicArgument
+    path: PathArgument
+    partition: PartitionOption = None
+    start: FromOption = "earliest"
+    stop: ToOption = "latest"
+    overwrite: OverwriteOption = False
+    store: StoreOption = ""
+    as_json: JsonOption = False
+
+
 @app.command()
+@grouped
 def jsonl(
-    topic: TopicArgument, path: PathArgument, partition: PartitionOption = None,
-    start: FromOption = "earliest", stop: ToOption = "latest",
+    asked: ExportOptions,
     values: Annotated[bool, flag("--values", help="Only the values, which must be JSON.")] = False,
-    overwrite: OverwriteOption = False, store: StoreOption = "", as_json: JsonOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """Write messages as lines of JSON, whole ones as `penstock read --json` prints them."""
-    _export(store, topic, path, "jsonl", partition, start, stop, overwrite, as_json, values=values)
+    _export(asked, "jsonl", values=values)
 
 
 @app.command()
-def csv(
-    topic: TopicArgument, path: PathArgument, partition: PartitionOption = None,
-    start: FromOption = "earliest", stop: ToOption = "latest", overwrite: OverwriteOption = False,
-    store: StoreOption = "", as_json: JsonOption = False,
-) -> None:  # fmt: skip
+@grouped
+def csv(asked: ExportOptions) -> None:
     """Write messages as rows of a CSV file; bytes that are no text become base64."""
-    _export(store, topic, path, "csv", partition, start, stop, overwrite, as_json)
+    _export(asked, "csv")
 
 
 @app.command()
-def parquet(
-    topic: TopicArgument, path: PathArgument, partition: PartitionOption = None,
-    start: FromOption = "earliest", stop: ToOption = "latest", overwrite: OverwriteOption = False,
-    store: StoreOption = "", as_json: JsonOption = False,
-) -> None:  # fmt: skip
+@grouped
+def parquet(asked: ExportOptions) -> None:
     """Write messages as a Parquet file, by columns."""
-    _export(store, topic, path, "parquet", partition, start, stop, overwrite, as_json)
+    _export(asked, "parquet")
 
 
 @app.command()
-def arrow(
-    topic: TopicArgument, path: PathArgument, partition: PartitionOption = None,
-    start: FromOption = "earliest", stop: ToOption = "latest", overwrite: OverwriteOption = False,
-    store: StoreOption = "", as_json: JsonOption = False,
-) -> None:  # fmt: skip
+@grouped
+def arrow(asked: ExportOptions) -> None:
     """Write messages as an Arrow stream, by columns."""
-    _export(store, topic, path, "arrow", partition, start, stop, overwrite, as_json)
+    _export(asked, "arrow")
 
 
-def _export(
-    store: str, topic: str, path: str, kind: str, partition: int | None, start: str, stop: str,
-    overwrite: bool, as_json: bool, *, values: bool = False,
-) -> None:  # fmt: skip
-    if path == DASH and as_json:
+def _export(asked: ExportOptions, kind: str, *, values: bool = False) -> None:
+    topic, path = asked.topic, asked.path
+    if path == DASH and asked.as_json:
         raise InvalidOption("--json would stand behind the file on stdout", hint="leave it out")
-    wanted = ExportRange(partition, parse_place(start), parse_place(stop))
+    wanted = ExportRange(asked.partition, parse_place(asked.start), parse_place(asked.stop))
     began = time.monotonic()
-    with open_to_read(store) as opened:
+    with open_to_read(asked.store) as opened:
         found = opened.topic(topic)
         with CountLine() as line:
             count = export_file(
-                found, path, kind, wanted=wanted, values=values, overwrite=overwrite, progress=line.show
+                found, path, kind, wanted=wanted, values=values, overwrite=asked.overwrite, progress=line.show
             )
     result = ExportedFile(topic, path, count, round(time.monotonic() - began, 3))
-    if as_json:
+    if asked.as_json:
         output.put_json(result)
     elif path != DASH:
         output.put_text(

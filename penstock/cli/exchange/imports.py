@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
@@ -14,6 +14,7 @@ from penstock import Store, Topic
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption, StoreOption, flag, open_to_write
 from penstock.cli.exchange.progress import CountLine
+from penstock.cli.options import grouped
 from penstock.errors import InvalidOption, UnknownTopic, UsageError
 from penstock.exchange.csv_files import CsvRows
 from penstock.exchange.diskq_folder import look
@@ -64,8 +65,6 @@ FollowOption = Annotated[
 PatternOption = Annotated[
     str, typer.Option("--pattern", metavar="GLOB", help="With --follow: which files of a folder.")
 ]
-
-
 StrictOption = Annotated[
     bool, flag("--strict", help="With --follow: a line that is no record ends it; else it is left out.")
 ]
@@ -157,146 +156,134 @@ def diskq(
         output.put_text(f"groups that are consumers now: {', '.join(done.consumers)}")
 
 
+@dataclass(frozen=True)
+class ImportOptions:
+    """Which file is imported, into what, and which of its fields are what; for every kind of file."""
+
+    path: PathArgument
+    topic: TopicOption
+    value: ValueOption = None
+    key: KeyOption = None
+    time: TimeOption = None
+    time_unit: UnitOption = "ns"
+    messages: MessagesOption = False
+    producer: ProducerOption = None
+    store: StoreOption = ""
+    as_json: JsonOption = False
+
+    def choice(self, *, keep_partitions: bool = False) -> FieldChoice:
+        """Which fields are what; raises `InvalidOption` for what does not go together."""
+        choice = FieldChoice(self.value, self.key, self.time, self.time_unit, self.messages, keep_partitions)
+        choice.check()
+        return choice
+
+
+@dataclass(frozen=True)
+class LineImport:
+    """What only files of lines have: they may grow, and each line may have its partition."""
+
+    keep_partitions: KeepOption = False
+    follow: FollowOption = False
+    pattern: PatternOption = "*"
+    strict: StrictOption = False
+
+
 @app.command()
-def jsonl(
-    path: PathArgument, topic: TopicOption, value: ValueOption = None, key: KeyOption = None,
-    time: TimeOption = None, time_unit: UnitOption = "ns", messages: MessagesOption = False,
-    keep_partitions: KeepOption = False, producer: ProducerOption = None, follow: FollowOption = False,
-    pattern: PatternOption = "*", strict: StrictOption = False, store: StoreOption = "",
-    as_json: JsonOption = False,
-) -> None:  # fmt: skip
+@grouped
+def jsonl(asked: ImportOptions, lines: LineImport) -> None:
     """Import a file of lines, each a JSON document, which is the value unless a field of it is.
 
     Each line is stored once, however often the file is sent; with --follow also files that grow.
     """
-    choice = _choice(value, key, time, time_unit, messages, keep_partitions)
-    following = _Following(pattern, strict) if follow else None
-    _import_lines(store, path, topic, lambda name: JsonLines(name, choice), producer, following, as_json)
+    choice = asked.choice(keep_partitions=lines.keep_partitions)
+    _import_lines(asked, lines, lambda name: JsonLines(name, choice))
 
 
 @app.command()
+@grouped
 def csv(
-    path: PathArgument, topic: TopicOption, value: ValueOption = None, key: KeyOption = None,
-    time: TimeOption = None, time_unit: UnitOption = "ns", messages: MessagesOption = False,
-    keep_partitions: KeepOption = False,
+    asked: ImportOptions, lines: LineImport,
     delimiter: Annotated[str, typer.Option("--delimiter", metavar="CHAR", help="Between fields.")] = ",",
-    producer: ProducerOption = None, follow: FollowOption = False, pattern: PatternOption = "*",
-    strict: StrictOption = False, store: StoreOption = "", as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Import a CSV file with a line of names; a row is a JSON object unless a column is the value."""
-    choice = _choice(value, key, time, time_unit, messages, keep_partitions)
-    CsvRows(path, choice, delimiter)
-
-    def reader(name: str) -> RecordReader:
-        return CsvRows(name, choice, delimiter)
-
-    following = _Following(pattern, strict) if follow else None
-    _import_lines(store, path, topic, reader, producer, following, as_json)
+    choice = asked.choice(keep_partitions=lines.keep_partitions)
+    CsvRows(asked.path, choice, delimiter)  # a delimiter that is none is said first
+    _import_lines(asked, lines, lambda name: CsvRows(name, choice, delimiter))
 
 
 @app.command()
-def parquet(
-    path: PathArgument, topic: TopicOption, value: ValueOption = None, key: KeyOption = None,
-    time: TimeOption = None, time_unit: UnitOption = "ns", messages: MessagesOption = False,
-    producer: ProducerOption = None, store: StoreOption = "", as_json: JsonOption = False,
-) -> None:  # fmt: skip
+@grouped
+def parquet(asked: ImportOptions) -> None:
     """Import a Parquet file; with --value by columns, else each row is a JSON object."""
-    _import_table(
-        store,
-        path,
-        topic,
-        "parquet",
-        _choice(value, key, time, time_unit, messages, False),
-        producer,
-        as_json,
-    )
+    _import_table(asked, "parquet")
 
 
 @app.command()
-def arrow(
-    path: PathArgument, topic: TopicOption, value: ValueOption = None, key: KeyOption = None,
-    time: TimeOption = None, time_unit: UnitOption = "ns", messages: MessagesOption = False,
-    producer: ProducerOption = None, store: StoreOption = "", as_json: JsonOption = False,
-) -> None:  # fmt: skip
+@grouped
+def arrow(asked: ImportOptions) -> None:
     """Import an Arrow file or stream; with --value by columns, else each row is a JSON object."""
-    _import_table(
-        store, path, topic, "arrow", _choice(value, key, time, time_unit, messages, False), producer, as_json
-    )
-
-
-def _choice(
-    value: str | None, key: str | None, time: str | None, unit: str, messages: bool, keep: bool
-) -> FieldChoice:
-    choice = FieldChoice(value, key, time, unit, messages, keep)
-    choice.check()
-    return choice
-
-
-class _Following(NamedTuple):
-    """How files are followed."""
-
-    pattern: str
-    is_strict: bool
+    _import_table(asked, "arrow")
 
 
 def _name_bad_line(error: UsageError) -> None:
     output.say(f"left out: {error}")
 
 
-def _import_lines(
-    store: str, path: str, topic: str, reader: Callable[[str], RecordReader], producer: str | None,
-    following: _Following | None, as_json: bool,
-) -> None:  # fmt: skip
-    if following is not None and (path == DASH or producer is not None):
+def _import_lines(asked: ImportOptions, lines: LineImport, reader: Callable[[str], RecordReader]) -> None:
+    path, producer = asked.path, asked.producer
+    if lines.follow and (path == DASH or producer is not None):
         raise InvalidOption("--follow is for files, each of which is its own producer")
-    if path != DASH and following is None:
+    if path != DASH and not lines.follow:
         with opened(path) as file:  # a column that is not there is said before a store is made
             reader(path).begin(Lines(file, path))
 
     def run(made: Topic, progress: Progress) -> FileImported:
-        if following is None:
-            name = "stdin" if path == DASH else path
-            return import_lines(made, path, reader(name), producer=producer, progress=progress)
-        on_bad = refuse_all if following.is_strict else _name_bad_line
-        with Follower(
-            made, path, reader, pattern=following.pattern, progress=progress, on_bad=on_bad
-        ) as follower:
-            try:
-                return follower.run()
-            except KeyboardInterrupt:
-                bad = f", {output.counted(follower.done.bad, 'line')} left out" if follower.done.bad else ""
-                output.say(f"{output.counted(follower.done.messages, 'message')} stored{bad}")
-                raise
+        if lines.follow:
+            return _follow(made, path, reader, lines, progress)
+        name = "stdin" if path == DASH else path
+        return import_lines(made, path, reader(name), producer=producer, progress=progress)
 
-    _import(store, path, topic, producer, run, as_json)
+    _import(asked, run)
 
 
-def _import_table(
-    store: str, path: str, topic: str, kind: str, choice: FieldChoice, producer: str | None, as_json: bool
-) -> None:
+def _follow(
+    topic: Topic, path: str, reader: Callable[[str], RecordReader], lines: LineImport, progress: Progress
+) -> FileImported:
+    """Import what comes until Ctrl-C, and say then what came."""
+    on_bad = refuse_all if lines.strict else _name_bad_line
+    with Follower(topic, path, reader, pattern=lines.pattern, progress=progress, on_bad=on_bad) as follower:
+        try:
+            return follower.run()
+        except KeyboardInterrupt:
+            bad = f", {output.counted(follower.done.bad, 'line')} left out" if follower.done.bad else ""
+            output.say(f"{output.counted(follower.done.messages, 'message')} stored{bad}")
+            raise
+
+
+def _import_table(asked: ImportOptions, kind: str) -> None:
     from penstock.exchange.arrow_files import import_table
 
+    choice = asked.choice()
+
     def run(made: Topic, progress: Progress) -> FileImported:
-        return import_table(made, path, kind, choice, producer=producer, progress=progress)
+        return import_table(made, asked.path, kind, choice, producer=asked.producer, progress=progress)
 
-    _import(store, path, topic, producer, run, as_json)
+    _import(asked, run)
 
 
-def _import(
-    store: str, path: str, topic: str, producer: str | None, run: Callable[[Topic, Progress], FileImported],
-    as_json: bool,
-) -> None:  # fmt: skip
+def _import(asked: ImportOptions, run: Callable[[Topic, Progress], FileImported]) -> None:
+    topic, path = asked.topic, asked.path
     topic_name(topic)
-    if producer is not None:
-        identifier("--producer", producer)
+    if asked.producer is not None:
+        identifier("--producer", asked.producer)
     if path != DASH and not os.path.exists(path):
         raise InvalidOption(f"{path} is not there", hint="name a file; - is stdin")
     line = CountLine()
     began = time.monotonic()
-    with open_to_write(store, create=True) as data, line:
+    with open_to_write(asked.store, create=True) as data, line:
         done = run(_topic(data, topic), line.show)
     result = ImportedFile(topic, path, done.messages, done.skipped, round(time.monotonic() - began, 3))
-    if as_json:
+    if asked.as_json:
         output.put_json(result)
         return
     skipped = f", {output.counted(done.skipped, 'record')} skipped" if done.skipped else ""

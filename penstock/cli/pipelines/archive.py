@@ -13,12 +13,18 @@ from penstock.cli import pipeline_progress as running
 from penstock.cli.arguments import JsonOption, StoreOption, TopicArgument, flag
 from penstock.errors import InvalidOption
 
+TableArgument = Annotated[
+    str, typer.Argument(metavar="TABLE", help="A folder, or s3://bucket/prefix; made if it is not there.")
+]
+StorageOption = Annotated[
+    list[str] | None,
+    typer.Option("--storage-option", metavar="NAME=VALUE", help="For S3; else what is in AWS_…"),
+]
+
 
 def archive(
     topic: TopicArgument,
-    table: Annotated[
-        str, typer.Argument(metavar="TABLE", help="A folder, or s3://bucket/prefix; made if it is not there.")
-    ],
+    table: TableArgument,
     follow: Annotated[bool, flag("--follow", "-f", help="Go on as messages come.")] = False,
     important: Annotated[
         bool, flag("--important", help="Retention waits for the archive from now on.")
@@ -51,10 +57,7 @@ def archive(
     ] = None,
     name: running.NameOption = None,
     master: running.MasterOption = None,
-    storage_option: Annotated[
-        list[str] | None,
-        typer.Option("--storage-option", metavar="NAME=VALUE", help="For S3; else what is in AWS_…"),
-    ] = None,
+    storage_option: StorageOption = None,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:

@@ -7,11 +7,14 @@ from typing import Annotated, Any, cast
 import typer
 
 from penstock.cli import pipeline_progress as running
-from penstock.cli.arguments import JsonOption, StoreOption, open_to_write
-from penstock.cli.pipeline_progress import OnceOption, SinkArgument, SourceArgument, TimeOption, TriggerOption
+from penstock.cli.arguments import open_to_write
+from penstock.cli.options import grouped
+from penstock.cli.pipeline_progress import SinkArgument, SourceArgument, TimeOption
 
 
+@grouped
 def dedup(
+    *,
     source: SourceArgument,
     sink: SinkArgument,
     within: Annotated[
@@ -21,13 +24,7 @@ def dedup(
         str, typer.Option("--by", metavar="key|value|SQL", help="What makes two messages alike.")
     ] = "key",
     time: TimeOption = "written_at",
-    once: OnceOption = False,
-    every: TriggerOption = None,
-    create: running.CreateOption = False,
-    name: running.NameOption = None,
-    master: running.MasterOption = None,
-    store: StoreOption = "",
-    as_json: JsonOption = False,
+    asked: running.StreamOptions,
 ) -> None:
     """Copy each message into another topic unless one like it came a short time before.
 
@@ -36,10 +33,9 @@ def dedup(
     from penstock.spark.pipelines import dedup as pipeline
 
     watched = running.Watched()
-    with open_to_write(store) as opened:
-        running.create_sinks(opened, source, sink, create=create)
+    with open_to_write(asked.store) as opened:
+        running.create_sinks(opened, source, sink, create=asked.create)
         result = pipeline.dedup(
-            opened, source, sink, within=within, by=by, time=cast(Any, time), once=once, trigger=every,
-            name=name, master=master, watch=watched,
+            opened, source, sink, within=within, by=by, time=cast(Any, time), **asked.run(), watch=watched,
         )  # fmt: skip
-        running.put_summary(watched.run, "dedup", result, as_json=as_json)
+        running.put_summary(watched.run, "dedup", result, as_json=asked.as_json)

@@ -7,17 +7,14 @@ from typing import Annotated, Any, cast
 import typer
 
 from penstock.cli import pipeline_progress as running
-from penstock.cli.arguments import JsonOption, StoreOption, open_to_write
-from penstock.cli.pipeline_progress import (
-    CreateOption,
-    OnceOption,
-    SinkArgument,
-    SourceArgument,
-    TriggerOption,
-)
+from penstock.cli.arguments import open_to_write
+from penstock.cli.options import grouped
+from penstock.cli.pipeline_progress import SinkArgument, SourceArgument
 
 
+@grouped
 def enrich(
+    *,
     source: SourceArgument,
     sink: SinkArgument,
     table: Annotated[
@@ -38,13 +35,7 @@ def enrich(
     unmatched: Annotated[
         str, typer.Option("--unmatched", metavar="keep|drop", help="What becomes of messages without a row.")
     ] = "keep",
-    create: CreateOption = False,
-    once: OnceOption = False,
-    every: TriggerOption = None,
-    name: running.NameOption = None,
-    master: running.MasterOption = None,
-    store: StoreOption = "",
-    as_json: JsonOption = False,
+    asked: running.StreamOptions,
 ) -> None:
     """Copy messages into another topic, each with the row of a table that belongs to it.
 
@@ -53,11 +44,11 @@ def enrich(
     from penstock.spark.pipelines import enrich as pipeline
 
     watched = running.Watched()
-    with open_to_write(store) as opened:
-        running.create_sinks(opened, source, sink, create=create)
+    with open_to_write(asked.store) as opened:
+        running.create_sinks(opened, source, sink, create=asked.create)
         result = pipeline.enrich(
             opened, source, sink, table=table, column=column, on=on, into=into,
             fields=() if fields is None else [each.strip() for each in fields.split(",")],
-            unmatched=cast(Any, unmatched), once=once, trigger=every, name=name, master=master, watch=watched,
+            unmatched=cast(Any, unmatched), **asked.run(), watch=watched,
         )  # fmt: skip
-        running.put_summary(watched.run, "enrich", result, as_json=as_json)
+        running.put_summary(watched.run, "enrich", result, as_json=asked.as_json)

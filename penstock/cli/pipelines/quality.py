@@ -8,12 +8,15 @@ import typer
 
 from penstock.cli import output
 from penstock.cli import pipeline_progress as running
-from penstock.cli.arguments import JsonOption, StoreOption, open_to_write
-from penstock.cli.pipeline_progress import CreateOption, OnceOption, SourceArgument, TriggerOption
+from penstock.cli.arguments import open_to_write
+from penstock.cli.options import grouped
+from penstock.cli.pipeline_progress import SourceArgument
 from penstock.errors import InvalidOption
 
 
+@grouped
 def quality(
+    *,
     source: SourceArgument,
     good: Annotated[str, typer.Argument(metavar="GOOD", help="The topic of messages that keep all rules.")],
     bad: Annotated[str, typer.Argument(metavar="BAD", help="The topic of the others.")],
@@ -23,13 +26,7 @@ def quality(
             "--rule", metavar="NAME=SQL", help="A condition that good messages fulfill; repeatable."
         ),
     ],
-    create: CreateOption = False,
-    once: OnceOption = False,
-    every: TriggerOption = None,
-    name: running.NameOption = None,
-    master: running.MasterOption = None,
-    store: StoreOption = "",
-    as_json: JsonOption = False,
+    asked: running.StreamOptions,
 ) -> None:
     """Divide messages by rules; those that break one get a header `quality` with the rules' names.
 
@@ -39,14 +36,13 @@ def quality(
 
     rules = dict(_rule(each) for each in rule)
     watched = running.Watched()
-    with open_to_write(store) as opened:
-        running.create_sinks(opened, source, good, bad, create=create)
+    with open_to_write(asked.store) as opened:
+        running.create_sinks(opened, source, good, bad, create=asked.create)
         result = pipeline.quality(
-            opened, source, good=good, bad=bad, rules=rules, once=once, trigger=every, name=name,
-            master=master, watch=watched,
+            opened, source, good=good, bad=bad, rules=rules, **asked.run(), watch=watched,
         )  # fmt: skip
-        running.put_summary(watched.run, "quality", result, as_json=as_json)
-        if not as_json:
+        running.put_summary(watched.run, "quality", result, as_json=asked.as_json)
+        if not asked.as_json:
             told = [("all", result.failed), *result.rules.items()]
             output.put_table(f"{result.passed} good, {result.failed} bad", told, _COLUMNS)
 

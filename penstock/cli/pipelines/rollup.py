@@ -7,11 +7,14 @@ from typing import Annotated, Any, cast
 import typer
 
 from penstock.cli import pipeline_progress as running
-from penstock.cli.arguments import JsonOption, StoreOption, open_to_write
-from penstock.cli.pipeline_progress import OnceOption, SourceArgument, TimeOption, TriggerOption
+from penstock.cli.arguments import open_to_write
+from penstock.cli.options import grouped
+from penstock.cli.pipeline_progress import SourceArgument, TimeOption
 
 
+@grouped
 def rollup(
+    *,
     source: SourceArgument,
     sink: Annotated[
         str | None, typer.Argument(metavar="[SINK]", help="A topic that gets each window as JSON.")
@@ -40,13 +43,7 @@ def rollup(
         str | None, typer.Option("--plot", metavar="FILE.png", help="A picture, of all there is.")
     ] = None,
     top: Annotated[int, typer.Option("--top", metavar="N", help="How many groups the picture shows.")] = 8,
-    once: OnceOption = False,
-    every: TriggerOption = None,
-    create: running.CreateOption = False,
-    name: running.NameOption = None,
-    master: running.MasterOption = None,
-    store: StoreOption = "",
-    as_json: JsonOption = False,
+    asked: running.StreamOptions,
 ) -> None:
     """Measure a topic by window of time and by group: into a topic, a Delta table, a picture.
 
@@ -55,11 +52,10 @@ def rollup(
     from penstock.spark.pipelines import rollup as pipeline
 
     watched = running.Watched()
-    with open_to_write(store) as opened:
-        running.create_sinks(opened, source, sink, create=create)
+    with open_to_write(asked.store) as opened:
+        running.create_sinks(opened, source, sink, create=asked.create)
         result = pipeline.rollup(
             opened, source, sink, window=window, by=by, where=where, value=value, time=cast(Any, time),
-            late=late, table=table, mode=cast(Any, mode), plot=plot, top=top, once=once, trigger=every,
-            name=name, master=master, watch=watched,
+            late=late, table=table, mode=cast(Any, mode), plot=plot, top=top, **asked.run(), watch=watched,
         )  # fmt: skip
-        running.put_summary(watched.run, "rollup", result, as_json=as_json)
+        running.put_summary(watched.run, "rollup", result, as_json=asked.as_json)

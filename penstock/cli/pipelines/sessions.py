@@ -7,18 +7,14 @@ from typing import Annotated, Any, cast
 import typer
 
 from penstock.cli import pipeline_progress as running
-from penstock.cli.arguments import JsonOption, StoreOption, open_to_write
-from penstock.cli.pipeline_progress import (
-    CreateOption,
-    OnceOption,
-    SinkArgument,
-    SourceArgument,
-    TimeOption,
-    TriggerOption,
-)
+from penstock.cli.arguments import open_to_write
+from penstock.cli.options import grouped
+from penstock.cli.pipeline_progress import SinkArgument, SourceArgument, TimeOption
 
 
+@grouped
 def sessions(
+    *,
     source: SourceArgument,
     sink: SinkArgument,
     gap: Annotated[str, typer.Option("--gap", metavar="TIME", help="The pause that ends a session.")],
@@ -30,13 +26,7 @@ def sessions(
     late: Annotated[
         str, typer.Option("--late", metavar="TIME", help="How long a session waits for messages.")
     ] = "1m",
-    create: CreateOption = False,
-    once: OnceOption = False,
-    every: TriggerOption = None,
-    name: running.NameOption = None,
-    master: running.MasterOption = None,
-    store: StoreOption = "",
-    as_json: JsonOption = False,
+    asked: running.StreamOptions,
 ) -> None:
     """Write a row for each session: messages of a group that follow each other without a long pause.
 
@@ -45,10 +35,10 @@ def sessions(
     from penstock.spark.pipelines import sessions as pipeline
 
     watched = running.Watched()
-    with open_to_write(store) as opened:
-        running.create_sinks(opened, source, sink, create=create)
+    with open_to_write(asked.store) as opened:
+        running.create_sinks(opened, source, sink, create=asked.create)
         result = pipeline.sessions(
-            opened, source, sink, gap=gap, by=by, where=where, time=cast(Any, time), late=late, once=once,
-            trigger=every, name=name, master=master, watch=watched,
+            opened, source, sink, gap=gap, by=by, where=where, time=cast(Any, time), late=late,
+            **asked.run(), watch=watched,
         )  # fmt: skip
-        running.put_summary(watched.run, "sessions", result, as_json=as_json)
+        running.put_summary(watched.run, "sessions", result, as_json=asked.as_json)

@@ -10,14 +10,12 @@ from penstock.arrow import require_pyarrow
 from penstock.cli import pipeline_progress as running
 from penstock.cli.arguments import JsonOption, StoreOption, flag, open_to_write
 from penstock.cli.pipeline_progress import EngineOption, SourceArgument, say_engine
-from penstock.cli.pipelines.archive import table_options
+from penstock.cli.pipelines.archive import StorageOption, TableArgument, table_options
 
 
 def upsert(
     source: SourceArgument,
-    table: Annotated[
-        str, typer.Argument(metavar="TABLE", help="A folder, or s3://bucket/prefix; made if it is not there.")
-    ],
+    table: TableArgument,
     schema: Annotated[
         str | None,
         typer.Option("--schema", metavar="FILE|DDL", help="Values are JSON with these fields: 'id long'."),
@@ -32,10 +30,7 @@ def upsert(
     engine: EngineOption = "auto",
     name: running.NameOption = None,
     master: running.MasterOption = None,
-    storage_option: Annotated[
-        list[str] | None,
-        typer.Option("--storage-option", metavar="NAME=VALUE", help="For S3; else what is in AWS_…"),
-    ] = None,
+    storage_option: StorageOption = None,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Rolled-up rows as a Delta table: written anew, or continued behind the windows it has."""
+"""Where rolled-up rows go besides a topic: a Delta table, written anew or continued, and a picture."""
 
 from __future__ import annotations
 

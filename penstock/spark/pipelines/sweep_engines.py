@@ -1,4 +1,4 @@
-"""A sweep in this process: names of all bodies, and of those that messages refer to, in memory."""
+"""Two ways to compare all bodies with all messages: in the memory of this process, or by a join on Spark."""
 
 from __future__ import annotations
 

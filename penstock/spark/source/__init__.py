@@ -1,1 +1,1 @@
-"""source."""
+"""The source behind `spark.read.format("penstock")`: the driver plans slices, executors read them."""

@@ -1,7 +1,7 @@
-"""The user's code on its way to Spark's workers.
+"""`@penstock.pipeline`: the user's function as a pipeline to try and to run; how its code reaches workers.
 
 Python sends a function or class of a module by its name, and a worker imports the module. A worker does
-not know the folder of the user's file, on a cluster it may not even have it. So these modules are sent
+not know the folder of the user's file; on a cluster it may not even have it. So these modules are sent
 by value: the file of the pipeline, and what it imports from its own folder.
 """
 

@@ -1,6 +1,7 @@
-"""Tables that a pipeline reads beside its topics: files that Spark knows, and Delta tables without a jar.
+"""The streaming query of a user's pipeline: topics and tables read, its function applied, its sink checked.
 
-A table is read when a run begins. What is added to it later is seen by the next run.
+Tables that it reads beside its topics are files that Spark knows, and Delta tables, which need no jar. A
+table is read when a run begins. What is added to it later is seen by the next run.
 """
 
 from __future__ import annotations

@@ -12,12 +12,6 @@ from penstock.delay import states as state_files
 from penstock.delay.records import NewRecord, RecordColumns, uuid7
 from penstock.delay.waiting import WaitingMessages
 from penstock.files import Files
-from penstock.testing import Clock
-
-
-@pytest.fixture
-def clock():
-    return Clock()
 
 
 @pytest.fixture

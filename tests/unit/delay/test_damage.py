@@ -12,12 +12,6 @@ from penstock.delay.records import NewRecord
 from penstock.delay.waiting import WaitingMessages
 from penstock.errors import Corrupt, NotDurable, UnknownFormat
 from penstock.files import Files
-from penstock.testing import Clock
-
-
-@pytest.fixture
-def clock():
-    return Clock()
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from penstock.delay.records import uuid7
 from penstock.delay.waiting import WaitingMessages
 from penstock.errors import NotDurable, PenstockError
 from penstock.files import Files
-from penstock.testing import Clock
 
 KINDS = ["scheduler", "states.lock", "states.log", "states.snapshot", "wake", "5s/*.data", "5s/*.sums",
          "ladder-5s/*.data", "ladder-5s/*.sums"]  # fmt: skip
@@ -22,11 +21,6 @@ HOWS = {
     "longer": lambda data: data + b"\x7f garbage behind it",
     "gone": None,
 }
-
-
-@pytest.fixture
-def clock():
-    return Clock()
 
 
 @pytest.fixture

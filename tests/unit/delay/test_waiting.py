@@ -13,7 +13,6 @@ from penstock.delay.waiting import WaitingMessages
 from penstock.delay.window import Window
 from penstock.errors import Closed, InvalidOption, MessageTooLarge, TakenElsewhere, UsageError, WrongType
 from penstock.files import Files
-from penstock.testing import Clock
 
 DAY_MS = 86_400_000
 _ids = count(1)
@@ -21,11 +20,6 @@ _ids = count(1)
 
 def new_id():
     return next(_ids).to_bytes(16, "big")
-
-
-@pytest.fixture
-def clock():
-    return Clock()
 
 
 @pytest.fixture

@@ -8,22 +8,10 @@ import pytest
 import penstock
 from penstock.log.rate_policy import SAMPLES, RateSample
 from penstock.log.rate_record import RATE_BYTES, RateRecord, parse_rate
-from penstock.testing import Clock
 from tests.kit.topics import inside
 
 KIB = 1024
 TENTH_S = 300 / SAMPLES
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def store(tmp_path, clock):
-    with penstock.open(tmp_path / "store", clock=clock) as store:
-        yield store
 
 
 def meter(topic):
@@ -65,7 +53,7 @@ def test_a_topic_that_measures_nothing_has_no_record(store, tmp_path):
 
 def test_a_sample_is_taken_each_tenth_by_whoever_writes_first(store, clock, tmp_path):
     topic = store.create_topic("t", write_quota=True, partition_write_speed="1MiB")
-    with penstock.open(tmp_path / "store", clock=clock) as second:
+    with penstock.open(tmp_path / "data", clock=clock) as second:
         other = second.topic("t")
         for _ in range(3):
             topic.write(b"x" * KIB)

@@ -7,19 +7,7 @@ import pytest
 import penstock
 from penstock.payloads.open import open_bodies
 from penstock.state import streams
-from penstock.testing import Clock
 from tests.unit.store.older import make_older
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def store(tmp_path, clock):
-    with penstock.open(tmp_path / "store", clock=clock) as opened:
-        yield opened
 
 
 def test_the_topic_is_made_at_first_use_and_is_as_any_other(store):
@@ -91,7 +79,7 @@ def test_bodies_of_ten_megabytes_lie_beside_the_log_and_go_with_their_messages(s
 
 
 def bodies(folder):
-    return [path for path in (folder / "store" / "payloads").rglob("*") if path.is_file()]
+    return [path for path in (folder / "data" / "payloads").rglob("*") if path.is_file()]
 
 
 def test_a_stream_without_a_place_for_bodies_takes_files_up_to_a_message(store, tmp_path):

@@ -10,12 +10,6 @@ from penstock import Retry
 from penstock.checksum import crc32
 from penstock.delay import checksums as sums
 from penstock.store.verify import StoreVerifier
-from penstock.testing import Clock
-
-
-@pytest.fixture
-def clock():
-    return Clock()
 
 
 @pytest.fixture

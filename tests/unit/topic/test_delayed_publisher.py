@@ -10,21 +10,9 @@ from penstock.delay.records import uuid7
 from penstock.delay.waiting import WaitingMessages
 from penstock.errors import DiskFull
 from penstock.files import Files
-from penstock.testing import Clock
 from penstock.topic import delayed_publisher
 from penstock.topic.open_topic import OpenTopic
 from tests.kit.topics import inside
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def store(tmp_path, clock):
-    with penstock.open(tmp_path / "store", clock=clock) as store:
-        yield store
 
 
 @pytest.fixture
@@ -150,13 +138,13 @@ def test_many_failing_topics_together_do_not_hold_up_others(store, clock, failin
 
 
 def test_what_a_failing_topic_left_is_appended_by_the_next_process(tmp_path, clock, failing):
-    with penstock.open(tmp_path / "store", clock=clock) as store:
+    with penstock.open(tmp_path / "data", clock=clock) as store:
         store.create_topic("bad").write("x", delay="1m")
         failing.add("bad")
         clock.advance("1m")
         store.flush_housekeeping()
     failing.clear()
-    with penstock.open(tmp_path / "store", clock=clock) as store:
+    with penstock.open(tmp_path / "data", clock=clock) as store:
         for _ in range(3):
             clock.advance("1m")
             store.flush_housekeeping()
@@ -164,7 +152,7 @@ def test_what_a_failing_topic_left_is_appended_by_the_next_process(tmp_path, clo
 
 
 def test_a_record_that_is_no_message_stays_and_holds_up_nobody(tmp_path, clock, caplog):
-    path = tmp_path / "store"
+    path = tmp_path / "data"
     with penstock.open(path, clock=clock) as store:
         store.create_topic("orders").write("x", delay="1m")
         folder = path / "delay" / "publish"
