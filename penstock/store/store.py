@@ -64,12 +64,9 @@ class Store:
     def __init__(
         self, path: str, files: Files, clock: Clock, *, read_only: bool, exclusive: bool, temporary: bool
     ) -> None:
-        self.path = path
-        self.read_only = read_only
-        self._files = files
-        self._clock, self._temporary = clock, temporary
-        self._closed = ""
-        self._mutex = threading.Lock()
+        self.path, self.read_only = path, read_only
+        self._files, self._clock, self._temporary = files, clock, temporary
+        self._closed, self._mutex = "", threading.Lock()
         self._whereabouts = Whereabouts(path)
         self._open_transactions: weakref.WeakSet[Transaction] = weakref.WeakSet()
         self._ownership = None if read_only else Ownership(path, files, exclusive=exclusive)
