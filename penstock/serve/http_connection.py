@@ -15,9 +15,7 @@ import logging
 import os
 from typing import Protocol, cast
 
-import httptools
-
-from penstock.errors import PenstockError
+from penstock.errors import MissingExtra, PenstockError
 from penstock.serve import limits
 from penstock.serve.http_messages import (
     ConnectionOwner,
@@ -33,6 +31,11 @@ from penstock.serve.http_messages import (
     status_of,
 )
 from penstock.serve.timer_wheel import Wheel
+
+try:
+    import httptools
+except ImportError:
+    raise MissingExtra("httptools", "server") from None
 
 logger = logging.getLogger("penstock.serve")
 

@@ -71,12 +71,15 @@ class Database:
     @property
     def store_id(self) -> str:
         """The store's identity, given when it was created."""
-        return str(self.row("SELECT value FROM meta WHERE name = 'store_id'")[0])
+        found = self.row("SELECT value FROM meta WHERE name = 'store_id'")
+        if found is None:
+            raise DataError(f"{self.path} has lost the store's id", hint="penstock repair finds it again")
+        return str(found[0])
 
     def set_store_id(self, store_id: str) -> None:
         """Make a rebuilt database that of the store it replaces."""
         with self.transaction() as connection:
-            connection.execute("UPDATE meta SET value = ? WHERE name = 'store_id'", (store_id,))
+            connection.execute("INSERT OR REPLACE INTO meta VALUES ('store_id', ?)", (store_id,))
 
     def rows(self, sql: str, arguments: Sequence[Any] = ()) -> list[Any]:
         """Read."""

@@ -11,6 +11,7 @@ they. Damaged bytes in a log need no repair: `verify` names them, and the messag
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -42,7 +43,7 @@ class RepairStep(NamedTuple):
     doing: str
     #: What cannot be brought back; empty when nothing is lost.
     lost: str
-    apply: Callable[[Topics], None]
+    apply: Callable[[Database], None]
 
 
 class RepairPlan(NamedTuple):
@@ -80,11 +81,10 @@ def apply_repair(plan: RepairPlan, files: Files | None = None) -> None:
         if plan.rebuild:
             _move_aside(state, files)
         with closing(Database(state, files, create=True, read_only=False)) as database:
-            if plan.rebuild:
-                _keep_store_id(plan.path, database, files)
-            topics = Topics(database)
+            if plan.rebuild and (known := _known_id(plan.path, files)):
+                database.set_store_id(known)  # the same store: checkpoints, archives and bodies name its id
             for step in plan.steps:
-                step.apply(topics)
+                step.apply(database)
     finally:
         ownership.close()
 
@@ -107,6 +107,11 @@ def _unreadable(root: str, files: Files) -> str | None:
 def _differences(root: str, database: Database, files: Files) -> Iterator[RepairStep]:
     """What the folders know and the tables do not."""
     topics = Topics(database)
+    if not _has_id(database):
+        yield RepairStep(
+            _STATE, "state.db has lost the store's id", "take it from the topics' own folders", "",
+            lambda database: database.set_store_id(_known_id(root, files) or secrets.token_hex(16)),
+        )  # fmt: skip
     names = set(topics.names())
     for name in _topic_folders(root, files):
         if name not in names:
@@ -151,7 +156,7 @@ def _taken_back(root: str, name: str, files: Files, why: str = "") -> RepairStep
     return RepairStep(
         os.path.join("topics", name), why or "state.db has forgotten this topic",
         f"take it back with {found.options['partitions']} partitions", "" if why else lost,
-        lambda topics: topics.take_back(row),
+        lambda database: Topics(database).take_back(row),
     )  # fmt: skip
 
 
@@ -218,14 +223,21 @@ def _move_aside(state: str, files: Files) -> None:
     files.sync_dir(os.path.dirname(state))
 
 
-def _keep_store_id(root: str, database: Database, files: Files) -> None:
-    """A rebuilt store is the same store: checkpoints, archives and bodies name its id."""
+def _has_id(database: Database) -> bool:
+    try:
+        return bool(database.store_id)
+    except PenstockError:
+        return False
+
+
+def _known_id(root: str, files: Files) -> str:
+    """The store's id as a topic's folder tells it; empty when none does."""
     for name in _topic_folders(root, files):
         found = _identity(os.path.join(root, "topics", name), files)
         if found is not None and found.store:
-            database.set_store_id(found.store)
-            return
+            return found.store
+    return ""
 
 
-def _nothing(topics: Topics) -> None:
+def _nothing(database: Database) -> None:
     """Write nothing: the step only reports a loss."""

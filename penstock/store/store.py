@@ -17,7 +17,7 @@ from penstock.consume.dead_letter_topic import dead_name
 from penstock.consume.dead_letters import DeadLetter, DeadLetters
 from penstock.consume.options import Kind, Moment, Retry, reader_options
 from penstock.consume.reader import Reader, open_reader
-from penstock.errors import AlreadyExists, Closed, UnknownTopic, close_after
+from penstock.errors import AlreadyExists, Closed, PenstockError, UnknownTopic, close_after
 from penstock.files import Files, Whereabouts, speaking
 from penstock.locks import FORKED, forget_in_child, no_fork
 from penstock.options import TopicOptions, topic_changes
@@ -64,12 +64,9 @@ class Store:
     def __init__(
         self, path: str, files: Files, clock: Clock, *, read_only: bool, exclusive: bool, temporary: bool
     ) -> None:
-        self.path = path
-        self.read_only = read_only
-        self._files = files
-        self._clock, self._temporary = clock, temporary
-        self._closed = ""
-        self._mutex = threading.Lock()
+        self.path, self.read_only = path, read_only
+        self._files, self._clock, self._temporary = files, clock, temporary
+        self._closed, self._mutex = "", threading.Lock()
         self._whereabouts = Whereabouts(path)
         self._open_transactions: weakref.WeakSet[Transaction] = weakref.WeakSet()
         self._ownership = None if read_only else Ownership(path, files, exclusive=exclusive)
@@ -100,12 +97,17 @@ class Store:
         self._catalogue.on_options = self._expiry.start_if_needed
         forget_in_child(self)
         if not read_only:
-            self._catalogue.delayed = self._delayed
-            self._catalogue.remove_abandoned()
-            self._catalogue.finish_transactions()
-            self._delayed.look()
-            self._dropped_bodies.resume(self._catalogue.is_gone)
-            self._expiry.start_if_needed()
+            try:
+                self._catalogue.delayed = self._delayed
+                self._catalogue.remove_abandoned()
+                self._catalogue.finish_transactions()
+                self._delayed.look()
+                self._dropped_bodies.resume(self._catalogue.is_gone)
+                self._expiry.start_if_needed()
+            except BaseException:  # or its threads, and its claim on the folder, outlive it
+                with suppress(PenstockError, OSError):
+                    self.close()
+                raise
 
     @property
     def clock(self) -> Clock:

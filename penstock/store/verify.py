@@ -146,7 +146,8 @@ class _Known(NamedTuple):
 
 def _unless_over(finding: Finding, start: int) -> Finding:
     """Damage among messages that nobody gets any more is worth a note: they go with their segment."""
-    if finding.severity != "damage" or finding.stop is None or finding.stop > start:
+    first, stop = finding.first, finding.stop
+    if finding.severity != "damage" or first is None or stop is None or not first < stop <= start:
         return finding
     return finding._replace(severity="note", what=f"{finding.what}; its messages are over by their age")
 
@@ -227,6 +228,10 @@ class StoreVerifier:
     def _learn(self, database: Database, known: list[_Known]) -> Iterator[Finding]:
         """What the tables say; positions are read here, before the ends they are compared with."""
         topics, consumers, transactions = Topics(database), Consumers(database), Transactions(database)
+        try:
+            _ = topics.store_id
+        except DataError as error:
+            yield damage(self._state, None, f"{error.args[0]}: {error.hint}")
         self._knows_all = True
         for name in topics.names():
             try:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import penstock
 from penstock import PenstockError, Store
-from tests.chaos.journey import AUDIT, ORDERS, SENT, Account, Journey
+from tests.chaos.journey import AUDIT, ORDERS, SENT, SPLIT, Account, Journey
 from tests.chaos.outcome import Outcome
 from tests.kit.stores import StoreVerifier
 
@@ -155,7 +155,7 @@ class Look:
 
     def _use(self, *, read_only: bool) -> None:
         with penstock.open(self._folder, create=False, read_only=read_only) as store:
-            for name in (ORDERS, AUDIT, SENT, "keyed"):
+            for name in (ORDERS, AUDIT, SENT, SPLIT, "keyed"):
                 self._attempt(f"read {name}", lambda name=name: self._compare(store, name))
             if not read_only:
                 self._attempt("write", lambda: self._write(store))
@@ -174,7 +174,7 @@ class Look:
         self.wrong += sorted(texts - promised - self._account.tried.get(name, set()) - _own(texts))
 
     def _write(self, store: Store) -> None:
-        for name in (ORDERS, "keyed"):
+        for name in (ORDERS, SPLIT, "keyed"):
             topic = store.topic(name)
             receipt = topic.write(b"new", key="k0")
             assert topic.get(receipt.offset, partition=receipt.partition).value == b"new"

@@ -86,7 +86,7 @@ def test_canary_what_is_lost_and_what_is_twice_is_noticed(tmp_path):
 def test_canary_a_file_of_messages_that_vanishes_without_a_word_is_noticed(tmp_path, monkeypatch):
     account = Account()
     with penstock.open(tmp_path) as store:
-        for name in ("orders", "audit", "sent", "keyed"):
+        for name in ("orders", "audit", "sent", "split", "keyed"):
             store.create_topic(name, index="key")
     account.promise("keyed", "a message that nobody wrote")
     look = mutations.Look(str(tmp_path), account)

@@ -1,11 +1,13 @@
 """Odd moments, odd files, odd timing: an error that says what to do, never a raw one."""
 
 import sqlite3
+import threading
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
 import penstock
+from tests.kit.stores import Expiry, apply_repair, plan_repair
 from tests.kit.topics import inside
 
 MOMENTS = [
@@ -85,3 +87,21 @@ def test_a_disk_that_fails_while_a_store_is_made(tmp_path, monkeypatch, call):
         penstock.open(tmp_path / "store")
     with penstock.open(tmp_path / "store") as store:
         assert store.create_topic("orders").write(b"x").offset == 0
+
+
+def test_a_store_that_could_not_be_opened_keeps_nothing(tmp_path, monkeypatch):
+    """No thread goes on in its folder, and others may have it for themselves."""
+    with penstock.open(tmp_path) as store:
+        store.create_topic("orders").write(b"x", delay="1h")
+
+    def damaged(self):
+        raise penstock.DataError("state.db is damaged")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Expiry, "start_if_needed", damaged)
+        with pytest.raises(penstock.DataError):
+            penstock.open(tmp_path)
+    assert not [each.name for each in threading.enumerate() if each.name.startswith("penstock-delayed")]
+    apply_repair(plan_repair(tmp_path))
+    with penstock.open(tmp_path) as store:
+        assert store.topic("orders").stats().messages == 0

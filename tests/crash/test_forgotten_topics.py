@@ -111,6 +111,22 @@ def test_a_lost_state_db_is_rebuilt_as_the_same_store(tmp_path, how):
     assert damage(tmp_path) == []
 
 
+def test_a_lost_id_of_the_store_is_said_and_found_again(tmp_path):
+    _, store_id = filled(tmp_path)
+    forget(tmp_path, "DELETE FROM meta WHERE name = 'store_id'")
+    (found,) = damage(tmp_path)
+    assert "penstock repair" in found.what
+    with penstock.open(tmp_path) as store, pytest.raises(penstock.DataError, match="lost the store's id"):
+        store.topic("orders")
+    (step,) = repair(tmp_path).steps
+    assert step.lost == ""
+    with penstock.open(tmp_path) as store:
+        assert store.id == store_id
+        assert [consumer.consumer for consumer in store.topic("orders").consumers()] == ["billing"]
+    assert values(tmp_path) == list(range(100))
+    assert damage(tmp_path) == []
+
+
 def test_partitions_that_state_db_forgot_come_back(tmp_path):
     filled(tmp_path, partitions=1)
     shutil.copy(tmp_path / "state.db", tmp_path / "before")

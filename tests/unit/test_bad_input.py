@@ -471,6 +471,33 @@ def test_a_network_file_system_is_refused(mounts, path, kind):
 
 
 @pytest.mark.parametrize(
+    "kind",
+    [
+        "nfs",
+        "cifs",
+        "smb3",
+        "9p",
+        "ceph",
+        "glusterfs",
+        "lustre",
+        "beegfs",
+        "gpfs",
+        "afs",
+        "virtiofs",
+        "fuse.sshfs",
+    ],
+)
+def test_every_network_file_system_is_refused_by_its_name(tmp_path, kind):
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        f"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 0:44 / /made-up rw - {kind} server:/x rw\n"
+    )
+    with pytest.raises(penstock.InvalidOption, match="network file system"):
+        refuse_network_file_system("/made-up/data", str(mounts))
+    refuse_network_file_system("/srv/data", str(mounts))
+
+
+@pytest.mark.parametrize(
     ("path", "kind"),
     [
         ("/srv/data", "ext4"),

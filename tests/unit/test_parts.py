@@ -18,6 +18,8 @@ from tests.unit.test_repository import project
 ROOT = Path(__file__).parents[2]
 #: Programs that every Debian has, without which nothing here would run.
 ALWAYS = {"head", "sh"}
+#: Of this Python, which is always there: some calls take what follows its name.
+OPTIONS = {"-c", "-m", "-W"}
 #: Calls whose first argument is a program or a list that begins with one.
 STARTS = {"run", "Popen", "which", "check_call", "check_output", "create_subprocess_exec"}
 
@@ -36,7 +38,7 @@ def programs_of(source: str) -> set[str]:
     for name, arguments in calls_in(source):
         match name, arguments:
             case _, [ast.List(elts=[ast.Constant(value=str(program)), *_]), *_] if name in STARTS:
-                found.add(program)
+                found |= {program} - OPTIONS
             case "which" | "create_subprocess_exec", [ast.Constant(value=str(program)), *_]:
                 found.add(program)
     return found
