@@ -23,7 +23,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -71,7 +71,8 @@ class Forked:
     def send_signal(self, number: int) -> None:
         """Send a signal, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it has ended, and that is on its way to us
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Kill it, unless it has ended."""
