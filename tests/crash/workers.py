@@ -401,9 +401,8 @@ def fork_member(store: str) -> None:
     opened = penstock.open(store)
     reader = opened.topic(ORDERS).reader(consumer="c")
     reader.receive(timeout=0)
-    pid = os.fork()
-    if pid:
-        say(f"child {pid}")
+    if not os.fork():  # the child tells: by then it has let go of what it got from its parent
+        say(f"child {os.getpid()}")
     time.sleep(60)
 
 
