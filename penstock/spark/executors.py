@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from penstock.errors import PenstockError
@@ -79,16 +80,26 @@ def without_broken_pipes(print_error: Callable[..., None]) -> Callable[..., None
     return quiet
 
 
+def told_at_the_end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """A `sys.excepthook` that is silent about a pipe that the other side closed."""
+    if not isinstance(error, BrokenPipeError):
+        sys.__excepthook__(kind, error, trace)
+
+
 @cache
 def hush_broken_pipes() -> None:
-    """In a worker of PySpark's daemon: print no traceback for a pipe that Spark closed by itself.
+    """In a process of PySpark: print no traceback for a pipe that Spark closed by itself.
 
-    Spark does so with every worker that it needs no longer, and PySpark prints that as an error of its own,
-    on the terminal of a run that went well. All other errors are printed as before.
+    Spark does so with every worker that it needs no longer, and with the process that plans a stream when the
+    stream is stopped; PySpark prints that as an error of its own, on the terminal of a run that went well. All
+    other errors are printed as before.
     """
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    if spec is not None and spec.name == "pyspark.daemon":
+    name = "" if spec is None else spec.name
+    if name == "pyspark.daemon":
         traceback.print_exc = without_broken_pipes(traceback.print_exc)
+    elif name == "pyspark.sql.streaming.python_streaming_source_runner":
+        sys.excepthook = told_at_the_end
 
 
 @cache

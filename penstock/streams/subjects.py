@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from penstock.errors import InvalidOption, MessageTooLarge, WrongType
-from penstock.parse import KEY_BYTES_MAX, identifier, whole
+from penstock.parse import ID_CHARACTERS_MAX, KEY_BYTES_MAX, identifier, whole
 
 #: Sequences are offsets plus one, and offsets have 63 bits.
 SEQUENCE_MAX = 2**63 - 1
@@ -79,6 +79,8 @@ def checked_subject(subject: object) -> str:
 
 def checked_durable(name: object) -> str:
     """The name of a durable consumer: any text but the empty one."""
+    if type(name) is str and name and len(name) <= ID_CHARACTERS_MAX and name.isascii():
+        return name
     return identifier("durable_name", name)
 
 

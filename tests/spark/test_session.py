@@ -13,7 +13,7 @@ from tests.kit.patience import PATIENCE_S
 from tests.kit.pipelines import for_launch as _for_launch
 from tests.kit.pipelines import java_module as java
 from tests.kit.pipelines import settings as _settings
-from tests.kit.pipelines import without_broken_pipes
+from tests.kit.pipelines import told_at_the_end, without_broken_pipes
 from tests.kit.spark_settings import JAVA
 from tests.require import require
 
@@ -99,6 +99,13 @@ def test_pipes_that_spark_closes_are_not_told_and_other_errors_are(capsys):
         except Exception:
             told()
     assert capsys.readouterr().out == "told\n"
+
+
+def test_a_stream_that_was_stopped_ends_without_a_traceback(capsys):
+    """18.10: what plans a stream meets a closed pipe when it is stopped."""
+    for error in (BrokenPipeError("closed by Spark"), ValueError("of ours")):
+        told_at_the_end(type(error), error, None)
+    assert capsys.readouterr().err == "ValueError: of ours\n"
 
 
 def test_wrapper_goes_to_a_temporary_folder_when_the_cache_cannot_be_written(tmp_path):
