@@ -91,8 +91,8 @@ def hush_broken_pipes() -> None:
     """In a process of PySpark: print no traceback for a pipe that Spark closed by itself.
 
     Spark does so with every worker that it needs no longer, and with the process that plans a stream when the
-    stream is stopped; PySpark prints that as an error of its own, on the terminal of a run that went well. All
-    other errors are printed as before.
+    stream is stopped; PySpark prints that as an error of its own, on the terminal of a run that went well.
+    All other errors are printed as before.
     """
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     name = "" if spec is None else spec.name

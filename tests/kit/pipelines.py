@@ -4,7 +4,7 @@ from penstock.spark import executors as executors_module
 from penstock.spark import java as java_module
 from penstock.spark import java_classes
 from penstock.spark.aggregation_tasks import _floored as floored_to_windows
-from penstock.spark.executors import without_broken_pipes
+from penstock.spark.executors import told_at_the_end, without_broken_pipes
 from penstock.spark.pipelines import archive as archive_module
 from penstock.spark.pipelines import archive_tasks as archive_tasks_module
 from penstock.spark.pipelines import compact as compact_module
