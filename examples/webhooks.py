@@ -47,7 +47,7 @@ def deliver(folder: str, url: str) -> None:
     def send(message: penstock.Message) -> None:
         assert message.value is not None
         try:
-            urllib.request.urlopen(url, data=message.value, timeout=5).close()
+            urllib.request.urlopen(url, data=message.value, timeout=60).close()
         except urllib.error.HTTPError as error:
             error.close()
             raise RuntimeError(f"the shop answered {error.code}") from None
