@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 
 import penstock
-from benchmarks.harness import BATCH, TOPIC, Bench, rate
+from benchmarks.harness import TOPIC, Bench, rate
 from benchmarks.rows import Row, at_most, ratio_at_least
-from benchmarks.usual_messages import TextBatch
+from benchmarks.usual_messages import PARTITIONS, TextBatch, with_key
+from benchmarks.writing import TextWrites
 
-_PARTITIONS = 4
 #: One partition becomes 64 in so many rounds, in each of which all are split.
 _ROUNDS = 6
 _LEAVES = 2**_ROUNDS
@@ -28,29 +28,17 @@ _FASTER_THAN_ANY = "1TiB"
 
 def run(bench: Bench) -> Iterator[Row]:
     measuring = {"autopartitioning": "up", "partition_write_speed": _FASTER_THAN_ANY}
-    ours, theirs = bench.interleave(partial(_write, bench, measuring), partial(_write, bench, {}))
+    text = TextWrites(bench)
+    ours, theirs = bench.interleave(
+        lambda: text.written(with_key, partitions=PARTITIONS, topic_options=measuring),
+        lambda: text.written(with_key, partitions=PARTITIONS),
+    )
     yield Row(
-        name="split/write", what=f'writer.write, text keys, {_PARTITIONS} partitions, autopartitioning="up"',
+        name="split/write", what=f'writer.write, text keys, {PARTITIONS} partitions, autopartitioning="up"',
         ours=ours, peer="disabled", theirs=theirs, target=ratio_at_least(0.95),
     )  # fmt: skip
     yield from _reading(bench)
     yield from _opening(bench)
-
-
-def _write(bench: Bench, options: dict[str, str]) -> float:
-    batches = [TextBatch(batch) for batch in bench.distinct]
-    batches = batches * (bench.sizes.messages // BATCH // len(batches))
-    pairs = [pair for each in batches for pair in zip(each.batch.values, each.keys, strict=True)]
-    with bench.store() as store:
-        topic = store.create_topic(TOPIC, partitions=_PARTITIONS, sync="os", **options)
-
-        def work() -> None:
-            with topic.writer() as writer:
-                write = writer.write
-                for value, key in pairs:
-                    write(value, key=key)
-
-        return rate(len(pairs), work)
 
 
 def _reading(bench: Bench) -> Iterator[Row]:

@@ -118,9 +118,12 @@ class TextWrites:
     def batches(self) -> Iterator[TextBatch]:
         return (self._of[id(batch)] for batch in self._bench.batches())
 
-    def written(self, calls: Calls, *, partitions: int = 1, kind: Any = None, **options: Any) -> float:
+    def written(
+        self, calls: Calls, *, partitions: int = 1, kind: Any = None,
+        topic_options: dict[str, Any] | None = None, **options: Any,
+    ) -> float:  # fmt: skip
         """Messages a second through a writer."""
-        with self._topic(partitions, kind) as topic, topic.writer(**options) as writer:
+        with self._topic(partitions, kind, topic_options) as topic, topic.writer(**options) as writer:
 
             def work() -> None:
                 for batch in self.batches:
@@ -165,9 +168,11 @@ class TextWrites:
             return rate(self._bench.sizes.messages, work)
 
     @contextmanager
-    def _topic(self, partitions: int, kind: Any = None) -> Iterator[penstock.Topic[Any]]:
+    def _topic(
+        self, partitions: int, kind: Any = None, options: dict[str, Any] | None = None
+    ) -> Iterator[penstock.Topic[Any]]:
         with self._bench.store() as store:
-            topic = store.create_topic(TOPIC, sync="os", partitions=partitions)
+            topic = store.create_topic(TOPIC, sync="os", partitions=partitions, **(options or {}))
             topic.stats()  # opens all partitions: that is not writing
             yield topic if kind is None else store.topic(TOPIC, type=kind)
 
