@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+
+#: What Spark starts for our tasks, and to have us plan.
+_DAEMON = "pyspark.daemon"
+#: So many calls of a worker may still load modules.
+_LOADING_CALLS = 3
+_calls = count()
 
 _Work = TypeVar("_Work")
 _Result = TypeVar("_Result")
@@ -94,20 +101,27 @@ def hush_broken_pipes() -> None:
     stream is stopped; PySpark prints that as an error of its own, on the terminal of a run that went well.
     All other errors are printed as before.
     """
-    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    name = "" if spec is None else spec.name
-    if name == "pyspark.daemon":
+    if _program() == _DAEMON:
         traceback.print_exc = without_broken_pipes(traceback.print_exc)
-    elif name == "pyspark.sql.streaming.python_streaming_source_runner":
+    elif _program() == "pyspark.sql.streaming.python_streaming_source_runner":
         sys.excepthook = told_at_the_end
 
 
-@cache
 def settle_in() -> None:
-    """Make what this worker has loaded cheap to keep; called by a task, it works once in each worker.
+    """Make what this worker has loaded cheap to keep; to be called first by whatever Spark has us do in one.
 
-    PySpark collects garbage after every task, and so goes each time through all that was ever imported:
-    pandas, Arrow, itself. That took 40 ms a task, a fifth of a scan. What is loaded by now stays until the
-    worker ends, so it need not be looked at again.
+    PySpark collects garbage after everything it asks of a worker, and so goes each time through all that was
+    ever imported: pandas, Arrow, itself. That took 40 ms, a fifth of a scan and more than a plan. What is
+    loaded by now stays until the worker ends, so it need not be looked at again. The first calls load more,
+    so a few of them do this; if all did, what dies in between could never be freed.
     """
-    gc.freeze()
+    if _program() == _DAEMON:
+        hush_broken_pipes()
+        if next(_calls) < _LOADING_CALLS:
+            gc.freeze()
+
+
+def _program() -> str:
+    """The module that this process runs."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return "" if spec is None else str(spec.name)

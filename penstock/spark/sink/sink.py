@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import ConflictError, InvalidOption
 from penstock.parse import identifier, topic_name
+from penstock.spark.executors import settle_in
 from penstock.spark.sink.commit import WriterCommit
 from penstock.spark.sink.rows import Column, Shape, shape
 from penstock.spark.sink.task import WriteTarget
@@ -99,7 +100,6 @@ class _Write(NamedTuple):
     target: WriteTarget
 
     def stage(self, batches: Iterator[pyarrow.RecordBatch]) -> StagedMessage:
-        from penstock.spark.executors import settle_in
         from penstock.spark.sink.task import TaskResult, stage
 
         settle_in()
@@ -117,6 +117,7 @@ class _Write(NamedTuple):
     ) -> None:
         from penstock.spark.sink.commit import commit
 
+        settle_in()
         shares = [message.share for message in messages]
         once = None
         if number is not None:

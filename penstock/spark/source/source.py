@@ -28,7 +28,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.errors import InvalidOption, PenstockError
-from penstock.spark.executors import hush_broken_pipes
+from penstock.spark.executors import hush_broken_pipes, settle_in
 from penstock.spark.session import advise
 from penstock.spark.source.options import (
     ReadOptions,
@@ -61,6 +61,10 @@ class DefaultSource(DataSource):
 
     A DataFrame is a snapshot: "latest" is fixed when its first query is planned. Load again to see more.
     """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        settle_in()
 
     @classmethod
     def name(cls) -> str:
@@ -101,12 +105,14 @@ class DefaultSource(DataSource):
         """A batch write."""
         from penstock.spark.sink.sink import TopicWriter, planned
 
+        settle_in()
         return TopicWriter(planned(self._options(schema), schema, overwrite=overwrite, streaming=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A streaming write."""
         from penstock.spark.sink.sink import TopicStreamWriter, planned
 
+        settle_in()
         return TopicStreamWriter(planned(self.options, schema, overwrite=overwrite, streaming=True))
 
     def _options(self, schema: StructType) -> dict[str, str]:
@@ -126,6 +132,7 @@ class TopicReader(DataSourceReader):
         from penstock.spark.source.plan import bundled, divided
         from penstock.spark.source.survey import survey
 
+        settle_in()
         advise()
         least = self._asked.min_partitions
         slices = divided(survey(self._asked), least, self._asked.cores)
@@ -176,7 +183,6 @@ def read_slice(
     partition: InputPartition, columns: Mapping[str, bool], asked: ReadOptions
 ) -> Iterator[pyarrow.RecordBatch]:
     """What a task yields; runs on an executor."""
-    from penstock.spark.executors import settle_in
     from penstock.spark.source import batches
 
     settle_in()
