@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, TypeVar, overload
+from typing import Literal, TypeVar, overload
+
+import msgspec
 
 from penstock.errors import PenstockError
 from penstock.files import refusal
@@ -48,7 +50,7 @@ class Sealed(Rerouted):
     """The partition was split: nothing was written, its children go on."""
 
 
-class Appended(NamedTuple):
+class Appended(msgspec.Struct, frozen=True, gc=False):
     """Where frames went: the first offset, the offset behind the last, and what to wait for."""
 
     first: int
@@ -128,7 +130,9 @@ class Appender:
             lock.drop()
             self._refuse(error)
             raise
-        return appended if not waited or appended is None else appended._replace(waited=waited)
+        if waited and appended is not None:
+            return msgspec.structs.replace(appended, waited=waited)
+        return appended
 
     def take_over(self, pair: Pair) -> TakenOver:
         """Take over a pair: earlier writers of it cannot write any more. Not yet durable."""

@@ -69,20 +69,28 @@ class EncodedFrame:
         self, parts: Iterable[Buffer], *, count: int, flags: int, created: int, codec: int = RAW,
         extension: bytes = b"", compress: bool = False,
     ) -> None:  # fmt: skip
-        body, length = _joined(parts) if count != 1 else _joined_small(parts)
-        self.body: Buffer = body
+        whole: Buffer
+        if count == 1:  # a buffer that is kept would cost more than it saves
+            whole = b"".join(parts)
+            length = len(whole)
+            body: Buffer = whole + _ZEROS[: -length % 8]
+        else:
+            body, length = _joined(parts)
+            whole = body[:length]
+        self.body = body
         header_length = HEADER_BYTES + len(extension)
         self.size = self.weight = header_length + len(body)
         if self.size > FRAME_BYTES_MAX:
             raise MessageTooLarge(f"a frame of {self.size} bytes is over {FRAME_BYTES_MAX}")
-        if compress and (packed := compression.pack(memoryview(body)[:length])) is not None:
+        if compress and (packed := compression.pack(memoryview(whole))) is not None:
             flags |= COMPRESSED
-            extension += packed[1]
-            header_length += len(packed[1])
-            self.body, length = padded(packed[0]), len(packed[0])
+            whole, more = packed
+            extension += more
+            header_length += len(more)
+            self.body, length = padded(whole), len(whole)
             self.size = header_length + len(self.body)
         self.count = count
-        self.body_crc = crc32(self.body[:length])
+        self.body_crc = crc32(whole)
         self._extension = extension
         self._fields = (length, header_length, flags, 0, codec, count, created)
 
@@ -144,13 +152,6 @@ def _joined(parts: Iterable[Buffer]) -> tuple[memoryview, int]:
     if length > _SCRATCH_BYTES_MOST:
         _scratch.file = io.BytesIO()
     return whole, length
-
-
-def _joined_small(parts: Iterable[Buffer]) -> tuple[bytes, int]:
-    """The parts of a frame of one message, for which a buffer that is kept would cost more than it saves."""
-    body = b"".join(parts)
-    length = len(body)
-    return body + _ZEROS[: -length % 8], length
 
 
 class MessageColumns(NamedTuple):

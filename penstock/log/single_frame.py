@@ -11,7 +11,9 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import accumulate, repeat
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from penstock.checksum import crc32
 from penstock.codecs import RAW
@@ -42,7 +44,7 @@ def _offsets(headers: int) -> Struct:
     return Struct(f"<IIIIII{offsets}{offsets}Q")
 
 
-class SingleBody(NamedTuple):
+class SingleBody(msgspec.Struct, frozen=True, gc=False):
     """The body of a frame of one message, in parts, and the flags that say what is in it."""
 
     parts: list[bytes]
