@@ -25,20 +25,22 @@ if TYPE_CHECKING:
     from penstock.lake.storage import Storage
 
 
+_WORDS = {"earliest": EARLIEST, "latest": LATEST}
 _JSON_SPOTS = {-2: EARLIEST, -1: LATEST}
 _NS_PER_MS = 1_000_000
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where to begin or end: one place for all partitions, and other places for some."""
+    """Where to begin or end: one place for all partitions, and other places for some topics or partitions."""
 
     everywhere: Spot
     each: Mapping[tuple[str, int], Spot] = field(default_factory=dict)
+    topics: Mapping[str, Spot] = field(default_factory=dict)
 
     def of(self, topic: str, partition: int) -> Spot:
         """Return where to begin, or to end, in a partition."""
-        return self.each.get((topic, partition), self.everywhere)
+        return self.each.get((topic, partition), self.topics.get(topic, self.everywhere))
 
 
 def parse_places(side: str, given: Mapping[str, str], topics: Sequence[str], default: Spot) -> Places:
@@ -52,30 +54,55 @@ def parse_places(side: str, given: Mapping[str, str], topics: Sequence[str], def
     name, text = found[0], given[found[0].lower()]
     if name == names[1]:
         return Places(_moment(name, "", int(text) if text.isdecimal() and text.isascii() else text))
-    named = {"earliest": EARLIEST, "latest": LATEST}.get(text.strip().lower())
-    if named is not None and name == names[0]:
+    if name == names[2]:
+        return Places(default, _each(name, _by_topic(name, text, topics, ""), _moment))
+    named = _WORDS.get(text.strip().lower())
+    if named is not None:
         return Places(named)
-    return Places(default, _each(name, text, topics, _spot if name == names[0] else _moment))
+    found = _by_topic(name, text, topics, '"earliest", "latest" or ')
+    words = {topic: _WORDS[each.lower()] for topic, each in found.items() if isinstance(each, str)}
+    return Places(default, _each(name, {t: each for t, each in found.items() if t not in words}, _spot), words)
 
 
-def _each(
-    name: str, text: str, topics: Sequence[str], read: Callable[[str, str, Any], Spot]
-) -> dict[tuple[str, int], Spot]:
-    """A place for each partition, from JSON."""
+def _by_topic(name: str, text: str, topics: Sequence[str], words: str) -> dict[str, Any]:
+    """What JSON says of each topic: places of its partitions or, where `words` are offered, one of them."""
     example = topics[0] if topics else "orders"
-    choice = '"earliest", "latest" or ' if read is _spot else ""
-    hint = f'write {choice}{{"{example}": {{"0": 12}}}}'
+    hint = f'write {words}{{"{example}": {{"0": 12}}}}'
     try:
-        found = json.loads(text)
-    except ValueError:
-        raise InvalidOption(f"{name}={text!r} is not understood", hint=hint) from None
-    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
+        found = json.loads(text, object_pairs_hook=_once)
+    except ValueError as error:
+        why = str(error) if isinstance(error, _SaidTwice) else "is not understood"
+        raise InvalidOption(f"{name}={text!r} {why}", hint=hint) from None
+    if not isinstance(found, dict) or not all(_has_shape(each, words) for each in found.values()):
         raise InvalidOption(f"{name}={text!r} has the wrong shape", hint=hint)
     strangers = [other for other in found if topics and other not in topics]
     if strangers:
         raise InvalidOption(
             f"{name} names topic {strangers[0]!r}, but {', '.join(map(repr, topics))} is read", hint=hint
         )
+    return found
+
+
+def _has_shape(each: Any, words: str) -> bool:
+    return isinstance(each, dict) or (bool(words) and isinstance(each, str) and each.lower() in _WORDS)
+
+
+class _SaidTwice(ValueError):
+    """A name stands twice in one JSON object, of which JSON would take the last."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _SaidTwice(f"says {next(name for name in names if names.count(name) > 1)!r} twice")
+    return found
+
+
+def _each(
+    name: str, found: Mapping[str, Any], read: Callable[[str, str, Any], Spot]
+) -> dict[tuple[str, int], Spot]:
+    """A place for each partition."""
     return {
         (topic, _partition(name, number)): read(name, number, place)
         for topic, each in found.items()
@@ -263,6 +290,8 @@ def _topics(given: Mapping[str, str], view: str | None) -> TopicChoice:
 
 
 def _pattern(text: str) -> str:
+    if not text:
+        raise InvalidOption("subscribePattern is empty", hint='.option("subscribePattern", "orders-.*")')
     try:
         re.compile(text)
     except re.error as error:

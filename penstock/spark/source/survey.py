@@ -114,9 +114,10 @@ def chosen_topics(store: Store, options: ReadOptions) -> dict[str, OpenTopic]:
 
 def check_places(places: Places, topics: Mapping[str, OpenTopic]) -> None:
     """Raise `InvalidOption` for a place in a topic or partition that does not exist."""
-    for topic, number in places.each:
+    for topic in (*places.topics, *(topic for topic, _ in places.each)):
         if topic not in topics:
             raise UnknownTopic(topic, tuple(topics))
+    for topic, number in places.each:
         if number not in topics[topic].numbers():
             raise topics[topic].tree.unknown(topic, number)
 
