@@ -207,7 +207,7 @@ def test_available_now_repeats_an_uncommitted_batch_though_partitions_were_added
     assert drained(again, end)[0] == [("orders", 2, 0)]
 
 
-def test_available_now_of_an_empty_topic_and_of_one_that_shrank_ends(store, query):
+def test_available_now_of_an_empty_topic_ends(store, query):
     topic = store.create_topic("orders", sync="os")
     stream = query(topic="orders")
     begin = stream.initial()
@@ -215,6 +215,7 @@ def test_available_now_of_an_empty_topic_and_of_one_that_shrank_ends(store, quer
     assert stream.latest(kept(begin), None, None) == begin
     topic.write_many([b"x"] * 3)
     assert stream.latest(kept(begin), None, None) == begin
+    assert len(drained(query(topic="orders"), begin)[0]) == 3
 
 
 def test_limits_change_between_runs(store, query):
@@ -228,6 +229,21 @@ def test_limits_change_between_runs(store, query):
     assert one == 4  # at least one message, however small the limit
     both = again.latest(kept(end), 10, 250)["topics"]["orders"]["next"]["0"]
     assert 3 < both < 8  # the stricter one counts
+
+
+def test_available_now_keeps_to_a_limit_of_bytes_and_to_its_end(store, query):
+    topic = store.create_topic("orders", sync="os")
+    topic.write_many([b"x" * 100] * 20)
+    stream = query(topic="orders")
+    begin = stream.initial()
+    stream.freeze()
+    topic.write_many([b"x" * 100] * 20)
+    sizes = []
+    while (end := stream.latest(kept(begin), None, 600)) != begin:
+        sizes.append(len(rows(stream.planned(begin, end))))
+        begin = end
+    assert sum(sizes) == 20
+    assert len(sizes) > 2
 
 
 def test_a_dropped_topic_ends_a_query_by_pattern_too(store, query):

@@ -55,9 +55,8 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
         if name not in known:
             raise InvalidOption(f"unknown option {name!r}", hint=hint_for(name, _NAMES))
     if not given.get("path"):
-        raise InvalidOption(
-            "which store?", hint='.start("data") names its folder' if streaming else '.save("data") names it'
-        )
+        start = '.start("data") names its folder; with .toTable(…) give the options path and topic'
+        raise InvalidOption("which store?", hint=start if streaming else '.save("data") names it')
     app = given.get("txnappid")
     return WriteOptions(
         store=store_path(given["path"]),
