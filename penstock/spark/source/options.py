@@ -56,12 +56,18 @@ def parse_places(side: str, given: Mapping[str, str], topics: Sequence[str], def
         return Places(_moment(name, "", int(text) if text.isdecimal() and text.isascii() else text))
     if name == names[2]:
         return Places(default, _each(name, _by_topic(name, text, topics, ""), _moment))
+    return _offsets(name, text, topics, default)
+
+
+def _offsets(name: str, text: str, topics: Sequence[str], default: Spot) -> Places:
+    """A word for everything, or JSON with a word or offsets for each topic."""
     named = _WORDS.get(text.strip().lower())
     if named is not None:
         return Places(named)
     found = _by_topic(name, text, topics, '"earliest", "latest" or ')
     words = {topic: _WORDS[each.lower()] for topic, each in found.items() if isinstance(each, str)}
-    return Places(default, _each(name, {t: each for t, each in found.items() if t not in words}, _spot), words)
+    numbers = {topic: each for topic, each in found.items() if topic not in words}
+    return Places(default, _each(name, numbers, _spot), words)
 
 
 def _by_topic(name: str, text: str, topics: Sequence[str], words: str) -> dict[str, Any]:
