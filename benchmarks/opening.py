@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import penstock
+from benchmarks.fresh_process import in_new_process, megabytes, told
 from benchmarks.harness import TOPIC, Bench
 from benchmarks.rows import Row, at_most, ratio_at_most
 
 #: Messages in each segment, of a little and of much data.
+#: How this module is run by itself.
+_NAME = "benchmarks.opening"
 _LITTLE, _MUCH = 10, 500
 _SEGMENT_BYTES_EACH = 300
 #: Independent of the data's size, as far as pages of 4 KiB let one see.
@@ -24,7 +24,9 @@ def run(bench: Bench) -> Iterator[Row]:
     with bench.room() as room:
         little = make(room / "little", bench, _LITTLE)
         much = make(room / "much", bench, _MUCH)
-        rounds = [(in_new_process(much), in_new_process(little)) for _ in range(bench.sizes.repeat)]
+        rounds = [
+            (in_new_process(_NAME, much), in_new_process(_NAME, little)) for _ in range(bench.sizes.repeat)
+        ]
     yield Row(
         name="open/time", what=f"open, first and last message, {bench.sizes.segments} segments", unit="s",
         ours=tuple(one["seconds"] for one, _ in rounds), target=at_most(0.5),
@@ -53,14 +55,8 @@ def make(path: Path, bench: Bench, messages_each: int) -> Path:
     return path
 
 
-def in_new_process(path: Path) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.opening", str(path)]
-    answer: dict[str, float] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    return answer
-
-
 def open_and_look(path: str) -> dict[str, float]:
-    before = _megabytes()
+    before = megabytes()
     begin = time.perf_counter()
     with penstock.open(path) as store:
         topic = store.topic(TOPIC)
@@ -68,18 +64,11 @@ def open_and_look(path: str) -> dict[str, float]:
         topic.get(first)
         topic.get(stop - 1)
         took = time.perf_counter() - begin
-        added = {field: size - before[field] for field, size in _megabytes().items()}
+        added = {field: size - before[field] for field, size in megabytes().items()}
         return {"seconds": took, **added}
-
-
-def _megabytes() -> dict[str, float]:
-    """All resident memory, and that without mapped pages of files, which the kernel can take back."""
-    with open("/proc/self/status") as status:
-        fields = dict(line.split(":", 1) for line in status)
-    return {name: int(fields[name].split()[0]) * 1024 / 1e6 for name in ("VmRSS", "RssAnon")}
 
 
 if __name__ == "__main__":
     import penstock.store  # what every program pays once is not the store's doing
 
-    print(json.dumps(open_and_look(sys.argv[1])))
+    told(open_and_look)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import resource
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import penstock
+from benchmarks.fresh_process import in_new_process, told
 from benchmarks.harness import TOPIC, Bench, rate
 from benchmarks.rows import Row, at_most, ratio_at_least
 from benchmarks.usual_messages import PARTITIONS, TextBatch, with_key
 from benchmarks.writing import TextWrites
 
 #: One partition becomes 64 in so many rounds, in each of which all are split.
+#: How this module is run by itself.
+_NAME = "benchmarks.splitting"
 _ROUNDS = 6
 _LEAVES = 2**_ROUNDS
 #: A topic with a long history, opened by a process that may have few files open.
@@ -81,7 +81,7 @@ def _read(topic: penstock.Topic) -> float:
 def _opening(bench: Bench) -> Iterator[Row]:
     with bench.room() as room:
         _split_often(room / "store")
-        looks = [_in_new_process(room / "store") for _ in range(bench.sizes.repeat)]
+        looks = [in_new_process(_NAME, room / "store") for _ in range(bench.sizes.repeat)]
     for name, what, most in (
         ("open", f"open a topic that was split {_SPLITS:,} times, with {_OPEN_FILES} files at most", 50),
         ("first-write", "… and its first write", 10),
@@ -100,12 +100,6 @@ def _split_often(path: Path) -> None:
             active += topic.split(active.pop(0))
 
 
-def _in_new_process(path: Path) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.splitting", str(path)]
-    answer: dict[str, float] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    return answer
-
-
 def _open_and_write(path: str) -> dict[str, float]:
     """Milliseconds until a topic is open, and from then until a message is stored."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (_OPEN_FILES, _OPEN_FILES))
@@ -121,4 +115,4 @@ def _open_and_write(path: str) -> dict[str, float]:
 if __name__ == "__main__":
     import penstock.store  # what every program pays once is not the topic's doing
 
-    print(json.dumps(_open_and_write(sys.argv[1])))
+    told(_open_and_write)

@@ -6,26 +6,24 @@ DELETE, in one transaction. Neither side waits for the disk with each batch.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from itertools import cycle, islice
 from multiprocessing.connection import Connection
-from pathlib import Path
 from statistics import quantiles
 
 from benchmarks import waiting_calls
+from benchmarks.fresh_process import in_new_process, megabytes, told
 from benchmarks.harness import BATCH, Bench, rate
-from benchmarks.opening import _megabytes
 from benchmarks.rows import Row, at_most, ratio_at_least
 from penstock.clock import Clock
 from penstock.delay.records import NewRecord
 from penstock.delay.waiting import WaitingMessages
 
+#: How this module is run by itself.
+_NAME = "benchmarks.waiting"
 _DATA_BYTES = 200
 _WAIT_MS = 1000
 _FEW = 10_000
@@ -144,7 +142,7 @@ def many(bench: Bench) -> Iterator[Row]:
             with WaitingMessages(room / name, sync="os") as waiting:
                 store(waiting, batches, number)
         rounds = [
-            (in_new_process(room / "much"), in_new_process(room / "little"))
+            tuple(in_new_process(_NAME, room / name) for name in ("much", "little"))
             for _ in range(bench.sizes.repeat)
         ]
     for name, what, unit, target in (
@@ -159,22 +157,16 @@ def many(bench: Bench) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def in_new_process(path: Path) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.waiting", str(path)]
-    answer: dict[str, float] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    return answer
-
-
 def open_and_take(path: str) -> dict[str, float]:
     """Taken, and not finished, so that the next process finds the same."""
-    before = _megabytes()
+    before = megabytes()
     begin = time.perf_counter()
     with WaitingMessages(path, clock=Shifted(100), sync="os") as waiting:
         assert waiting.next_due() is not None
         opened = time.perf_counter()
         taken = [each for _ in range(5) for each in waiting.take(BATCH)]
         done = time.perf_counter()
-        added = _megabytes()["VmRSS"] - before["VmRSS"]
+        added = megabytes()["VmRSS"] - before["VmRSS"]
     return {"seconds": opened - begin, "VmRSS": added, "taken": len(taken) / (done - opened)}
 
 
@@ -223,4 +215,4 @@ def _store_evenly(path: str, parent: Connection) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(open_and_take(sys.argv[1])))
+    told(open_and_take)

@@ -50,6 +50,8 @@ DISK_REFUSE, DISK_WARN = 0.02, 0.10
 
 #: How many parts one call takes (IOV_MAX).
 _PARTS_MOST = 1024
+#: To copy so few bytes costs less than a call with parts.
+_COPIED_MOST = 4096
 
 
 class Files:
@@ -86,8 +88,11 @@ class Files:
         """Write the parts back to back in one call, or raise."""
         if len(parts) > _PARTS_MOST:
             return self.pwrite(fd, b"".join(parts), at)
-        written = os.pwritev(fd, parts, at)
         size = sum(map(len, parts))
+        if size <= _COPIED_MOST:
+            written = os.pwrite(fd, b"".join(parts), at)
+        else:
+            written = os.pwritev(fd, parts, at)
         if written != size:
             rest = b"".join(parts)[written:]
             written += self.pwrite(fd, rest, at + written)

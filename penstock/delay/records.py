@@ -30,6 +30,7 @@ from typing import Any, NamedTuple, TypeVar
 from penstock.delay.ladder import WAIT_MAX_MS, checked_wait
 from penstock.errors import InvalidOption, MessageTooLarge, WrongType
 from penstock.parse import KIB, MIB
+from penstock.uvarint import decode_uvarint, encode_uvarint
 
 _DUE = struct.Struct("<Q")
 _HEAD = struct.Struct("<Q16s")
@@ -352,34 +353,6 @@ def _utf8(topic: str) -> bytes:
         return topic.encode()
     except UnicodeEncodeError:
         raise InvalidOption("a topic holds a lone surrogate and cannot be stored as UTF-8") from None
-
-
-def encode_uvarint(number: int) -> bytes:
-    """Return a number as seven bits a byte, lowest first."""
-    if number < 0x80:
-        return bytes((number,))
-    out = bytearray()
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def decode_uvarint(data: bytes, at: int) -> tuple[int, int]:
-    """The number that begins at a byte, and the byte behind it; IndexError when the bytes end within it."""
-    byte = data[at]
-    at += 1
-    if byte < 0x80:
-        return byte, at
-    number, shift = byte & 0x7F, 7
-    while True:
-        byte = data[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at
-        shift += 7
 
 
 def uuid7(ms: int, free: int | None = None) -> bytes:

@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 from penstock.checksum import crc32
 from penstock.delay.file_names import parse
-from penstock.delay.records import decode_uvarint, encode_uvarint
 from penstock.errors import UnknownFormat
 from penstock.files import Files
+from penstock.uvarint import decode_uvarint, encode_uvarint
 
 WRITING, READING = 1, 2
 #: An entry is as long as its name makes it; a damaged length is no reason to read wildly.

@@ -25,6 +25,8 @@ from operator import add
 from struct import Struct
 from typing import Any, NamedTuple
 
+from penstock.uvarint import encode_uvarint
+
 DATA, INDEX, TIME_INDEX = ".data", ".index", ".timeindex"
 INDEX_ENTRY_BYTES, TIME_ENTRY_BYTES, MARK_BYTES = 24, 16, 8
 #: What a message takes besides its key and its data, in the fixed encoding.
@@ -215,15 +217,6 @@ def _uvarint(data: bytes, at: int, stop: int, place: int) -> tuple[int, int]:
     raise Misfit(place)
 
 
-def _pack_uvarint(value: int) -> bytes:
-    packed = bytearray()
-    while value >= 0x80:
-        packed.append(value & 0x7F | 0x80)
-        value >>= 7
-    packed.append(value)
-    return bytes(packed)
-
-
 _Decoder = Callable[[bytes, Sequence[int], Sequence[int]], Records]
 _Length = Callable[[int], bytes]
 _DECODERS: dict[Encoding, _Decoder] = {
@@ -232,7 +225,7 @@ _DECODERS: dict[Encoding, _Decoder] = {
 }
 _LENGTHS: dict[Encoding, tuple[_Length, _Length]] = {
     Encoding.FIXED: (_KEY_LENGTH.pack, Struct("<Q").pack),
-    Encoding.VARUINT: (_pack_uvarint, _pack_uvarint),
+    Encoding.VARUINT: (encode_uvarint, encode_uvarint),
 }
 
 

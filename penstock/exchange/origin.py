@@ -15,6 +15,7 @@ from typing import Any
 
 from penstock.errors import AlreadyExists, ConflictError, DataError
 from penstock.files import Files
+from penstock.files import replace as put_in_place
 from penstock.locks import Claimed, claim
 from penstock.topic.open_topic import OpenTopic
 
@@ -97,13 +98,5 @@ def sole_importer(topic: OpenTopic) -> Iterator[None]:
 
 def replace_file(files: Files, path: str, data: bytes) -> None:
     """Put a small file in place: readers, and a crash, leave the old one or the new one."""
-    draft = f"{path}.tmp"
-    fd = files.open(draft, create=True)
-    try:
-        files.truncate(fd, 0)
-        files.pwrite(fd, data, 0)
-        files.sync(fd)
-    finally:
-        files.close(fd)
-    files.rename(draft, path)
+    put_in_place(files, path, data)
     files.sync_dir(os.path.dirname(path))

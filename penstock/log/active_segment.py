@@ -144,10 +144,7 @@ class ActiveSegment:
                 self._allocate(end)
             if end > self._filled and not self.shows:
                 self._fill(a.byte, end)
-            if size <= _SMALL_BYTES:  # a call with parts costs more than to copy these
-                files.pwrite(self.fd, b"".join(parts), a.byte)
-            else:
-                files.pwritev(self.fd, parts, a.byte)
+            files.pwritev(self.fd, parts, a.byte)
             flags, tree, boot, _, _, _, base, reserved, _, pending = a
             written = make_append((flags, tree, boot, folder.pid, end, stop, base, reserved, now, pending))
             folder.publish_append(written)

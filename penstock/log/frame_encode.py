@@ -221,9 +221,8 @@ def encode(columns: MessageColumns, *, created: int, compress: bool = False) -> 
         own = None if headers is None else headers[0]
         made = single_frame.encode(values[0], key, own, has_key=keys is not None)
         if made is not None:
-            return EncodedFrame(
-                made.parts, count=1, flags=made.flags, created=created, codec=codec, compress=compress
-            )
+            parts, flags = made
+            return EncodedFrame(parts, count=1, flags=flags, created=created, codec=codec, compress=compress)
     flags = 0
     fixed: list[Buffer] = []
     strings: list[Iterable[Buffer]] = []

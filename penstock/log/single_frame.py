@@ -13,8 +13,6 @@ from itertools import accumulate, repeat
 from struct import Struct
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from penstock.checksum import crc32
 from penstock.codecs import RAW
 from penstock.headers import Headers
@@ -44,11 +42,8 @@ def _offsets(headers: int) -> Struct:
     return Struct(f"<IIIIII{offsets}{offsets}Q")
 
 
-class SingleBody(msgspec.Struct, frozen=True, gc=False):
-    """The body of a frame of one message, in parts, and the flags that say what is in it."""
-
-    parts: list[bytes]
-    flags: int
+#: The body of a frame of one message, in parts, and the flags that say what is in it.
+SingleBody = tuple[list[bytes], int]
 
 
 def encode(
@@ -63,8 +58,8 @@ def encode(
         return None
     if headers is None:
         if key is None:
-            return SingleBody([_PLAIN.pack(0, len(value)), value], 0)
-        return SingleBody([_KEYED.pack(0, len(key), 0, len(value)), key, value], KEYS)
+            return [_PLAIN.pack(0, len(value)), value], 0
+        return [_KEYED.pack(0, len(key), 0, len(value)), key, value], KEYS
     if key is None or not headers or len(headers) > _HEADERS_MOST:
         return None
     made = [b"", key, value, *[name.encode() for name in headers]]
@@ -82,7 +77,7 @@ def encode(
         *accumulate(lengths[3 : 3 + count], initial=0), *accumulate(lengths[3 + count :], initial=0),
         is_text,
     )  # fmt: skip
-    return SingleBody(made, KEYS | HEADERS)
+    return made, KEYS | HEADERS
 
 
 def fields(body: Buffer) -> tuple[bytes, bytes, dict[str, str | bytes]] | None:

@@ -65,10 +65,10 @@ def read(
         _refuse_taken(options)
         frame = _archived(spark, asked, past)
     else:
-        frame = _archived(spark, asked, past).unionByName(_live(spark, asked, past, options))
+        frame = _archived(spark, asked, past).union(_live(spark, asked, past, options))
     if where is not None:
         frame = frame.where(where)
-    return frame.select(*asked.columns)
+    return frame if asked.columns == asked.needed else frame.select(*asked.columns)
 
 
 def count(
@@ -179,8 +179,12 @@ def _refuse_taken(options: Iterable[str]) -> None:
 
 
 def _with_topic(frame: DataFrame, asked: _Asked) -> DataFrame:
-    """With the topic as a constant of Spark's, which need not be sent for each row."""
+    """What is needed, in that order; the topic as a constant of Spark's, which need not be sent for each row.
+
+    In one step, if any: Spark goes through the whole plan at each.
+    """
     from pyspark.sql import functions as F
 
-    found = frame.withColumn("topic", F.lit(asked.topic)) if "topic" in asked.needed else frame
-    return found.select(*asked.needed)
+    if "topic" not in asked.needed:
+        return frame
+    return frame.select(*(F.lit(asked.topic).alias(n) if n == "topic" else n for n in asked.needed))

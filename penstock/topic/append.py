@@ -8,6 +8,8 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, cast
 
+import msgspec
+
 from penstock.clock import Clock
 from penstock.errors import DataError, PenstockError, TopicReplaced
 from penstock.locks import hold
@@ -164,7 +166,7 @@ class TopicAppender:
             appended, there = found
             if there < len(made):
                 rest = log.appender.append(made[there:], tree=delivery.tree, terms=delivery.terms)
-                appended = rest._replace(first=appended.first)
+                appended = msgspec.structs.replace(rest, first=appended.first)
         size = made[0].size if len(made) == 1 else sum(frame.size for frame in made)
         return StoredRun(
             route.partition, appended.first, len(route.columns.values), False, route.places, size,

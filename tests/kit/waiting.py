@@ -1,5 +1,6 @@
 """The door to files of messages that wait until they are due."""
 
+from penstock import uvarint as uvarint
 from penstock.delay import file_names as file_names_module
 from penstock.delay import file_reader as file_reader_module
 from penstock.delay import file_repair as file_repair_module

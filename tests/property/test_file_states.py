@@ -15,9 +15,9 @@ from tests.kit.waiting import (
     encode_change,
     encode_snapshot,
     fold,
+    uvarint,
 )
 from tests.kit.waiting import records_module as records
-from tests.kit.waiting import records_module as uvarint
 
 numbers = st.integers(0, 2**63)
 

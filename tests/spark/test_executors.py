@@ -29,6 +29,44 @@ PROGRAM = dedent(
     """
 )
 
+WORKER = dedent(
+    """
+    import gc, sys, traceback
+    from importlib.machinery import ModuleSpec
+    __spec__ = ModuleSpec(sys.argv[1], None)
+    from penstock.spark.executors import settle_in
+    counts, kept = [], []
+    for _ in range(6):
+        kept.append([[]])  # what a call leaves behind
+        settle_in()
+        counts.append(gc.get_freeze_count())
+    print(counts[0] > 1000, counts[-1] > counts[0], counts[-1] == counts[-2] == counts[-3])
+    for error in (BrokenPipeError("closed"), ValueError("wrong")):
+        try:
+            raise error
+        except Exception:
+            traceback.print_exc()
+    """
+)
+
+
+@pytest.mark.parametrize(
+    ("program", "is_frozen", "is_hushed"),
+    [("pyspark.daemon", "True True True", True), ("somebody.else", "False False True", False)],
+)
+def test_a_worker_of_spark_keeps_what_is_loaded_and_is_silent_about_a_closed_pipe(
+    program, is_frozen, is_hushed
+):
+    """Whatever runs in it: a task of the source, of a pipeline, or a plan. Nobody else is touched."""
+    require("spark")
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER, program],
+        capture_output=True, text=True, timeout=PATIENCE_S, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == is_frozen
+    assert "ValueError: wrong" in done.stderr
+    assert ("BrokenPipeError" not in done.stderr) is is_hushed
+
 
 def read_elsewhere(slices, folder) -> list[str]:
     """What an executor that has nothing but pyarrow says: how many rows, and what it should not load."""

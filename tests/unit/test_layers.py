@@ -15,7 +15,7 @@ LAYERS = (
     {
         "arrow", "byte_lock", "checksum", "clock", "codecs", "errors", "files", "findings", "growth_rules",
         "headers", "keys", "locks", "message", "options", "parse", "partition_tree", "place", "references",
-        "wake", "websocket_frames",
+        "uvarint", "wake", "websocket_frames",
     },
     {"log", "delay", "lake", "payloads"},
     {"state"},
