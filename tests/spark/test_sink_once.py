@@ -17,8 +17,12 @@ def batch(version: int, rows: int = 10) -> WriterCommit:
 
 
 @pytest.mark.parametrize(
-    "commit", [stream(3), stream(3, app="a/b c"), WriterCommit(None, 3, 10, "nightly/é")]
-)
+    "commit",
+    [
+        stream(3), stream(3, app="a/b c"), WriterCommit(None, 3, 10, "nightly/é"),
+        WriterCommit(None, 3, 10, "a", topic=0x5F), WriterCommit("q", 3, 10, "a", topic=2**63),
+    ],
+)  # fmt: skip
 def test_names_are_read_back(commit):
     assert commit.name.startswith(commit.series)
     assert commits([commit.name], commit) == [commit]
@@ -83,3 +87,19 @@ def test_batches_that_a_store_put_back_has_lost_are_noticed():
 
 def test_batch_writes_may_leave_numbers_out():
     assert not is_repeated(WriterCommit("q", 10, 10, "app"), [WriterCommit("q", 6, 10, "app")])
+
+
+def test_a_version_is_counted_for_each_topic_by_itself():
+    """As Delta counts them for each table: one batch id, one app, two topics."""
+    first, second = (WriterCommit(QUERY, 5, 10, "app", topic=topic) for topic in (1, 2))
+    assert is_repeated(first, [first])
+    assert not is_repeated(second, [first])
+    later = first._replace(number=6)
+    assert not is_repeated(second, [later])  # the other topic is a batch ahead
+    assert superseded(later, [first, second]) == [first]
+
+
+def test_names_of_before_topics_were_named_count_for_all_topics():
+    before = [WriterCommit(QUERY, 5, 10, "app")]
+    assert is_repeated(WriterCommit(QUERY, 5, 10, "app", topic=1), before)
+    assert superseded(WriterCommit(QUERY, 6, 10, "app", topic=1), before) == before

@@ -32,6 +32,9 @@ class WriterCommit(NamedTuple):
     app: str | None = None
     #: Numbers follow each other, as a stream's batches do; those of batch writes may leave some out.
     is_counted: bool = False
+    #: The id of the one topic that a batch write goes to: its versions are counted for that topic alone.
+    #: None: for all topics, as in a stream, where rows name their topics, and in names of earlier releases.
+    topic: int | None = None
 
     @property
     def series(self) -> str:
@@ -42,16 +45,22 @@ class WriterCommit(NamedTuple):
     def name(self) -> str:
         """The name of the transaction: one name, one commit."""
         own = "" if self.app is None else f"{self.query or _NO_QUERY}/"
-        return f"{self.series}{own}{self.number}/{self.rows}"
+        where = "" if self.topic is None else f"{self.topic:x}/"
+        return f"{self.series}{own}{where}{self.number}/{self.rows}"
+
+    def shares_versions(self, other: WriterCommit) -> bool:
+        """Whether a version of the one is a version of the other, and not that of another topic."""
+        return None in (self.topic, other.topic) or self.topic == other.topic
 
 
 def commits(names: Iterable[str], like: WriterCommit) -> list[WriterCommit]:
     """The commits of the same writer that have these names."""
     found = []
     for name in names:
-        *query, number, rows = name.removeprefix(like.series).split("/")
-        whose = (None if query[0] == _NO_QUERY else query[0]) if query else like.query
-        found.append(WriterCommit(whose, int(number), int(rows), like.app))
+        *own, number, rows = name.removeprefix(like.series).split("/")
+        whose = (None if own[0] == _NO_QUERY else own[0]) if own else like.query
+        topic = int(own[1], 16) if len(own) > 1 else None
+        found.append(WriterCommit(whose, int(number), int(rows), like.app, topic=topic))
     return found
 
 
@@ -64,6 +73,7 @@ def is_repeated(commit: WriterCommit, before: Sequence[WriterCommit]) -> bool:
             "nothing was written",
             hint="go on from its own checkpoint; with a new txnAppId the rows may be written a second time",
         )
+    before = [each for each in before if each.shares_versions(commit)]
     same = [each for each in before if each.number == commit.number]
     if not same:
         _refuse_step_back(commit, before)
@@ -81,7 +91,9 @@ def is_repeated(commit: WriterCommit, before: Sequence[WriterCommit]) -> bool:
 
 def superseded(commit: WriterCommit, before: Sequence[WriterCommit]) -> list[WriterCommit]:
     """Commits that need not be remembered once this one is made: only a query's last can come again."""
-    return [each for each in before if commit.query is not None and each.number < commit.number]
+    if commit.query is None:
+        return []
+    return [each for each in before if each.number < commit.number and each.shares_versions(commit)]
 
 
 def _refuse_step_back(commit: WriterCommit, before: Sequence[WriterCommit]) -> None:

@@ -121,12 +121,19 @@ class _Write(NamedTuple):
         once = None
         if number is not None:
             rows = sum(share.rows for share in shares)
-            once = WriterCommit(messages[0].query, number, rows, self.options.app, is_counted)
+            once = WriterCommit(
+                messages[0].query, number, rows, self.options.app, is_counted, self._counted_for()
+            )
             if once.query is once.app is None:
                 raise ConflictError(
                     "Spark did not say which query this batch belongs to: nothing was written"
                 )
         commit(self.options.store, shares, once)
+
+    def _counted_for(self) -> int | None:
+        """The topic that a txnVersion is counted for; a stream's batches are counted whatever they name."""
+        topic = self.options.topic
+        return None if topic is None or self.options.version is None else self.target.topics[topic].id
 
     def abort(self, messages: Sequence[StagedMessage | None]) -> None:
         from penstock.spark.sink.commit import abort
