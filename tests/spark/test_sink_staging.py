@@ -188,6 +188,24 @@ def test_keys_choose_as_they_do_for_other_writers(store, partitioner):
         assert values(ours, partition) == values(theirs, partition) != []
 
 
+@pytest.mark.parametrize("partitioner", ["range", "kafka"])
+def test_rows_with_and_without_keys_in_one_batch(store, partitioner):
+    """Keys choose as ever, also an empty one; rows without one go to the partition whose turn it is."""
+    topic = store.create_topic("ours", partitions=5, partitioner=partitioner)
+    theirs = store.create_topic("theirs", partitions=5, partitioner=partitioner)
+    keys = [None if n % 3 == 0 else b"" if n % 3 == 1 else b"key-%d" % n for n in range(300)]
+    numbers = [b"with" if key is not None else b"without" for key in keys]
+    plan = target(store.path, "ours")
+    shares = [staged(plan, table(value=numbers, key=keys), task=task) for task in range(5)]
+    commit(store.path, shares, None)
+    there = [key for key in keys if key is not None] * 5
+    theirs.write_many([b"with"] * len(there), keys=there)
+    for partition in range(5):
+        found = values(topic, partition)
+        assert found.count(b"with") == len(values(theirs, partition)) > 0
+        assert found.count(b"without") == 100
+
+
 def test_partition_column_comes_before_the_key_and_null_leaves_it_to_the_key(store, topic):
     keys = [b"a", b"b", b"c", b"d"]
     written(store, table(value=keys, key=keys, partition=[None] * 4))

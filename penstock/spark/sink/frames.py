@@ -1,11 +1,12 @@
 """Which messages of a batch go where: by the partition they name, by their key, or in turn.
 
-Keys choose as they do for every other writer; each different key of a batch is looked at once.
+Keys choose as they do for every other writer. Where that is costly, each different key of a batch is looked
+at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,14 +55,20 @@ def chosen(keys: pa.Array | None, asked: pa.Array | None, plan: TopicPlan, turn:
 def _by_key(keys: pa.Array | None, plan: TopicPlan, next_in_turn: int) -> pa.Array | int:
     if len(plan.rows.active) == 1 or keys is None or keys.null_count == len(keys):
         return next_in_turn
-    encoded = keys.dictionary_encode()
-    different = encoded.dictionary.to_pylist()
     if plan.partitioner == "range":
-        numbers = [plan.rows.active[place] for place in tree_places(different, plan.rows)]
-    else:
-        choose = PARTITIONERS[plan.partitioner]
-        numbers = [partition_of(key, plan.rows, choose) for key in different]
-    return pc.fill_null(pa.array(numbers, pa.int32()).take(encoded.indices), next_in_turn)
+        places = tree_places(ArrowStrings(pc.fill_null(keys, b"")), plan.rows)  # type: ignore[arg-type]
+        numbers = pa.array(plan.rows.active, pa.int32()).take(_small_numbers(places))
+        return pc.if_else(keys.is_valid(), numbers, next_in_turn) if keys.null_count else numbers
+    encoded = keys.dictionary_encode()
+    choose = PARTITIONERS[plan.partitioner]
+    chosen = [partition_of(key, plan.rows, choose) for key in encoded.dictionary.to_pylist()]
+    return pc.fill_null(pa.array(chosen, pa.int32()).take(encoded.indices), next_in_turn)
+
+
+def _small_numbers(numbers: Sequence[int]) -> pa.Array:
+    if isinstance(numbers, bytes):
+        return pa.Array.from_buffers(pa.uint8(), len(numbers), [None, pa.py_buffer(numbers)])
+    return pa.array(numbers, pa.int32())
 
 
 def _check_partitions(asked: pa.Array, plan: TopicPlan) -> None:
