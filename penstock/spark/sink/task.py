@@ -11,6 +11,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -78,6 +79,9 @@ class WriteTarget(NamedTuple):
 
 #: Messages wait until there are enough of them for a frame; those of all partitions together, until this.
 _GATHERED_BYTES_MOST = 32 * MIB
+
+#: So many files are synced at the same time.
+_SYNCS_MOST = 16
 
 #: What was staged for each partition, in order, by topic.
 StagedTopics = Mapping[str, Mapping[int, Sequence[StagedPiece]]]
@@ -155,9 +159,15 @@ class _TaskStaging:
         return place
 
     def finish(self) -> StagedTopics:
+        """All that was staged, durable: syncs of many files at the same time share what the disk does."""
+        places = sorted(self._places.items())
+        for _, place in places:
+            place.encode()
+        with ThreadPoolExecutor(_SYNCS_MOST) as threads:
+            pieces = list(threads.map(lambda each: each[1].finish(), places))
         found: dict[str, dict[int, list[StagedPiece]]] = {}
-        for (topic, number), place in sorted(self._places.items()):
-            found.setdefault(topic, {})[number] = place.finish()
+        for ((topic, number), _), staged in zip(places, pieces, strict=True):
+            found.setdefault(topic, {})[number] = staged
         return found
 
     def discard(self) -> None:
