@@ -10,7 +10,7 @@ from typing import Any, Generic
 from penstock.aio.engine import LoopEngine
 from penstock.aio.process import Processing, require_coroutine, terminating
 from penstock.aio.twin import Threads
-from penstock.consume import dead_letters as deadletters
+from penstock.consume import dead_letters
 from penstock.consume.dead_letters import DeadLetter
 from penstock.consume.engine import ReaderEngine
 from penstock.consume.lag import Lag
@@ -30,7 +30,7 @@ from penstock.wake import within
 class DeadLetters:
     """The dead letters of one topic; made by `Store.dead_letters`."""
 
-    def __init__(self, blocking: deadletters.DeadLetters, threads: Threads) -> None:
+    def __init__(self, blocking: dead_letters.DeadLetters, threads: Threads) -> None:
         self._blocking = blocking
         self._threads = threads
 

@@ -10,7 +10,6 @@ import typer
 
 from penstock import Topic
 from penstock.cli import facts, output
-from penstock.cli import output as units
 from penstock.cli.arguments import (
     PLACE_HELP,
     ConsumerArgument,
@@ -138,7 +137,7 @@ def show(
     if as_json:
         output.put_json(found)
         return
-    title = f"{consumer} of {topic}: {units.count(found.lag)} behind, last commit {found.updated or '-'}"
+    title = f"{consumer} of {topic}: {output.count(found.lag)} behind, last commit {found.updated or '-'}"
     output.put_table(title + (", important" if found.important else ""), found.partitions, _POSITION_COLUMNS)
     if found.members:
         output.put_text("")
@@ -268,7 +267,7 @@ def drop(
     with open_to_write(store) as opened:
         found = opened.topic(topic)
         lag = _find(found, consumer).lag
-        output.confirm(f"Drop consumer {consumer} of {topic} ({units.count(lag)} behind)?", yes=yes)
+        output.confirm(f"Drop consumer {consumer} of {topic} ({output.count(lag)} behind)?", yes=yes)
         found.drop_consumer(consumer)
     if as_json:
         output.put_json({"topic": topic, "consumer": consumer, "dropped": True, "lag": lag})
@@ -281,7 +280,7 @@ _POSITION_COLUMNS: tuple[output.Column[ConsumerPartition], ...] = (
     ("position", lambda p: "-" if p.position is None else str(p.position), True),
     ("start", lambda p: str(p.start), True),
     ("end", lambda p: str(p.end), True),
-    ("lag", lambda p: units.count(p.lag), True),
+    ("lag", lambda p: output.count(p.lag), True),
     ("read by", lambda p: "" if p.pid is None else str(p.pid), True),
 )
 _MEMBER_COLUMNS: tuple[output.Column[MemberFacts], ...] = (
@@ -349,10 +348,10 @@ def _put_change(change: OptionsChange, as_json: bool) -> None:
 
 _SPOKEN: dict[str, Callable[[ConsumerOptionFacts], str]] = {
     "important": lambda o: "yes" if o.important else "no",
-    "availability_period": lambda o: units.duration(o.availability_period_s, none="none"),
+    "availability_period": lambda o: output.duration(o.availability_period_s, none="none"),
     "read_from": lambda o: o.read_from or "none",
-    "read_speed": lambda o: "none" if o.read_speed is None else f"{units.size(o.read_speed)}/s",
-    "read_burst": lambda o: "none" if o.read_burst is None else units.size(o.read_burst),
+    "read_speed": lambda o: "none" if o.read_speed is None else f"{output.size(o.read_speed)}/s",
+    "read_burst": lambda o: "none" if o.read_burst is None else output.size(o.read_burst),
 }
 
 
@@ -395,5 +394,5 @@ def _in_words(move: PositionMove) -> str:
     if not move.skipped:
         return "stays"
     if move.skipped > 0:
-        return f"skips {units.counted(move.skipped, 'message')}"
-    return f"reads {units.counted(-move.skipped, 'message')} again"
+        return f"skips {output.counted(move.skipped, 'message')}"
+    return f"reads {output.counted(-move.skipped, 'message')} again"

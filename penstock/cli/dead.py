@@ -10,7 +10,6 @@ import typer
 
 from penstock import DeadLetter, DeadLetters
 from penstock.cli import formats, output
-from penstock.cli import output as units
 from penstock.cli.arguments import (
     JsonOption,
     StoreOption,
@@ -79,7 +78,7 @@ def show(
     for name, value in (
         ("consumer", _whose(letter)), ("reason", letter.reason), ("attempts", str(letter.attempts)),
         ("first error", letter.first_error), ("last error", letter.last_error),
-        ("since", units.iso(letter.died_at) or ""),
+        ("since", output.iso(letter.died_at) or ""),
     ):  # fmt: skip
         output.put_text(f"  {name}: {value or '-'}")
     if letter.traceback:
@@ -142,13 +141,13 @@ def _settle(
             each.number for each in letters.list(consumer=consumer, reason=reason, limit=_ALL)
         ]
         if chosen:
-            asked = f"{verb.capitalize()} {units.counted(len(chosen), 'dead letter')} of {topic}?"
+            asked = f"{verb.capitalize()} {output.counted(len(chosen), 'dead letter')} of {topic}?"
             output.confirm(asked, yes=yes)
         count = act(letters, chosen) if chosen else 0
     if as_json:
         output.put_json({"topic": topic, done: count})
     else:
-        output.put_text(f"{units.counted(count, 'dead letter')} of {topic} {done}")
+        output.put_text(f"{output.counted(count, 'dead letter')} of {topic} {done}")
 
 
 _ALL = 2**31
@@ -169,7 +168,7 @@ def _record(letter: DeadLetter) -> dict[str, Any]:
         "first_error": letter.first_error,
         "last_error": letter.last_error,
         "traceback": letter.traceback or None,
-        "died_at": units.iso(letter.died_at),
+        "died_at": output.iso(letter.died_at),
         "died_at_ns": letter.died_at,
         "message": json_record(letter.message),
     }
@@ -177,7 +176,7 @@ def _record(letter: DeadLetter) -> dict[str, Any]:
 
 _COLUMNS: tuple[output.Column[DeadLetter], ...] = (
     ("number", lambda each: str(each.number), True),
-    ("age", lambda each: units.age(each.died_at, Clock.now_ns()), True),
+    ("age", lambda each: output.age(each.died_at, Clock.now_ns()), True),
     ("consumer", lambda each: _whose(each), False),
     ("place", lambda each: f"{each.message.partition}:{each.message.offset}", False),
     ("attempts", lambda each: str(each.attempts), True),

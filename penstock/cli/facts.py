@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock import Topic
-from penstock.cli import output as units
+from penstock.cli import output
 from penstock.cli.output import Column
 from penstock.clock import NANOSECONDS, Clock
 from penstock.consume.membership import MemberStats
@@ -127,9 +127,9 @@ def _facts(topic: Topic, stats: TopicStats | None, consumers: int, problem: str 
         partitions=len(topic.open_topic.active()),
         messages=None if stats is None else stats.messages,
         bytes=None if stats is None else stats.bytes,
-        oldest=units.iso(oldest),
+        oldest=output.iso(oldest),
         oldest_ns=oldest,
-        newest=units.iso(newest),
+        newest=output.iso(newest),
         newest_ns=newest,
         consumers=consumers,
         options=asdict(topic.options),
@@ -143,7 +143,7 @@ def partition_facts(topic: Topic) -> list[PartitionFacts]:
     return [
         PartitionFacts(
             p.partition, p.start, p.end, p.messages, p.bytes, segments.get(p.partition, 0),
-            units.iso(p.oldest), p.oldest, units.iso(p.newest), p.newest,
+            output.iso(p.oldest), p.oldest, output.iso(p.newest), p.newest,
             p.state, list(p.parents), list(p.children), p.low, p.high, dict(p.gates), p.write_rate,
         )
         for p in topic.partitions()
@@ -187,10 +187,10 @@ def _consumer(topic: str, stats: ConsumerStats, bounds: Mapping[int, tuple[int, 
         lag=sum(row.lag for row in rows),
         lag_bytes=stats.lag_bytes,
         lag_s=round(stats.lag_seconds, 3),
-        updated=units.iso(stats.updated),
+        updated=output.iso(stats.updated),
         updated_ns=stats.updated,
         availability_period_s=stats.availability_period_s,
-        read_from=units.iso(stats.read_from_ns),
+        read_from=output.iso(stats.read_from_ns),
         read_from_ns=stats.read_from_ns,
         read_speed=stats.read_speed,
         read_burst=stats.read_burst,
@@ -201,7 +201,7 @@ def _consumer(topic: str, stats: ConsumerStats, bounds: Mapping[int, tuple[int, 
 
 def _member(member: MemberStats) -> MemberFacts:
     return MemberFacts(
-        member.pid, member.host, list(member.partitions), units.iso(member.joined), member.joined,
+        member.pid, member.host, list(member.partitions), output.iso(member.joined), member.joined,
         member.stopped, member.kicked, member.fixed,
     )  # fmt: skip
 
@@ -211,14 +211,14 @@ def topic_columns() -> tuple[Column[TopicFacts], ...]:
     now = Clock.now_ns()
     return (
         ("topic", lambda t: t.topic, False),
-        ("partitions", lambda t: units.count(t.partitions), True),
-        ("messages", lambda t: "?" if t.messages is None else units.count(t.messages), True),
-        ("bytes", lambda t: "?" if t.bytes is None else units.size(t.bytes), True),
-        ("oldest", lambda t: units.age(t.oldest_ns, now), True),
-        ("newest", lambda t: units.age(t.newest_ns, now), True),
+        ("partitions", lambda t: output.count(t.partitions), True),
+        ("messages", lambda t: "?" if t.messages is None else output.count(t.messages), True),
+        ("bytes", lambda t: "?" if t.bytes is None else output.size(t.bytes), True),
+        ("oldest", lambda t: output.age(t.oldest_ns, now), True),
+        ("newest", lambda t: output.age(t.newest_ns, now), True),
         ("retention", lambda t: retention(t.options), False),
         ("sync", lambda t: str(t.options["sync"]), False),
-        ("consumers", lambda t: units.count(t.consumers), True),
+        ("consumers", lambda t: output.count(t.consumers), True),
     )
 
 
@@ -228,17 +228,17 @@ def consumer_columns() -> tuple[Column[ConsumerFacts], ...]:
     return (
         ("consumer", lambda c: c.consumer, False),
         ("topic", lambda c: c.topic, False),
-        ("lag", lambda c: units.count(c.lag), True),
-        ("bytes", lambda c: units.size(c.lag_bytes), True),
-        ("behind", lambda c: units.age(now - round(c.lag_s * NANOSECONDS), now) if c.lag else "-", True),
-        ("members", lambda c: units.count(len(c.members)), True),
-        ("last commit", lambda c: units.age(c.updated_ns, now), True),
+        ("lag", lambda c: output.count(c.lag), True),
+        ("bytes", lambda c: output.size(c.lag_bytes), True),
+        ("behind", lambda c: output.age(now - round(c.lag_s * NANOSECONDS), now) if c.lag else "-", True),
+        ("members", lambda c: output.count(len(c.members)), True),
+        ("last commit", lambda c: output.age(c.updated_ns, now), True),
         ("important", lambda c: "yes" if c.important else "", False),
     )
 
 
 def retention(options: Mapping[str, Any]) -> str:
     """What a topic keeps, in words."""
-    kept = [units.duration(options["retention_s"], none="")] if options["retention_s"] is not None else []
-    kept += [units.size(options["max_bytes"])] if options["max_bytes"] is not None else []
+    kept = [output.duration(options["retention_s"], none="")] if options["retention_s"] is not None else []
+    kept += [output.size(options["max_bytes"])] if options["max_bytes"] is not None else []
     return ", ".join(kept) or "for ever"

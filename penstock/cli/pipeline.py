@@ -9,7 +9,6 @@ import typer
 
 from penstock import Pipeline
 from penstock.cli import output
-from penstock.cli import output as units
 from penstock.cli.arguments import JsonOption, StoreOption, YesOption, open_to_read, open_to_write
 from penstock.cli.failures import Exit
 from penstock.cli.pipelines.archive import archive
@@ -115,16 +114,16 @@ def _facts(found: Pipeline) -> dict[str, str]:
         **found.identity,
         **found.options,
         "consumer": found.consumer,
-        "behind": None if found.lag is None else units.counted(found.lag, "message"),
+        "behind": None if found.lag is None else output.counted(found.lag, "message"),
         "checkpoint": found.checkpoint,
-        "started": units.iso(run.started),
-        "last report": units.iso(run.updated),
-        "ended": units.iso(run.ended),
+        "started": output.iso(run.started),
+        "last report": output.iso(run.updated),
+        "ended": output.iso(run.ended),
         "process": f"{run.pid} on {run.host}",
-        "batches": units.count(run.batches),
+        "batches": output.count(run.batches),
         "last batch": run.last_batch,
-        "rows": units.count(run.rows),
-        "rows/s": units.count(round(run.rows_per_second)),
+        "rows": output.count(run.rows),
+        "rows/s": output.count(round(run.rows_per_second)),
         "error": run.error,
     }
     return {name: str(value) for name, value in lines.items() if value is not None}
@@ -138,10 +137,10 @@ _COLUMNS: tuple[output.Column[Pipeline], ...] = (
     ("pipeline", lambda each: each.name, False),
     ("kind", lambda each: each.kind, False),
     ("state", lambda each: each.state, False),
-    ("behind", lambda each: "-" if each.lag is None else units.count(each.lag), True),
-    ("rows", lambda each: units.count(each.run.rows), True),
-    ("rows/s", lambda each: units.count(round(each.run.rows_per_second)), True),
-    ("last report", lambda each: units.age(each.run.updated, Clock.now_ns()), False),
+    ("behind", lambda each: "-" if each.lag is None else output.count(each.lag), True),
+    ("rows", lambda each: output.count(each.run.rows), True),
+    ("rows/s", lambda each: output.count(round(each.run.rows_per_second)), True),
+    ("last report", lambda each: output.age(each.run.updated, Clock.now_ns()), False),
     ("error", lambda each: each.run.error or "", False),
 )
 

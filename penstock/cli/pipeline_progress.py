@@ -18,7 +18,6 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import output
-from penstock.cli import output as units
 from penstock.cli.arguments import JsonOption, StoreOption, flag
 from penstock.clock import NANOSECONDS
 from penstock.spark.pipelines.engine import Choice
@@ -170,8 +169,8 @@ def _shown(run: PipelineRun) -> Iterator[None]:
 
 
 def _line(name: str, facts: RunFacts) -> str:
-    return f"{name}: {_amount(facts)}, {units.count(round(facts.rows_per_second))} rows/s"
+    return f"{name}: {_amount(facts)}, {output.count(round(facts.rows_per_second))} rows/s"
 
 
 def _amount(facts: RunFacts) -> str:
-    return f"{units.counted(facts.rows, 'row')} in {units.counted(facts.batches, 'batch', 'es')}"
+    return f"{output.counted(facts.rows, 'row')} in {output.counted(facts.batches, 'batch', 'es')}"

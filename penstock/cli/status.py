@@ -10,7 +10,6 @@ import typer
 
 from penstock import Store
 from penstock.cli import facts, output
-from penstock.cli import output as units
 from penstock.cli.arguments import JsonOption, StoreOption, flag, open_to_read
 from penstock.cli.facts import ConsumerFacts, TopicFacts
 from penstock.cli.failures import Exit
@@ -81,7 +80,7 @@ def _look(store: Store, before: Status | None) -> Status:
     return Status(
         store=store.path,
         store_id=store.id,
-        time=units.iso(now),
+        time=output.iso(now),
         time_ns=now,
         healthy=not problems,
         problems=problems,
@@ -110,8 +109,8 @@ def _put(now: Status, watch: bool) -> None:
     share = now.disk_free_bytes / now.disk_total_bytes if now.disk_total_bytes else 1.0
     output.put_text(
         f"{now.store}: {'healthy' if now.healthy else 'NOT HEALTHY'}, "
-        f"{units.counted(now.messages, 'message')}, {units.size(now.bytes)}; "
-        f"disk {units.size(now.disk_free_bytes)} free ({share:.0%})"
+        f"{output.counted(now.messages, 'message')}, {output.size(now.bytes)}; "
+        f"disk {output.size(now.disk_free_bytes)} free ({share:.0%})"
     )
     for problem in now.problems:
         output.put_text(f"problem: {problem}")
@@ -120,7 +119,7 @@ def _put(now: Status, watch: bool) -> None:
     output.put_text("")
     rate: output.Column[TopicStatus] = (
         "msg/s",
-        lambda t: "-" if t.messages_per_second is None else units.count(round(t.messages_per_second)),
+        lambda t: "-" if t.messages_per_second is None else output.count(round(t.messages_per_second)),
         True,
     )
     output.put_table(

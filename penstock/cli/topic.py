@@ -12,7 +12,6 @@ import typer
 
 from penstock import Topic
 from penstock.cli import facts, output
-from penstock.cli import output as units
 from penstock.cli.arguments import (
     JsonOption,
     StoreOption,
@@ -301,8 +300,8 @@ def drop(
     """Remove a topic with all its messages and positions, for good."""
     with open_to_write(store, alone=True) as opened:
         found = facts.topic_facts(opened.topic(topic))
-        messages = "messages" if found.messages is None else units.counted(found.messages, "message")
-        consumers = units.counted(found.consumers, "consumer")
+        messages = "messages" if found.messages is None else output.counted(found.messages, "message")
+        consumers = output.counted(found.consumers, "consumer")
         output.confirm(f"Drop {topic} with {messages} and {consumers}, for good?", yes=yes)
         opened.drop_topic(topic)
     if as_json:
@@ -315,8 +314,8 @@ _PARTITION_COLUMNS: tuple[output.Column[PartitionFacts], ...] = (
     ("partition", lambda p: str(p.partition), True),
     ("start", lambda p: str(p.start), True),
     ("end", lambda p: str(p.end), True),
-    ("messages", lambda p: units.count(p.messages), True),
-    ("bytes", lambda p: units.size(p.bytes), True),
+    ("messages", lambda p: output.count(p.messages), True),
+    ("bytes", lambda p: output.size(p.bytes), True),
     ("segments", lambda p: str(p.segments), True),
     ("oldest", lambda p: p.oldest or "-", False),
     ("newest", lambda p: p.newest or "-", False),
@@ -340,14 +339,14 @@ def _shown(name: str, value: Any) -> str:
     if name == "codecs":
         return ", ".join(value) or "all"
     if name == "key_retention":
-        return ", ".join(f"{pattern}={units.duration(age)}" for pattern, age in value) or "none"
+        return ", ".join(f"{pattern}={output.duration(age)}" for pattern, age in value) or "none"
     if name == "payloads":
         above = value["above"]
-        return f"{value['place']}, {'no more' if above is None else f'above {units.size(above)}'}"
+        return f"{value['place']}, {'no more' if above is None else f'above {output.size(above)}'}"
     if isinstance(value, bool):
         return "on" if value else "off"
     if name.endswith("_s"):
-        return units.duration(value)
+        return output.duration(value)
     if name.endswith(("_speed", "_burst")):
-        return units.size(value) + ("/s" if name.endswith("_speed") else "")
-    return units.size(value) if name.endswith("bytes") else str(value)
+        return output.size(value) + ("/s" if name.endswith("_speed") else "")
+    return output.size(value) if name.endswith("bytes") else str(value)

@@ -9,7 +9,6 @@ import typer
 
 from penstock import Topic
 from penstock.cli import output
-from penstock.cli import output as units
 from penstock.cli.arguments import JsonOption, StoreOption, open_to_write
 
 
@@ -74,24 +73,24 @@ def vacuum(
     if as_json:
         output.put_json(result)
         return
-    gone = f"{units.counted(result.segments, 'segment')}, {units.size(result.bytes)}"
+    gone = f"{output.counted(result.segments, 'segment')}, {output.size(result.bytes)}"
     if result.bodies or result.bodies_left:
-        gone += f", {units.counted(result.bodies, 'object')} with bodies"
+        gone += f", {output.counted(result.bodies, 'object')} with bodies"
     if result.bodies_left:
         output.say(
-            f"warning: {units.counted(result.bodies_left, 'object')} could not be deleted: try again later"
+            f"warning: {output.counted(result.bodies_left, 'object')} could not be deleted: try again later"
         )
     output.put_table(
-        f"{units.counted(result.messages, 'message')} removed, {gone}", result.partitions, _COLUMNS
+        f"{output.counted(result.messages, 'message')} removed, {gone}", result.partitions, _COLUMNS
     )
 
 
 _COLUMNS: tuple[output.Column[VacuumedPartition], ...] = (
     ("topic", lambda row: row.topic, False),
     ("partition", lambda row: str(row.partition), True),
-    ("messages", lambda row: units.count(row.messages), True),
-    ("segments", lambda row: units.count(row.segments), True),
-    ("bytes", lambda row: units.size(row.bytes), True),
+    ("messages", lambda row: output.count(row.messages), True),
+    ("segments", lambda row: output.count(row.segments), True),
+    ("bytes", lambda row: output.size(row.bytes), True),
     ("start", lambda row: _start(row), False),
     ("held by", lambda row: ", ".join(row.held_by), False),
 )

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from penstock.cli import output
-from penstock.cli import output as units
 from penstock.cli.arguments import JsonOption, StoreOption, flag, open_to_read
 from penstock.cli.failures import Exit
 from penstock.findings import Finding
@@ -68,7 +67,7 @@ def verify(
     began = time.monotonic()
     verifier = StoreVerifier(store, topic=topic)
     checked = verifier.checked
-    progress = output.ProgressLine(lambda: f"{units.size(checked.bytes)} checked")
+    progress = output.ProgressLine(lambda: f"{output.size(checked.bytes)} checked")
     found = list(verifier.findings(progress.update))
     if payloads:
         found += _body_findings(store, topic)
@@ -110,9 +109,9 @@ def _put(result: Verified) -> None:
     for each in (*result.damage, *result.notes):
         place = each.path if each.byte is None else f"{each.path} at byte {each.byte}"
         output.put_text(f"{each.severity}: {place}: {each.what}{_offsets(each)}")
-    rate = units.size(int(result.bytes / max(result.seconds, 0.001)))
+    rate = output.size(int(result.bytes / max(result.seconds, 0.001)))
     looked_at = ", ".join(
-        units.counted(number, noun)
+        output.counted(number, noun)
         for number, noun in (
             (result.messages, "message"),
             *(((result.waiting, "waiting message"),) if result.waiting else ()),
@@ -122,9 +121,9 @@ def _put(result: Verified) -> None:
             (result.topics, "topic"),
         )
     )
-    output.put_text(f"{looked_at}; {units.size(result.bytes)} in {result.seconds:g} s ({rate}/s)")
+    output.put_text(f"{looked_at}; {output.size(result.bytes)} in {result.seconds:g} s ({rate}/s)")
     found = (
-        f"{units.counted(len(result.damage), 'damaged place')}, {units.counted(len(result.notes), 'note')}"
+        f"{output.counted(len(result.damage), 'damaged place')}, {output.counted(len(result.notes), 'note')}"
     )
     output.put_text(f"{'sound' if result.sound else 'DAMAGED'}: {found}")
 

@@ -13,7 +13,6 @@ import typer
 
 from penstock import Receipt, Topic
 from penstock.cli import output
-from penstock.cli import output as units
 from penstock.cli.arguments import JsonOption, StoreOption, TopicArgument, flag, open_to_write, typed_key
 from penstock.cli.options import grouped
 from penstock.cli.write_lines import LineForm, write_lines
@@ -89,9 +88,9 @@ class MessageOptions:
             None if self.key is None else typed_key(self.key),
             _headers(self.header or []),
             self.partition,
-            None if self.timestamp is None else units.parse_moment(self.timestamp),
+            None if self.timestamp is None else output.parse_moment(self.timestamp),
             self.delay,
-            None if self.deliver_at is None else units.parse_moment(self.deliver_at, "--deliver-at"),
+            None if self.deliver_at is None else output.parse_moment(self.deliver_at, "--deliver-at"),
         )
 
 
@@ -266,7 +265,7 @@ def _write_one(
     elif result.duplicate:
         output.put_text(f"{name}: a duplicate, not stored again")
     elif result.due_at is not None:
-        output.put_text(f"{name}: waits on disk, enters the topic at {units.iso(result.due_at)}")
+        output.put_text(f"{name}: waits on disk, enters the topic at {output.iso(result.due_at)}")
     else:
         output.put_text(f"{name}: partition {result.partition}, offset {result.offset}")
 

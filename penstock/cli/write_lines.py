@@ -13,7 +13,6 @@ import msgspec
 
 from penstock import Receipts, Topic
 from penstock.cli import output
-from penstock.cli import output as units
 from penstock.cli.arguments import open_to_write
 from penstock.cli.write_target import Common, Sender, check, refuse_in_new_store, topic_to_write
 from penstock.errors import InvalidOption, MessageTooLarge
@@ -110,20 +109,20 @@ def write_lines(store: str, name: str, common: Common, sender: Sender, form: Lin
         try:
             _copy_lines(topic, common, sender, form, result)
         except BaseException:
-            output.say(f"{units.counted(result.messages, 'message')} written before that")
+            output.say(f"{output.counted(result.messages, 'message')} written before that")
             raise
     result.seconds = round(time.monotonic() - began, 3)
     if as_json:
         output.put_json(result)
         return
-    skipped = f", {units.counted(result.skipped, 'duplicate')} skipped" if result.skipped else ""
-    skipped += f", {units.counted(result.delayed, 'message')} delayed" if result.delayed else ""
+    skipped = f", {output.counted(result.skipped, 'duplicate')} skipped" if result.skipped else ""
+    skipped += f", {output.counted(result.delayed, 'message')} delayed" if result.delayed else ""
     output.put_table(
-        f"{units.counted(result.messages, 'message')} written to {name} in {result.seconds:g} s{skipped}",
+        f"{output.counted(result.messages, 'message')} written to {name} in {result.seconds:g} s{skipped}",
         result.partitions,
         (
             ("partition", lambda row: str(row.partition), True),
-            ("messages", lambda row: units.count(row.messages), True),
+            ("messages", lambda row: output.count(row.messages), True),
             ("first offset", lambda row: str(row.first), True),
             ("last offset", lambda row: str(row.last), True),
         ),
@@ -133,7 +132,7 @@ def write_lines(store: str, name: str, common: Common, sender: Sender, form: Lin
 def _copy_lines(topic: Topic, common: Common, sender: Sender, form: LineForm, result: WrittenLines) -> None:
     """Write the lines of stdin, in constant memory; what was accepted is stored also when one fails."""
     with sender.writer(topic) as writer:
-        progress = output.ProgressLine(lambda: units.counted(writer.written, "message"))
+        progress = output.ProgressLine(lambda: output.counted(writer.written, "message"))
         try:
             for number, line in enumerate(_lines(topic.options.max_message_bytes, form), start=1):
                 if form.is_json and not line.strip():

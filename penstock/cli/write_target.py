@@ -10,8 +10,8 @@ from penstock import Store, Topic, Writer
 from penstock.cli import output
 from penstock.errors import InvalidOption, MessageTooLarge, UnknownTopic
 from penstock.options import TopicOptions
-from penstock.topic import input as outgoing
 from penstock.topic.delayed import due_at
+from penstock.topic.input import batch_of_one
 
 
 class Common(NamedTuple):
@@ -47,7 +47,7 @@ class Sender(NamedTuple):
 
 def check(value: bytes | None, common: Common) -> None:
     """What is wrong anyway fails before anything is made."""
-    outgoing.one(value, common.key, common.headers, common.timestamp, common.partition, limit=2**62)
+    batch_of_one(value, common.key, common.headers, common.timestamp, common.partition, limit=2**62)
     due_at_of(common)
 
 

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.consume import dead_letter_topic as dead
-from penstock.consume import retries as envelope
+from penstock.consume import dead_letter_topic, retries
 from penstock.delay.records import NewRecord
 from penstock.delay.waiting import WaitingMessages
 from penstock.errors import InvalidOption, OutOfRange, TopicReplaced, UnknownConsumer, WrongType
@@ -150,7 +149,7 @@ class DeadLetters:
             if rate is not None:
                 clock.sleep(max(begin + (total + len(some)) / rate - clock.monotonic(), 0.0))
             send(some)
-            dead.settle(there, _ranges([letter.number for letter in some]), how)
+            dead_letter_topic.settle(there, _ranges([letter.number for letter in some]), how)
             total += len(some)
         return total
 
@@ -199,7 +198,11 @@ class DeadLetters:
         """Numbers that were replayed or dropped."""
         gone: set[int] = set()
         for message in Scan(there, None, "earliest", "latest").messages():
-            noted = None if dead.ORIGIN in message.headers else message.headers.get(dead.SETTLED)
+            noted = (
+                None
+                if dead_letter_topic.ORIGIN in message.headers
+                else message.headers.get(dead_letter_topic.SETTLED)
+            )
             if isinstance(noted, str) and message.value is None and _NOTED.fullmatch(noted):
                 for part in noted.split(","):
                     first, _, last = part.partition("-")
@@ -237,24 +240,24 @@ def _check_rate(rate: object) -> None:
 
 def _letter(message: Message[Any]) -> DeadLetter | None:
     """The letter that a message of the topic of dead letters is; None when it is none."""
-    origin = dead.origin_of(message.headers)
-    session = None if origin is not None else _text(message, dead.SESSION)
+    origin = dead_letter_topic.origin_of(message.headers)
+    session = None if origin is not None else _text(message, dead_letter_topic.SESSION)
     if origin is None and not session:
         return None
-    attempts, chunks = _text(message, dead.ATTEMPTS), _text(message, dead.CHUNKS)
+    attempts, chunks = _text(message, dead_letter_topic.ATTEMPTS), _text(message, dead_letter_topic.CHUNKS)
     return DeadLetter(
-        message.offset, "" if origin is None else origin.consumer, _text(message, dead.REASON),
-        int(attempts) if attempts.isdecimal() else 0, _text(message, dead.FIRST_ERROR),
-        _text(message, dead.LAST_ERROR), message.written_at, _original(message, origin),
+        message.offset, "" if origin is None else origin.consumer, _text(message, dead_letter_topic.REASON),
+        int(attempts) if attempts.isdecimal() else 0, _text(message, dead_letter_topic.FIRST_ERROR),
+        _text(message, dead_letter_topic.LAST_ERROR), message.written_at, _original(message, origin),
         0 if origin is None else origin.topic_id, session or None,
         tuple(map(int, chunks.split(","))) if _LENGTHS.fullmatch(chunks) else (),
-        _text(message, dead.TRACEBACK),
+        _text(message, dead_letter_topic.TRACEBACK),
     )  # fmt: skip
 
 
-def _original(message: Message[Any], origin: dead.LetterOrigin | None) -> Message[Any]:
+def _original(message: Message[Any], origin: dead_letter_topic.LetterOrigin | None) -> Message[Any]:
     """The message as it was before it became a letter; a session has no other place than its letter's."""
-    headers = dead.taken_out(message.headers)
+    headers = dead_letter_topic.taken_out(message.headers)
     if origin is None:
         return msgspec.structs.replace(message, headers=headers)
     return msgspec.structs.replace(
@@ -271,9 +274,9 @@ def _text(message: Message[Any], name: str) -> str:
 def _entry(letter: DeadLetter) -> NewRecord:
     """The letter as it waits for its consumer, due now."""
     message = letter.message
-    enclosed = envelope.enclosed(message, letter.topic_id)
-    identity = envelope.waiting_id(letter.consumer, enclosed, _ATTEMPTS)
-    return NewRecord(0, identity, message.topic, _ATTEMPTS, envelope.encoded(enclosed))
+    enclosed = retries.enclosed(message, letter.topic_id)
+    identity = retries.waiting_id(letter.consumer, enclosed, _ATTEMPTS)
+    return NewRecord(0, identity, message.topic, _ATTEMPTS, retries.encoded(enclosed))
 
 
 def _numbers(numbers: int | Iterable[int] | None) -> list[int] | None:

@@ -14,8 +14,7 @@ from functools import partial
 from operator import length_hint
 from typing import Any
 
-from penstock.consume import dead_letter_topic as dead
-from penstock.consume import hand_over as background
+from penstock.consume import dead_letter_topic, hand_over
 from penstock.consume.assignment import create_consumer, lost
 from penstock.consume.dead_letter_topic import DIED, EXHAUSTED, deaths
 from penstock.consume.drained_parents import go_on_behind, left_behind
@@ -87,7 +86,7 @@ class QueueReader:
         self._end.atexit = False
         for topic in topics:
             topic.readers.add(self)
-        background.add(self)
+        hand_over.add(self)
 
     # Delivering.
 
@@ -299,7 +298,7 @@ class QueueReader:
     def let_go(self) -> None:
         """Give back what was not settled, and wake the thread that waits."""
         self._closed = self._closed or "the store is closed"
-        background.remove(self)
+        hand_over.remove(self)
         undelivered = self._take_fetched()
         with self._mutex:
             partitions = dict(self._partitions)
@@ -417,7 +416,9 @@ class QueueReader:
         part = self._mine(message)
         found = part.enclosed(message)
         tried = message.attempt if attempts is None else attempts
-        dead.add_letter(part.topic, self._name, found.failed(error), attempts=tried, reason=reason)
+        dead_letter_topic.add_letter(
+            part.topic, self._name, found.failed(error), attempts=tried, reason=reason
+        )
         part.done(message.offset, message.offset + 1)
 
 

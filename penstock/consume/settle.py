@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.consume import dead_letter_topic as dead
+from penstock.consume import dead_letter_topic
 from penstock.consume.assignment import Assignment, lost
 from penstock.consume.dead_letter_topic import DIED, EXHAUSTED, deaths
 from penstock.consume.drained_parents import pass_removed
@@ -222,7 +222,7 @@ class Settlement:
 
     def _add_culprit(self, source: HeldPartition, message: Message[Any], count: int) -> None:
         found = enclosed(message, source.topic.record.id).failed(deaths(count))
-        dead.add_letter(source.topic, self._consumer, found, attempts=count, reason=DIED)
+        dead_letter_topic.add_letter(source.topic, self._consumer, found, attempts=count, reason=DIED)
         logger.error("%s/%d offset %d is a dead letter: %s", *source.key, message.offset, deaths(count))
         self._commit(message)
 
@@ -295,7 +295,9 @@ class Settlement:
             raise lost(topic, partition)
 
     def _add_letter(self, source: HeldPartition, message: Message[Any], found: Envelope, reason: str) -> None:
-        dead.add_letter(source.topic, self._consumer, found, attempts=message.attempt, reason=reason)
+        dead_letter_topic.add_letter(
+            source.topic, self._consumer, found, attempts=message.attempt, reason=reason
+        )
         self._commit(message)
 
     def _commit(self, message: Message[Any]) -> None:

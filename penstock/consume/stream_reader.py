@@ -11,7 +11,7 @@ from itertools import islice
 from operator import length_hint
 from typing import Any
 
-from penstock.consume import hand_over as background
+from penstock.consume import hand_over
 from penstock.consume.assignment import LOOK_AGAIN_S, Assignment
 from penstock.consume.drained_parents import go_on_behind
 from penstock.consume.lag import Lag, lag_behind
@@ -81,9 +81,9 @@ class StreamReader:
         for topic in topics:
             topic.readers.add(self)
         if options.consumer is not None:
-            background.add(self)
+            hand_over.add(self)
             if not self._assignment.is_alone:
-                background.nudge()
+                hand_over.nudge()
 
     def __getitem__(self, key: Key) -> HeldPartition:
         """The partition of a topic's name and a number; raises `KeyError` if it is not held."""
@@ -290,7 +290,7 @@ class StreamReader:
     def let_go(self) -> None:
         """Release all partitions and wake who waits."""
         self._fetched.messages = iter(())
-        background.remove(self)
+        hand_over.remove(self)
         self._end()
         self._quotas.close()
         self.bell.ring()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock.consume.retries import decode
-from penstock.delay import file_reader as view
+from penstock.delay import file_reader
 from penstock.delay.records import WaitingRecord
 from penstock.topic import delayed
 from penstock.topic.delayed import PUBLISH, delay_root, retries_folder, retries_of
@@ -52,4 +52,4 @@ def anything_waits(topic: OpenTopic, consumer: str, partition: int) -> bool:
 
 def _records(folder: str, topic: OpenTopic) -> Iterator[WaitingRecord]:
     if topic.files.exists(folder):
-        yield from view.records(folder, topic.files, view.states(folder, topic.files))
+        yield from file_reader.records(folder, topic.files, file_reader.stored_states(folder, topic.files))

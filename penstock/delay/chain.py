@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.checksum import crc32
-from penstock.delay import checksums
-from penstock.delay import file_names as names
+from penstock.delay import checksums, file_names
 from penstock.delay.checksums import EMPTY, Sum
 from penstock.delay.file_names import ChainName
 from penstock.delay.file_repair import last_entry
@@ -228,7 +227,7 @@ class Chain:
         logger.error("%s: %s; a new file is begun", state.name, why, extra={"path": self.path})
         folder = self._table.folder
         try:
-            fd = self._files.open(names.data_path(folder, state.name), write=False)
+            fd = self._files.open(file_names.data_path(folder, state.name), write=False)
         except FileNotFoundError:
             end = max(last_entry(folder, self._files, state.name).end, state.offset + 1)
         else:
@@ -286,7 +285,10 @@ class Chain:
         if not self._files.exists(self.path):
             self._files.make_dirs(self.path)
             self._files.sync_dir(self._table.folder)
-        for path in (names.data_path(self._table.folder, name), names.sums_path(self._table.folder, name)):
+        for path in (
+            file_names.data_path(self._table.folder, name),
+            file_names.sums_path(self._table.folder, name),
+        ):
             fd = self._files.open(path, create=True)
             try:
                 self._files.truncate(fd, 0)
@@ -297,13 +299,15 @@ class Chain:
 
     def _open(self, state: FileState) -> WrittenFile:
         folder = self._table.folder
-        fd = self._files.open(names.data_path(folder, state.name))
+        fd = self._files.open(file_names.data_path(folder, state.name))
         try:
-            sums_fd = self._files.open(names.sums_path(folder, state.name))
+            sums_fd = self._files.open(file_names.sums_path(folder, state.name))
         except BaseException:
             self._files.close(fd)
             raise
-        return WrittenFile(state.name, names.made(state.name).number, fd, sums_fd, state.replay, EMPTY, 0, -1)
+        return WrittenFile(
+            state.name, file_names.made(state.name).number, fd, sums_fd, state.replay, EMPTY, 0, -1
+        )
 
     def _cut_back(self) -> None:
         """A write failed: nothing of it stays."""
@@ -322,7 +326,7 @@ class Chain:
         The process that ended it did so too, but only the one that syncs is told of a failure.
         """
         folder = self._table.folder
-        for path in (names.data_path(folder, place.name), names.sums_path(folder, place.name)):
+        for path in (file_names.data_path(folder, place.name), file_names.sums_path(folder, place.name)):
             try:
                 fd = self._files.open(path)
             except FileNotFoundError:

@@ -7,9 +7,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from penstock.checksum import crc32
-from penstock.delay import checksums
-from penstock.delay import file_names as names
-from penstock.delay import states as state_files
+from penstock.delay import checksums, file_names, states
 from penstock.delay.checksums import EMPTY, ENTRIES_READ, Sum
 from penstock.delay.records import BLOCK_BYTES, Make, R, WaitingRecord, are_records, decode
 from penstock.delay.states import FileState, fold
@@ -40,11 +38,11 @@ class FileReader:
     def __init__(self, folder: str, name: str, files: Files, offset: int) -> None:
         """Begin with the block that holds the byte `offset`. FileNotFoundError when the file is gone."""
         self.name = name
-        self.path = names.data_path(folder, name)
-        self._sums_path = names.sums_path(folder, name)
+        self.path = file_names.data_path(folder, name)
+        self._sums_path = file_names.sums_path(folder, name)
         self._files = files
         self._layout = checksums.layout(name)
-        self._has_rests = names.made(name).chain.has_rests
+        self._has_rests = file_names.made(name).chain.has_rests
         with self._opened() as (_, sums_fd):
             self._number = self._layout.find(files, sums_fd, offset) if sums_fd >= 0 else 0
             begins = self._entry_before(sums_fd, self._number)
@@ -174,9 +172,9 @@ class FileReader:
         return RecordBlock(begin, end, data, None, self._has_rests, is_sound)
 
 
-def states(folder: str, files: Files) -> list[FileState]:
+def stored_states(folder: str, files: Files) -> list[FileState]:
     """The states as they are on disk, for a store that may only be read."""
-    loaded = state_files.load(folder, files)
+    loaded = states.load(folder, files)
     return [] if loaded is None else list(fold(loaded.states, loaded.changes).values())
 
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from penstock.checksum import crc32
-from penstock.delay import file_names as names
+from penstock.delay import file_names
 from penstock.delay.checksums import EMPTY, Sum, layout
 from penstock.delay.file_names import ChainKind
 from penstock.delay.states import FileState
@@ -45,12 +45,12 @@ class Remains(NamedTuple):
     remove: list[str]
 
 
-def found(folder: str, files: Files) -> list[tuple[str, names.Made]]:
+def found(folder: str, files: Files) -> list[tuple[str, file_names.Made]]:
     """All files of records, in the order in which they were made."""
-    every: list[tuple[str, names.Made]] = []
+    every: list[tuple[str, file_names.Made]] = []
     for chain in files.listdir(folder):
         with suppress(NotADirectoryError, FileNotFoundError):
-            each = ((name, names.parse(name)) for name in files.listdir(os.path.join(folder, chain)))
+            each = ((name, file_names.parse(name)) for name in files.listdir(os.path.join(folder, chain)))
             every += [(name, made) for name, made in each if made and made.chain.folder == chain]
     return sorted(every, key=lambda pair: pair[1].number)
 
@@ -72,10 +72,10 @@ def look(folder: str, files: Files, known: Container[str], last_number: int) -> 
 
 def remove(folder: str, files: Files, name: str) -> None:
     """Remove a file and its checksums, and the folder of its chain once that is empty."""
-    for path in (names.sums_path(folder, name), names.data_path(folder, name)):
+    for path in (file_names.sums_path(folder, name), file_names.data_path(folder, name)):
         with suppress(FileNotFoundError):
             files.unlink(path)
-    chain = names.made(name).chain
+    chain = file_names.made(name).chain
     path = os.path.join(folder, chain.folder)
     with suppress(FileNotFoundError):
         left = files.listdir(path)
@@ -89,7 +89,7 @@ def remove(folder: str, files: Files, name: str) -> None:
 def last_entry(folder: str, files: Files, name: str) -> Sum:
     """The last sound checksum of a file; the empty one when there is none."""
     try:
-        fd = files.open(names.sums_path(folder, name), write=False)
+        fd = files.open(file_names.sums_path(folder, name), write=False)
     except FileNotFoundError:
         return EMPTY
     try:
@@ -102,13 +102,13 @@ def last_entry(folder: str, files: Files, name: str) -> Sum:
 def cut_torn_tail(folder: str, name: str, files: Files) -> int:
     """Cut off the torn tail of a file and make the cut durable; the byte at which its records end."""
     try:
-        fd = files.open(names.data_path(folder, name))
+        fd = files.open(file_names.data_path(folder, name))
     except FileNotFoundError:
         return 0  # reading reports it
     sums_fd = -1
     try:
         with suppress(FileNotFoundError):
-            sums_fd = files.open(names.sums_path(folder, name))
+            sums_fd = files.open(file_names.sums_path(folder, name))
         if sums_fd < 0:
             return files.size(fd)  # reading takes what parses
         lies = layout(name)
@@ -147,7 +147,7 @@ def taken_over(folder: str, files: Files, written: Iterable[FileState]) -> list[
     """
     ends: list[tuple[str, int]] = []
     for state in written:
-        path = os.path.join(folder, names.made(state.name).chain.folder, OLD_LOCK)
+        path = os.path.join(folder, file_names.made(state.name).chain.folder, OLD_LOCK)
         if not files.exists(os.path.dirname(path)):
             ends.append((state.name, 0))  # reading reports that it is missing
             continue
@@ -164,7 +164,7 @@ def taken_over(folder: str, files: Files, written: Iterable[FileState]) -> list[
 def _adopted(folder: str, files: Files, name: str) -> Adopted | None:
     """A file without a state; None when it holds nothing."""
     try:
-        fd = files.open(names.sums_path(folder, name), write=False)
+        fd = files.open(file_names.sums_path(folder, name), write=False)
     except FileNotFoundError:
         return None
     try:

@@ -17,8 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import count
 from operator import attrgetter
 
-from penstock.delay import file_names as names
-from penstock.delay import file_repair
+from penstock.delay import file_names, file_repair
 from penstock.delay.chains import Chains
 from penstock.delay.copies import Copies
 from penstock.delay.ladder import wait_ms
@@ -203,7 +202,7 @@ class Scheduler:
     def _stop_files(self, idle_ms: int) -> None:
         """Stop writing files that are old, or that are finished and got nothing new."""
         for state in [state for state in self._table.states.values() if state.is_written]:
-            self._chains.chain(names.made(state.name).chain).stop_if_over(self._position(state), idle_ms)
+            self._chains.chain(file_names.made(state.name).chain).stop_if_over(self._position(state), idle_ms)
 
     def _lay_out(self) -> None:
         """Lanes from the states: a chain is one, and one more begins where the clock was set back."""
@@ -298,7 +297,7 @@ class Scheduler:
 
     def _report_missing(self, state: FileState) -> None:
         """A file with a state is gone: say so, and forget it."""
-        path = names.data_path(self._table.folder, state.name)
+        path = file_names.data_path(self._table.folder, state.name)
         self.damage.append(Corrupt(path, state.offset, "a missing file of waiting messages"))
         self.damage[-1].hint = "what waited in it is gone, unless there is a copy of the file"
         logger.error("%s", self.damage[-1], extra={"path": path})

@@ -25,8 +25,7 @@ from typing import NamedTuple
 
 from penstock.checksum import crc32
 from penstock.clock import Clock
-from penstock.delay import file_names as names
-from penstock.delay import file_repair, states
+from penstock.delay import file_names, file_repair, states
 from penstock.delay.file_names import ChainName
 from penstock.delay.states import Change, FileState, Operation, StateId, decode_changes, encode_change, fold
 from penstock.errors import DataError
@@ -115,8 +114,8 @@ class StateTable:
 
     def chain(self, chain: ChainName) -> list[FileState]:
         """The files of a chain, in the order in which they were made."""
-        mine = [state for state in self.states.values() if names.made(state.name).chain == chain]
-        return sorted(mine, key=lambda state: names.made(state.name).number)
+        mine = [state for state in self.states.values() if file_names.made(state.name).chain == chain]
+        return sorted(mine, key=lambda state: file_names.made(state.name).number)
 
     def refresh(self) -> None:
         """Take in what others changed; costs two system calls when they changed nothing."""
@@ -205,7 +204,7 @@ class StateTable:
         """
         before = [] if stop is None else [stop]
         number = self._last.counter + len(before) + 1
-        name = names.file_name(chain, self._last.following(self.now_ms()).ms, number)
+        name = file_names.file_name(chain, self._last.following(self.now_ms()).ms, number)
         make(name)
         self.append([*before, PendingChange(Operation.CREATE, name, chain.delay_ms, current_ms)], sync=True)
         return name
@@ -306,12 +305,12 @@ class StateTable:
             file_repair.remove(self.folder, self.files, name)
         if not remains.adopt:
             return
-        most = max(names.made(each.name).number for each in remains.adopt)
+        most = max(file_names.made(each.name).number for each in remains.adopt)
         self._last = StateId(self._last.ms, max(self._last.counter, most))
         pending: list[PendingChange] = []
         for each in remains.adopt:
             logger.error("%s was in no state: taken over", each.name, extra={"path": self.folder})
-            delay_ms = names.made(each.name).chain.delay_ms
+            delay_ms = file_names.made(each.name).chain.delay_ms
             begun = max(each.first_due - delay_ms, 0)
             pending.append(PendingChange(Operation.CREATE, each.name, delay_ms, begun))
             pending.append(PendingChange(Operation.STOP_WRITING, each.name, each.end))
@@ -333,7 +332,7 @@ class StateTable:
 
     def _note_chains(self) -> None:
         """There may be other files now than before."""
-        self.chains = frozenset(names.made(name).chain for name in self.states)
+        self.chains = frozenset(file_names.made(name).chain for name in self.states)
         self.version += 1
 
     def _replace(self) -> None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
-from penstock.delay import checksums, file_repair
-from penstock.delay import file_names as names
-from penstock.delay import states as state_files
+from penstock.delay import checksums, file_names, file_repair, states
 from penstock.delay.file_reader import FileReader, RecordBlock
 from penstock.delay.states import ENTRY_BYTES_MAX, FileState, Loaded, decode_changes, fold
 from penstock.files import Files
@@ -47,13 +45,13 @@ class FolderVerifier:
 
     def _load(self) -> Loaded | None:
         for _ in range(_LOOKS):
-            loaded = state_files.load(self._folder, self._files)
+            loaded = states.load(self._folder, self._files)
             if loaded is not None:
                 return loaded
         return None
 
     def _no_states(self) -> Iterator[Finding]:
-        path = os.path.join(self._folder, state_files.LOG)
+        path = os.path.join(self._folder, states.LOG)
         if self._files.exists(path) or file_repair.found(self._folder, self._files):
             what = "the states do not fit together: all that waits is delivered again, also what was finished"
             yield damage(path, 0, what)
@@ -62,8 +60,8 @@ class FolderVerifier:
         """Bytes behind the last sound entry: torn, unless sound ones lie behind them."""
         if not loaded.torn:
             return
-        path = os.path.join(self._folder, state_files.LOG_NEXT if loaded.is_next else state_files.LOG)
-        data = state_files.read_file(self._files, path) or b""
+        path = os.path.join(self._folder, states.LOG_NEXT if loaded.is_next else states.LOG)
+        data = states.read_file(self._files, path) or b""
         last = loaded.changes[-1].id if loaded.changes else loaded.header.id
         if next(decode_changes(data[loaded.end :], last), None) is not None:
             return  # it was being written
@@ -78,7 +76,7 @@ class FolderVerifier:
         """Files that no state names, and bytes that were put aside."""
         fresh = {state.name for state in self._states_again()}
         for name, _ in file_repair.found(self._folder, self._files):
-            path = names.data_path(self._folder, name)
+            path = file_names.data_path(self._folder, name)
             if name not in known and name not in fresh and self._files.exists(path):
                 what = "no state names it: taken over or removed when it is next opened"
                 yield note(path, None, what)
@@ -92,14 +90,14 @@ class FolderVerifier:
     # Files.
 
     def _file_findings(self, state: FileState) -> Iterator[Finding]:
-        path = names.data_path(self._folder, state.name)
+        path = file_names.data_path(self._folder, state.name)
         try:
             reader = FileReader(self._folder, state.name, self._files, state.offset)
         except FileNotFoundError:
             if any(again.name == state.name for again in self._states_again()):
                 yield damage(path, None, "the file is missing, and what waited in it")
             return
-        if not self._files.exists(names.sums_path(self._folder, state.name)):
+        if not self._files.exists(file_names.sums_path(self._folder, state.name)):
             yield note(path, None, "its checksums are missing: records are taken as they parse")
         try:
             yield from self._block_findings(reader, state)
@@ -131,9 +129,9 @@ class FolderVerifier:
 
     def _sound_end(self, name: str) -> int:
         """Where a file that is written ends once its torn tail is cut off."""
-        data = state_files.read_file(self._files, names.sums_path(self._folder, name)) or b""
+        data = states.read_file(self._files, file_names.sums_path(self._folder, name)) or b""
         entries = list(checksums.layout(name).entries(data))
-        fd = self._files.open(names.data_path(self._folder, name), write=False)
+        fd = self._files.open(file_names.data_path(self._folder, name), write=False)
         try:
             keep = file_repair.sound_entries(entries, self._files, fd)
         finally:

@@ -16,7 +16,7 @@ from penstock.log.frame_encode import FRAME_BYTES, FRAME_MESSAGES
 from penstock.parse import KIB, Duration, seconds, whole
 from penstock.store.topic import Topic
 from penstock.store.transaction import Transaction
-from penstock.topic import input as outgoing
+from penstock.topic.input import batch_of_many
 from penstock.topic.watch import DeadWriterHelp, TopicWatch
 from penstock.wake import Bell
 
@@ -111,7 +111,7 @@ class Events:
         options = self.open_topic.options
         if options.codecs:
             return None
-        batch = outgoing.many(values, keys, headers, None, None, options.value_bytes)
+        batch = batch_of_many(values, keys, headers, None, None, options.value_bytes)
         run = self.open_topic.write_without_waiting(batch)
         return None if run is None else Pushed(self.epoch, run.first + 1, run.first + len(values))
 

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from itertools import groupby, pairwise
 from typing import Protocol
 
-from penstock.log import frame_columns as columns
 from penstock.log.frame import PRODUCER_HEAD, RAW, CompressedFrame, Frame
-from penstock.log.frame_columns import padded
+from penstock.log.frame_columns import padded, round_up, unpack_bits, unpack_offsets
 from penstock.log.frame_encode import EncodedFrame, MessageColumns, encode
 from penstock.log.frame_header import (
     CODECS,
@@ -83,7 +82,7 @@ class FrameRun:
         found = self._frame
         if not found.head.flags & VALUE_NULLS:
             return ()
-        there = columns.unpack_bits(found.body, found.layout.value_nulls, self._first, self._stop)
+        there = unpack_bits(found.body, found.layout.value_nulls, self._first, self._stop)
         return [place for place, is_there in enumerate(there) if not is_there]
 
     def written_times(self) -> Sequence[int]:
@@ -99,7 +98,7 @@ class FrameRun:
         found = self._frame
         if found.weight <= limit:
             return found.weight
-        offsets = columns.unpack_offsets(found.body, found.layout.value_offsets, found.head.count)
+        offsets = unpack_offsets(found.body, found.layout.value_offsets, found.head.count)
         return max(b - a for a, b in pairwise(offsets[self._first : self._stop + 1]))
 
     def drafts(self) -> list[EncodedFrame]:
@@ -225,4 +224,4 @@ def _cut_out(found: Frame) -> EncodedFrame:
 def _producer_bytes(extension: bytes) -> int:
     """How long the producer's part of a header's extensions is."""
     _, _, id_length, group_length = PRODUCER_HEAD.unpack_from(extension)
-    return columns.round_up(PRODUCER_HEAD.size + id_length + group_length)
+    return round_up(PRODUCER_HEAD.size + id_length + group_length)

@@ -13,10 +13,8 @@ from itertools import chain
 
 from penstock.errors import Corrupt
 from penstock.files import speak
-from penstock.log import frame
-from penstock.log import frame as compression
-from penstock.log import single_frame as tiny
-from penstock.log.frame import Frame
+from penstock.log import frame, single_frame
+from penstock.log.frame import Frame, require_zstd
 from penstock.log.frame_header import COMPRESSED, read_head
 from penstock.log.key_retention import KeyFloors, KeyRetention, unexpired_runs
 from penstock.log.mapped_segment import MappedSealed
@@ -226,9 +224,9 @@ class Cursor:
         """
         rows: list[Rows] = []
         while max_messages > 0 and max_bytes > 0 and offset < end:
-            if offset >= self.offset and tiny.is_one(data, at):
+            if offset >= self.offset and single_frame.is_one(data, at):
                 chunk = data[at : at + min(max_bytes, _CHUNK_BYTES)]
-                messages, used = tiny.decode_run(
+                messages, used = single_frame.decode_run(
                     chunk, 0, topic=self._segments.topic, partition=self._segments.folder.partition,
                     offset=offset, salt=salt, limit=min(max_messages, end - offset),
                 )  # fmt: skip
@@ -279,6 +277,6 @@ class Cursor:
         """A frame that was unpacked before, in place of one found again; else the one found."""
         if not found.head.flags & COMPRESSED:
             return found
-        compression.require()  # a missing library is said before the cursor moves
+        require_zstd()  # a missing library is said before the cursor moves
         begun = self._begun
         return begun if begun is not None and begun.head == found.head else found

@@ -17,8 +17,7 @@ from penstock.codecs import ZSTD, zstd
 from penstock.codecs.limits import Damaged
 from penstock.errors import DataError, UnknownFormat
 from penstock.headers import NO_HEADERS, Headers
-from penstock.log import frame_columns as columns
-from penstock.log import single_frame as lone
+from penstock.log import frame_columns, single_frame
 from penstock.log.frame_columns import Buffer
 from penstock.log.frame_header import (
     CODECS,
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 _EXTENSION = Struct("<IHH")
 
 
-def pack(body: memoryview) -> tuple[bytes, bytes] | None:
+def compress_body(body: memoryview) -> tuple[bytes, bytes] | None:
     """The body compressed, and the extension that says so; None when it does not pay."""
     stored = zstd.encode_frame(body)
     if len(stored) + _EXTENSION.size >= len(body):
@@ -56,7 +55,7 @@ def pack(body: memoryview) -> tuple[bytes, bytes] | None:
     return stored, _EXTENSION.pack(len(body), ZSTD, 0)
 
 
-def require() -> None:
+def require_zstd() -> None:
     """Raise `MissingExtra` unless compressed frames can be read in this process."""
     zstd.library()
 
@@ -66,7 +65,7 @@ def unpacked_length(extensions: Buffer) -> int:
     return _fields(extensions)[0]
 
 
-def unpack(stored: Buffer, extensions: Buffer, base: int) -> bytes:
+def decompress_body(stored: Buffer, extensions: Buffer, base: int) -> bytes:
     """The body of the compressed frame that begins with offset `base`."""
     length, codec = _fields(extensions)
     if codec != ZSTD:
@@ -163,25 +162,25 @@ class Frame:
         head, at = self.head, self.layout
         if not head.flags & KEYS:
             return [None] * (stop - first)
-        keys = columns.unpack_strings(self.body, at.key_offsets, at.keys, first, stop)
+        keys = frame_columns.unpack_strings(self.body, at.key_offsets, at.keys, first, stop)
         return self._with_nulls(keys, KEY_NULLS, at.key_nulls, first, stop)
 
     def values(self, first: int, stop: int) -> Sequence[bytes | None]:
         """Return the values of messages `first` to `stop`, as they are packed; None where deleted."""
         at = self.layout
-        values = columns.unpack_strings(self.body, at.value_offsets, at.values, first, stop)
+        values = frame_columns.unpack_strings(self.body, at.value_offsets, at.values, first, stop)
         return self._with_nulls(values, VALUE_NULLS, at.value_nulls, first, stop)
 
     def timestamps(self, first: int, stop: int) -> Sequence[int]:
         """Return the timestamps of messages `first` to `stop`, in nanoseconds."""
         if self.head.flags & TIMES:
-            return columns.unpack_numbers(self.body, "q", self.layout.times, first, stop)
+            return frame_columns.unpack_numbers(self.body, "q", self.layout.times, first, stop)
         return [self.head.created] * (stop - first)
 
     def written_times(self, first: int, stop: int) -> Sequence[int]:
         """Return when messages `first` to `stop` were written, in nanoseconds."""
         if self.head.flags & WRITTEN:
-            return columns.unpack_numbers(self.body, "q", self.layout.written, first, stop)
+            return frame_columns.unpack_numbers(self.body, "q", self.layout.written, first, stop)
         return [self.head.written_at] * (stop - first)
 
     @property
@@ -200,7 +199,7 @@ class Frame:
         """Who wrote each message."""
         if self.head.flags & PRODUCERS:
             dictionary = self._dictionary()
-            indexes = columns.unpack_numbers(self.body, "I", self.layout.producers, first, stop)
+            indexes = frame_columns.unpack_numbers(self.body, "I", self.layout.producers, first, stop)
             return [dictionary[index] for index in indexes]
         named = self.producer()
         return [named[0] if named else None] * (stop - first)
@@ -208,7 +207,7 @@ class Frame:
     def seqnos(self, first: int, stop: int) -> Sequence[int | None]:
         """Return the producers' numbers of messages `first` to `stop`; None where there is none."""
         if self.head.flags & SEQNOS:
-            numbers = columns.unpack_numbers(self.body, "q", self.layout.seqnos, first, stop)
+            numbers = frame_columns.unpack_numbers(self.body, "q", self.layout.seqnos, first, stop)
             if not self.head.flags & PRODUCERS:
                 return numbers
             producers = self.producers(first, stop)
@@ -229,7 +228,7 @@ class Frame:
     def codec_numbers(self, first: int, stop: int) -> Sequence[int]:
         """Return the numbers of the codecs that pack the values of messages `first` to `stop`."""
         if self.head.flags & CODECS:
-            return columns.unpack_numbers(self.body, "H", self.layout.codecs, first, stop)
+            return frame_columns.unpack_numbers(self.body, "H", self.layout.codecs, first, stop)
         return [self.head.codec] * (stop - first)
 
     def message(self, topic: str, partition: int, place: int) -> Message:
@@ -237,7 +236,7 @@ class Frame:
         head = self.head
         if head.flags & ~KEYS or head.codec != RAW:
             is_lone = head.flags == KEYS | HEADERS and head.count == 1 and head.codec == RAW
-            found = lone.fields(self.body) if is_lone else None
+            found = single_frame.fields(self.body) if is_lone else None
             if found is None:
                 return self.messages(topic, partition, place, place + 1)[0]
             message = _message or _message_class()
@@ -298,7 +297,7 @@ class Frame:
     ) -> Sequence[bytes | None]:
         if not self.head.flags & flag:
             return strings
-        present = columns.unpack_bits(self.body, at, first, stop)
+        present = frame_columns.unpack_bits(self.body, at, first, stop)
         return [string if there else None for string, there in zip(strings, present, strict=True)]
 
     def _dictionary(self) -> list[ProducerStamp | None]:
@@ -337,7 +336,7 @@ class CompressedFrame(Frame):
     @property
     def body(self) -> bytes:  # type: ignore[override]
         if self._unpacked is None:
-            self._unpacked = unpack(self.stored, self.extension, self.head.base)
+            self._unpacked = decompress_body(self.stored, self.extension, self.head.base)
         return self._unpacked
 
     @property

@@ -18,9 +18,8 @@ from typing import Any, NamedTuple, cast
 from penstock.checksum import crc32
 from penstock.errors import MessageTooLarge
 from penstock.headers import Headers
-from penstock.log import frame as compression
 from penstock.log import single_frame
-from penstock.log.frame import DICTIONARY_HEAD, PRODUCER_HEAD, RAW, ProducerStamp
+from penstock.log.frame import DICTIONARY_HEAD, PRODUCER_HEAD, RAW, ProducerStamp, compress_body
 from penstock.log.frame_columns import (
     ArrowColumn,
     Buffer,
@@ -82,7 +81,7 @@ class EncodedFrame:
         self.size = self.weight = header_length + len(body)
         if self.size > FRAME_BYTES_MAX:
             raise MessageTooLarge(f"a frame of {self.size} bytes is over {FRAME_BYTES_MAX}")
-        if compress and (packed := compression.pack(memoryview(whole))) is not None:
+        if compress and (packed := compress_body(memoryview(whole))) is not None:
             flags |= COMPRESSED
             whole, more = packed
             extension += more

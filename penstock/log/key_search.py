@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from penstock.errors import Corrupt
 from penstock.files import replace
 from penstock.keys import Match
-from penstock.log import key_index as keyindex
+from penstock.log import key_index
 from penstock.log.folder import KEY_INDEX
 from penstock.log.key_index import GatheredKeys, Hole, KeyFilter, Places, StoredKeys
 from penstock.log.key_retention import KeyFloors, KeyRetention
@@ -361,7 +361,7 @@ def store_keys(segments: Segments, base: int, following: int) -> bool:
     if folded.holes:
         return False
     path = segments.folder.segment_path(base, KEY_INDEX)
-    replace(segments.folder.files, path, keyindex.pack(head, folded.stop, folded.places))
+    replace(segments.folder.files, path, key_index.pack(head, folded.stop, folded.places))
     return True
 
 

@@ -23,9 +23,7 @@ from penstock.clock import Clock
 from penstock.errors import NotDurable, TopicReplaced
 from penstock.files import Files, refusal
 from penstock.locks import hold, try_hold
-from penstock.log import key_search as keyed
-from penstock.log import repack, trim
-from penstock.log import segment_index as index
+from penstock.log import key_search, repack, segment_index, trim
 from penstock.log.age_retention import AgeRetention
 from penstock.log.append import Appended, Appender
 from penstock.log.cursor import Cursor
@@ -80,7 +78,7 @@ class Log:
         self._age = AgeRetention(self.segments, self.offset_at, state.holds, options)
         self.key_retention = KeyRetention(self.segments, state.options, self.offset_at, self._age)
         #: Messages by their key.
-        self.keys = keyed.KeySearch(self.segments, self.key_retention)
+        self.keys = key_search.KeySearch(self.segments, self.key_retention)
         AWAKE.add(self, os.path.dirname(path))
         self.folder.on_wake = self._woken
 
@@ -253,20 +251,20 @@ class Log:
         try:
             done = self._index(base)
             if self.options.index == "key":
-                done |= keyed.store_keys(self.segments, base, following)
+                done |= key_search.store_keys(self.segments, base, following)
         except FileNotFoundError:
             return False  # vacuumed away meanwhile
         return done
 
     def _index(self, base: int) -> bool:
         segment = self.segments.sealed(base)
-        if index.load(self.folder, base, segment.generation, segment.index.salt) is not None:
+        if segment_index.load(self.folder, base, segment.generation, segment.index.salt) is not None:
             return False
         if repack.is_worth_it(segment):
             repack.repack(self.folder, segment, compress=self.options.compress is not None)
             self.segments.forget()
             segment = self.segments.sealed(base)
-        index.save(self.folder, segment.index)
+        segment_index.save(self.folder, segment.index)
         return True
 
     def trim(self, start: int) -> trim.Trimmed:

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 
 from penstock.checksum import crc32
 from penstock.errors import Corrupt, TopicReplaced
-from penstock.log import frame
-from penstock.log import segment_index as index
+from penstock.log import frame, segment_index
 from penstock.log.folder import Folder
 from penstock.log.frame import Frame
 from penstock.log.frame_header import COMPRESSED, HEADER, MAGIC_BYTES, Head, read_head
@@ -210,8 +209,8 @@ class MappedSealed:
         head = parse_head(self.data[:SEGMENT_HEADER_BYTES])
         self.salt = head.salt if head is not None else None
         self.generation = head.generation if head is not None else 0
-        stored = index.load(folder, base, self.generation, self.salt or 0)
-        self.index: Index = stored or index.build(self.data, base)
+        stored = segment_index.load(folder, base, self.generation, self.salt or 0)
+        self.index: Index = stored or segment_index.build(self.data, base)
         # Which blocks were found sound. Building the index has checked every frame.
         self._checked = bytearray((0 if stored else 1,)) * len(self.index.blocks)
         self._checking: threading.Thread | None = None

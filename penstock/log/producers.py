@@ -15,8 +15,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from penstock.errors import Corrupt, ProducerFenced
-from penstock.log import producer_table as checkpoints
-from penstock.log import producer_table as fold
+from penstock.log import producer_table
 from penstock.log.folder import GATE_PRODUCERS, PRODUCERS, Folder
 from penstock.log.frame import ProducerStamp
 from penstock.log.producer_table import MANY, NOTHING, FoldPoint, LastSeqno, Pair, ProducerTable
@@ -132,7 +131,7 @@ class Producers:
 
     def save_gate(self, a: AppendRecord, durable: DurableRecord) -> None:
         """Keep the facts as they are now, where partitions are being added or split, for ever."""
-        checkpoints.save(self._folder, self.catch_up(a, durable), a.next, GATE_PRODUCERS)
+        producer_table.save(self._folder, self.catch_up(a, durable), a.next, GATE_PRODUCERS)
 
     # Inside.
 
@@ -141,7 +140,7 @@ class Producers:
             facts, place = self.table, self._place
             assert facts is not None
             try:
-                self._place = fold.fold_all(self._folder, facts, place, a.segment, a.byte)
+                self._place = producer_table.fold_all(self._folder, facts, place, a.segment, a.byte)
                 break
             except FileNotFoundError:  # we were so far behind that retention overtook us: a checkpoint knows
                 self._load(anew=True)
@@ -157,10 +156,10 @@ class Producers:
             if self.table is not None and not anew:
                 return self.table
             durable = self._folder.read_durable()
-            facts, place = fold.begin(self._folder)
+            facts, place = producer_table.begin(self._folder)
             if durable is not None and durable.boot == self._folder.boot and place.segment <= durable.segment:
                 with suppress(FileNotFoundError):  # retention is at work: the rest is folded with the lock
-                    place = fold.fold_all(self._folder, facts, place, durable.segment, durable.byte)
+                    place = producer_table.fold_all(self._folder, facts, place, durable.segment, durable.byte)
             self._place, self._cuts = place, None
             self.table = facts  # last: from here on others use it
             return facts
@@ -198,7 +197,7 @@ def tidy_checkpoints(folder: Folder, active: int) -> None:
     kept = bases[-2:]
     try:
         for base in kept:
-            fold.keep_checkpoint(folder, base)
+            producer_table.keep_checkpoint(folder, base)
     except Corrupt as error:  # those who write with a producer id are told; others need not know
         logger.error("%s", error)
         return
@@ -214,18 +213,18 @@ def gate_facts(folder: Folder, offset: int) -> ProducerTable | None:
 
     A table that is missing is made again from the log, as long as it reaches so far back.
     """
-    found = checkpoints.load(folder, offset, GATE_PRODUCERS)
+    found = producer_table.load(folder, offset, GATE_PRODUCERS)
     if found.is_there and found.facts is None:
-        raise checkpoints.refusal(found.path, folder.partition)
+        raise producer_table.refusal(found.path, folder.partition)
     if found.facts is not None:
         return found.facts
-    facts = checkpoints.facts_at(folder, offset)
+    facts = producer_table.facts_at(folder, offset)
     if facts is None:
         logger.warning(
             "%s is missing: seqnos of before partitions were added may be stored again", found.path
         )
     elif not folder.read_only:
-        checkpoints.save(folder, facts, offset, GATE_PRODUCERS)
+        producer_table.save(folder, facts, offset, GATE_PRODUCERS)
     return facts
 
 

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from penstock.arrow import Names, combined
-from penstock.log import frame_columns as columns
+from penstock.log import frame_columns
 from penstock.log.frame import Frame
 from penstock.log.frame_header import KEYS
 
@@ -113,9 +113,9 @@ def _tables() -> ModuleType:
     from penstock.arrow import require_pyarrow
 
     require_pyarrow()
-    from penstock.log import arrow_columns as tables
+    from penstock.log import arrow_columns
 
-    return tables
+    return arrow_columns
 
 
 def joined(rows: Sequence[Rows]) -> pyarrow.RecordBatch:
@@ -136,10 +136,10 @@ def _partition_of_frames(rows: Rows) -> tuple[str, int] | None:
 
 def rows_that_fit(frame: Frame, first: int, stop: int, max_bytes: int) -> int:
     """The largest end up to `stop` for which keys and values stay within `max_bytes`; one row at least."""
-    values = columns.unpack_offsets(frame.body, frame.layout.value_offsets, frame.head.count)
+    values = frame_columns.unpack_offsets(frame.body, frame.layout.value_offsets, frame.head.count)
     keys = values
     if frame.head.flags & KEYS:
-        keys = columns.unpack_offsets(frame.body, frame.layout.key_offsets, frame.head.count)
+        keys = frame_columns.unpack_offsets(frame.body, frame.layout.key_offsets, frame.head.count)
         limit = values[first] + keys[first] + max_bytes
         fitting = bisect_right(range(stop + 1), limit, lo=first, key=lambda i: values[i] + keys[i]) - 1
     else:

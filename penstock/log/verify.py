@@ -15,9 +15,7 @@ from contextlib import suppress
 
 from penstock.errors import Corrupt, UnknownFormat
 from penstock.findings import Checked, Finding, damage, note
-from penstock.log import lost
-from penstock.log import producer_table as facts
-from penstock.log import segment_index as index
+from penstock.log import lost, producer_table, segment_index
 from penstock.log.folder import COMPANIONS, GATE_PRODUCERS, INDEX, KEY_INDEX, PRODUCERS, Folder
 from penstock.log.frame_columns import Buffer
 from penstock.log.key_index import StoredKeys
@@ -108,7 +106,7 @@ class PartitionVerifier:
                 continue
             kind = GATE_PRODUCERS if name.endswith(GATE_PRODUCERS) else PRODUCERS
             try:
-                found = facts.load(folder, int(name[:20]), kind)
+                found = producer_table.load(folder, int(name[:20]), kind)
             except UnknownFormat as error:
                 yield damage(folder.name(name), None, f"{error.args[0]}: written by a newer Penstock")
                 continue
@@ -152,7 +150,7 @@ class PartitionVerifier:
         except UnknownFormat as error:
             yield damage(path, None, f"{error.args[0]}: written by a newer Penstock", base, following)
             return
-        rebuilt = index.build(data, base, found)
+        rebuilt = segment_index.build(data, base, found)
         self._count(data, rebuilt)
         if head is not None:
             yield from self._strange(path, head, base)
@@ -172,7 +170,7 @@ class PartitionVerifier:
             holes.append(damage(path, byte, "a damaged frame", stop, following))
             stop = following
         yield from holes
-        stored = index.load(self._folder, base, rebuilt.generation, rebuilt.salt)
+        stored = segment_index.load(self._folder, base, rebuilt.generation, rebuilt.salt)
         if stored is not None and stored.stop > stop:
             yield damage(path, byte, "frames are missing at the end", stop, stored.stop)
             stop = stored.stop
@@ -314,7 +312,7 @@ def missing_gates(folder: Folder, gates: Collection[int]) -> Iterator[Finding]:
         path = folder.segment_path(offset, GATE_PRODUCERS)
         if folder.files.exists(path):
             continue
-        known = facts.facts_at(folder, offset)
+        known = producer_table.facts_at(folder, offset)
         if known is not None and len(known):
             yield note(path, None, _MADE_AGAIN)
         elif known is None and _has_producers(folder):
@@ -323,5 +321,5 @@ def missing_gates(folder: Folder, gates: Collection[int]) -> Iterator[Finding]:
 
 def _has_producers(folder: Folder) -> bool:
     with suppress(Corrupt):  # said elsewhere
-        return len(facts.begin(folder)[0]) > 0
+        return len(producer_table.begin(folder)[0]) > 0
     return True

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from penstock.errors import InvalidOption, WrongType
 from penstock.files import Files
-from penstock.options import FILES, require_obstore, split_s3
-from penstock.options import BodyLocation as Place
+from penstock.options import FILES, BodyLocation, require_obstore, split_s3
 from penstock.payloads.files import FileBodies
 from penstock.payloads.names import ExactNames
 from penstock.payloads.s3 import S3Bodies
@@ -47,7 +46,7 @@ def open_bodies(
 
 
 def open_topic_bodies(
-    place: Place, root: str, store_id: str, topic_id: int, files: Files | None = None
+    place: BodyLocation, root: str, store_id: str, topic_id: int, files: Files | None = None
 ) -> BodyStore:
     """What one topic has at a place, and nothing else that lies there; `root` is the store's own folder."""
     if place.address == FILES:

@@ -23,8 +23,7 @@ from penstock.events.event import Pushed
 from penstock.events.event_query import EventQuery
 from penstock.keys import Match, match, shown_key, spoken_key, spoken_prefix
 from penstock.parse import seconds, whole
-from penstock.serve import limits
-from penstock.serve import static_files as assets
+from penstock.serve import limits, static_files
 from penstock.serve.access import Access, Grant, Origins
 from penstock.serve.feed import Feed, Feeds, Start
 from penstock.serve.http_connection import Connection
@@ -144,8 +143,8 @@ class Routes:
             self._presence(connection, request, is_inside)
         elif request.path == "/health" and is_read:
             connection.reply(200, b'{"status":"ok"}')
-        elif is_read and request.path in assets.names():
-            self._show(connection, assets.own_asset(request))
+        elif is_read and request.path in static_files.names():
+            self._show(connection, static_files.own_asset(request))
         elif is_read and self._pages is not None and not request.path.startswith("/v1/"):
             self._page(connection, request, self._pages)
         else:
@@ -153,11 +152,11 @@ class Routes:
 
     def _page(self, connection: Connection, request: Request, folder: str) -> None:
         async def read() -> None:
-            self._show(connection, await self._topics.in_thread(assets.page, request, folder))
+            self._show(connection, await self._topics.in_thread(static_files.page, request, folder))
 
         self._start(connection, read())
 
-    def _show(self, connection: Connection, asset: assets.Asset) -> None:
+    def _show(self, connection: Connection, asset: static_files.Asset) -> None:
         connection.reply(asset.status, asset.body, asset.headers)
 
     # Pushing.

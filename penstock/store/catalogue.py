@@ -20,8 +20,7 @@ import msgspec
 from penstock.clock import Clock
 from penstock.errors import DataError, ForgottenTopic, InvalidOption, PenstockError, TopicReplaced
 from penstock.files import Files, read_whole, refusal, replace
-from penstock.options import FILES, TopicOptions
-from penstock.options import BodyLocation as Place
+from penstock.options import FILES, BodyLocation, TopicOptions
 from penstock.payloads.open import open_topic_bodies
 from penstock.payloads.store import BodyStore
 from penstock.state.consumers import Consumers
@@ -297,7 +296,7 @@ class DroppedBodies:
             return True  # it had no bodies, or another process was quicker
         try:
             noted = _decoder.decode(data)
-            places = [Place(address, tuple(options)) for address, options in noted]
+            places = [BodyLocation(address, tuple(options)) for address, options in noted]
             for place in places:
                 _delete_all(open_topic_bodies(place, self._root, self._store_id(), topic_id, self._files))
                 if place.address == FILES:

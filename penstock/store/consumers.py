@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from penstock.consume import membership as members
+from penstock.consume import membership
 from penstock.consume.drained_parents import pass_removed
 from penstock.consume.lag import Lag, lag_behind
 from penstock.consume.membership import MemberStats
@@ -120,7 +120,7 @@ def seek(topic: OpenTopic, name: str, place: Place) -> dict[int, int]:
     topic.consumers.seek(name, topic.record.id, places, now)
     if not isinstance(place, Mapping):
         pass_removed(topic, name)
-    members.tell(topic, name)
+    membership.tell(topic, name)
     return places
 
 
@@ -130,13 +130,13 @@ def kick(topic: OpenTopic, name: str, pid: int | None) -> list[int]:
         raise UnknownConsumer(f"no consumer {name!r} of {topic.name!r}")
     if pid is not None:
         whole("pid", pid, 1, 2**31)
-    return members.kick(topic, name, pid)
+    return membership.kick(topic, name, pid)
 
 
 def drop(topic: OpenTopic, name: str) -> None:
     """Delete a consumer, its membership and what waits for it."""
     topic.consumers.drop(consumer_name(name), topic.record.id)
-    members.remove(topic, name)
+    membership.remove(topic, name)
     forget_quota(topic, name)
     forget_consumer(topic, name)
 
@@ -161,7 +161,7 @@ def _stats(topic: OpenTopic, record: ConsumerRecord) -> ConsumerStats:
         lag_seconds=lag.seconds,
         availability_period_s=record.options.availability_period_s,
         read_from_ns=record.options.read_from_ns,
-        members=tuple(members.members(topic, record.name)),
+        members=tuple(membership.members(topic, record.name)),
         read_speed=record.options.read_speed,
         read_burst=record.options.read_burst,
     )

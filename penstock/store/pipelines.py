@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Literal, Protocol
 
-from penstock import locks as claims
+from penstock import locks
 from penstock.clock import Clock
 from penstock.errors import PipelineChanged, PipelineRunning
 from penstock.parse import pipeline_name
@@ -274,8 +274,8 @@ def _locked(name: str, folder: str) -> int:
     path = os.path.join(folder, _LOCK)
     while True:
         try:
-            fd = claims.claim(path, _PROBE_S)
-        except claims.Claimed as taken:
+            fd = locks.claim(path, _PROBE_S)
+        except locks.Claimed as taken:
             raise PipelineRunning(name, taken.pid) from None
         if _is_still(fd, path):
             return fd

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from penstock.clock import Clock
-from penstock.consume import dead_letter_topic as dead
+from penstock.consume import dead_letter_topic
 from penstock.consume.dead_letter_topic import dead_name
 from penstock.consume.dead_letters import DeadLetter, DeadLetters
 from penstock.consume.options import Kind, Moment, Retry, reader_options
@@ -430,7 +430,7 @@ class Store:
             return None
 
     def _add_session_letter(self, topic: str, letter: WriteBatch) -> None:
-        self._neighbour(dead_name(topic), {"retention": dead.RETENTION}).write(letter)
+        self._neighbour(dead_name(topic), {"retention": dead_letter_topic.RETENTION}).write(letter)
 
     def _revive_session(self, topic: str, letter: DeadLetter) -> None:
         self.sessions.revive(topic, letter)

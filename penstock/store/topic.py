@@ -26,11 +26,9 @@ from penstock.state.topics import Topics
 from penstock.store import consumers
 from penstock.store.consumers import ConsumerStats
 from penstock.store.stats import PartitionInfo, TopicStats, partition_list, topic_stats
-from penstock.topic import delayed
-from penstock.topic import input as outgoing
-from penstock.topic import retention as deleting
+from penstock.topic import delayed, retention
 from penstock.topic.bodies import is_file
-from penstock.topic.input import Value
+from penstock.topic.input import Value, batch_of_many, batch_of_one
 from penstock.topic.offsets import nothing_at
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.producer import NOBODY, Routing, group_sender, sender_of
@@ -106,12 +104,12 @@ class Topic(Generic[V]):
         if name is not None or (value.__class__ not in _PLAIN and is_file(value)):
             if delay is not None or deliver_at is not None:
                 raise delayed.no_body()
-            message = outgoing.one(b"", key, headers, timestamp, partition, 0)  # what is wrong is said first
+            message = batch_of_one(b"", key, headers, timestamp, partition, 0)  # what is wrong is said first
             body = value if is_file(value) else self.encoded(value)  # type: ignore[arg-type]
             return topic.write_body(message, producer, body, name)[0].receipt(0, options.sync)
         stored: Any = value if self.coder is None else self.coder.encode(value)
         if delay is not None or deliver_at is not None:
-            message = outgoing.one(stored, key, headers, timestamp, partition, options.max_message_bytes)
+            message = batch_of_one(stored, key, headers, timestamp, partition, options.max_message_bytes)
             due = delayed.due_at(delay, deliver_at, topic.clock.now_ns())
             if due is not None:
                 try:
@@ -120,7 +118,7 @@ class Topic(Generic[V]):
                     speak(error)
         else:
             limit = options.max_message_bytes if options.payloads is None else options.value_bytes
-            message = outgoing.one(stored, key, headers, timestamp, partition, limit)
+            message = batch_of_one(stored, key, headers, timestamp, partition, limit)
         try:
             return topic.write(message, producer)[0].receipt(0, options.sync)
         except OSError as error:
@@ -143,7 +141,7 @@ class Topic(Generic[V]):
         limit = self.options.value_bytes
         packed = packing(self.coder, RAW, limit)
         values = partitions.bodies.outside_all(values)
-        batch = outgoing.many(values, keys, headers, timestamps, partition, limit, packed)
+        batch = batch_of_many(values, keys, headers, timestamps, partition, limit, packed)
         runs = partitions.write(batch) if len(batch.columns.values) else []
         return Receipts(runs, sync=self.options.sync)
 
@@ -377,7 +375,7 @@ class Topic(Generic[V]):
         """
         self.require_writable()
         self.open_topic.refresh()
-        return Batch(self.name, deleting.delete_before(self.open_topic, place), self._decode)
+        return Batch(self.name, retention.delete_before(self.open_topic, place), self._decode)
 
     def expired(self, *, since: int | datetime | None = None) -> Batch[V]:
         """Messages that have expired (`key_retention`), as far as they still lie in the log.
@@ -387,7 +385,7 @@ class Topic(Generic[V]):
         """
         moment = None if since is None else nanoseconds("since", since)
         self.open_topic.refresh()
-        return Batch(self.name, deleting.expired(self.open_topic, moment), self._decode)
+        return Batch(self.name, retention.expired(self.open_topic, moment), self._decode)
 
     def export_diskq(self, path: str | os.PathLike[str], *, encoding: str | None = None) -> DiskqExported:
         """Write the topic as a go-diskq folder, which is there whole or not at all; it must be new or empty.

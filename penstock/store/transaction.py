@@ -39,9 +39,9 @@ from penstock.state.transactions import DelayedRow, PositionUpdate, Transactions
 from penstock.store.commit import Applied, Commit, Target, committed_but, nothing
 from penstock.store.topic import Topic
 from penstock.topic import delayed
-from penstock.topic import input as outgoing
 from penstock.topic.bodies import is_file
 from penstock.topic.delayed import Extras, Postponed
+from penstock.topic.input import batch_of_many
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.scan import Scan
 from penstock.topic.staging import TopicStaging
@@ -142,7 +142,7 @@ class Transaction:
         packed = packing(topic.coder, RAW, limit) if isinstance(topic, Topic) else None
         values = partitions.bodies.outside_all(values)
         for part in values if isinstance(values, Scan) else (values,):
-            staging.add_many(outgoing.many(part, keys, headers, timestamps, partition, limit, packed))
+            staging.add_many(batch_of_many(part, keys, headers, timestamps, partition, limit, packed))
 
     @property
     def written(self) -> int:

@@ -26,8 +26,7 @@ from penstock.errors import InvalidOption, PenstockError, WrongType
 from penstock.files import Files
 from penstock.log.frame import RAW
 from penstock.log.frame_encode import MessageColumns
-from penstock.options import BodyLocation as Place
-from penstock.options import TopicOptions
+from penstock.options import BodyLocation, TopicOptions
 from penstock.parse import MIB, utc
 from penstock.payloads.files import FileBodies
 from penstock.payloads.names import checked_name
@@ -74,8 +73,8 @@ class TopicBodies:
         self._refresh = refresh
         self._files = files
         self._clock = clock
-        self._stores: dict[Place, BodyStore] = {}
-        self._known: tuple[Place, ...] = ()
+        self._stores: dict[BodyLocation, BodyStore] = {}
+        self._known: tuple[BodyLocation, ...] = ()
         self.make_known()
 
     # Where they lie.
@@ -270,7 +269,7 @@ class TopicBodies:
         assert chosen is not None
         return self._store(chosen.places[0])
 
-    def _store(self, place: Place) -> BodyStore:
+    def _store(self, place: BodyLocation) -> BodyStore:
         store = self._stores.get(place)
         if store is None:
             store = self._stores[place] = open_topic_bodies(
@@ -278,7 +277,7 @@ class TopicBodies:
             )
         return store
 
-    def _id(self, place: Place) -> int:
+    def _id(self, place: BodyLocation) -> int:
         return references.place_id(self._store_id, self._topic_id, place.address)
 
 

@@ -21,7 +21,7 @@ from penstock.topic.write_batch import WriteBatch
 Value = bytes | str | None
 
 
-def one(
+def batch_of_one(
     value: Value,
     key: Key,
     headers: Mapping[str, str | bytes] | None,
@@ -43,7 +43,7 @@ def one(
     )
 
 
-def many(
+def batch_of_many(
     values: Any,
     keys: Any,
     headers: Any,

@@ -23,9 +23,9 @@ from penstock.log.producers import Pair
 from penstock.message import Receipts, V
 from penstock.options import Sync
 from penstock.parse import SEQNO_MAX, Duration
-from penstock.topic import input as outgoing
 from penstock.topic.delayed import Extras, due_at, postponed
 from penstock.topic.flusher import Flusher
+from penstock.topic.input import batch_of_many, seqnos_of
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.producer import NOBODY, Producer, growing, refuse_back, refuse_two_keys
 from penstock.topic.scan import Scan
@@ -99,7 +99,7 @@ class Writer(Generic[V]):
         topic.growth.require_active(partition)
         values = topic.bodies.outside_all(values)
         limit = topic.options.value_bytes
-        batch = outgoing.many(values, keys, headers, timestamps, partition, limit, self.packing)
+        batch = batch_of_many(values, keys, headers, timestamps, partition, limit, self.packing)
         count = len(batch.columns.values)
         if self.buffer.own_headers is not None:
             own = batch.columns.headers or [None] * count
@@ -275,7 +275,7 @@ class Writer(Generic[V]):
     def _checked_seqnos(self, seqnos: Any, count: int) -> Sequence[int] | None:
         if seqnos is not None and not self.producer.id:
             raise InvalidOption("a seqno needs a producer", hint="writer(producer_id=…)")
-        numbers = None if seqnos is None else outgoing.seqnos_of(seqnos, count)
+        numbers = None if seqnos is None else seqnos_of(seqnos, count)
         if self.producer.id:
             self.numbering.refuse_mixed(given=numbers is not None)
         return numbers

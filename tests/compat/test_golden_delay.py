@@ -80,7 +80,7 @@ def test_an_old_folder_is_read_and_never_written(tmp_path):
     folder = old_store(tmp_path)
     before = {path: path.read_bytes() for path in (folder / "30").iterdir() if path.name != "lock"}
     clock = Clock((old_delay_bytes.DUE + 1500) * NS)
-    (old,) = file_reader.records(str(folder), Files(), file_reader.states(str(folder), Files()))
+    (old,) = file_reader.records(str(folder), Files(), file_reader.stored_states(str(folder), Files()))
     assert (old.due, old.data) == (old_delay_bytes.DUE + 1500, b"world"), "also by whoever only reads"
     verifier = FolderVerifier(str(folder), Files())
     assert ([*verifier.findings()], verifier.messages) == ([], 1)

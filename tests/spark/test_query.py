@@ -9,8 +9,7 @@ import penstock
 from tests.kit.logs import purge
 from tests.kit.slices import ConsumerProgress, StreamQuery, parse
 from tests.kit.slices import batches_module as batches
-from tests.kit.topics import input_module as outgoing
-from tests.kit.topics import inside
+from tests.kit.topics import input_module, inside
 
 
 @pytest.fixture
@@ -106,7 +105,7 @@ def test_never_passes_what_is_durable(store, query):
     write(topic, 3)
     stream = query(subscribe="safe")
     end = stream.latest(stream.initial(), None, None)
-    unsynced = outgoing.many([b"x"] * 5, None, None, None, None, 2**20)
+    unsynced = input_module.batch_of_many([b"x"] * 5, None, None, None, None, 2**20)
     landed = list(inside(topic).append(unsynced))
     assert stream.latest(end, None, None) == end
     inside(topic).sync(landed)
@@ -369,7 +368,7 @@ def test_what_a_dead_writer_left_is_seen_before_long(store, query):
     topic = store.create_topic("safe")
     stream = query(subscribe="safe", consumer="billing")
     begin = stream.initial()
-    list(inside(topic).append(outgoing.many([b"x"] * 5, None, None, None, None, 2**20)))
+    list(inside(topic).append(input_module.batch_of_many([b"x"] * 5, None, None, None, None, 2**20)))
     assert stream.latest(begin, None, None) == begin
     stream._helped_at -= 2
     assert places(stream.latest(begin, None, None), "safe") == {0: 5}

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from penstock.arrow import require_pyarrow
-from penstock.cli import pipeline_progress as running
+from penstock.cli import pipeline_progress
 from penstock.cli.arguments import JsonOption, StoreOption, TopicArgument, flag
 from penstock.errors import InvalidOption
 
@@ -55,8 +55,8 @@ def archive(
         str | None,
         typer.Option("--consumer", metavar="NAME", help="Who shows the lag; else like the pipeline."),
     ] = None,
-    name: running.NameOption = None,
-    master: running.MasterOption = None,
+    name: pipeline_progress.NameOption = None,
+    master: pipeline_progress.MasterOption = None,
     storage_option: StorageOption = None,
     store: StoreOption = "",
     as_json: JsonOption = False,
@@ -69,13 +69,13 @@ def archive(
     require_pyarrow()
     from penstock.spark.pipelines import archive as pipeline
 
-    watched = running.Watched()
+    watched = pipeline_progress.Watched()
     result = pipeline.archive(
         store, topic, table, name=name, master=master, follow=follow, important=important or None,
         schema=schema, file_size=file_size, every=every, consumer=consumer, on_gap=pipeline.gap(on_gap),
         storage_options=table_options(table, storage_option or ()), watch=watched,
     )  # fmt: skip
-    running.put_summary(watched.run, "archive", result, as_json=as_json)
+    pipeline_progress.put_summary(watched.run, "archive", result, as_json=as_json)
 
 
 def table_options(table: str, given: Sequence[str]) -> dict[str, str]:

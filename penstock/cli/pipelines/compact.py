@@ -6,7 +6,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from penstock.cli import pipeline_progress as running
+from penstock.cli import pipeline_progress
 from penstock.cli.arguments import JsonOption, StoreOption, open_to_write
 from penstock.cli.pipeline_progress import EngineOption, SinkArgument, SourceArgument, say_engine
 
@@ -23,9 +23,9 @@ def compact(
         typer.Option("--keep-tombstones", metavar="TIME", help="Write tombstones not older than that."),
     ] = None,
     engine: EngineOption = "auto",
-    create: running.CreateOption = False,
-    name: running.NameOption = None,
-    master: running.MasterOption = None,
+    create: pipeline_progress.CreateOption = False,
+    name: pipeline_progress.NameOption = None,
+    master: pipeline_progress.MasterOption = None,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -35,11 +35,11 @@ def compact(
     """
     from penstock.spark.pipelines import compact as pipeline
 
-    watched = running.Watched()
+    watched = pipeline_progress.Watched()
     with open_to_write(store) as opened:
-        running.create_sinks(opened, source, sink, create=create)
+        pipeline_progress.create_sinks(opened, source, sink, create=create)
         result = pipeline.compact(
             opened, source, sink, name=name, keyless=cast(Any, keyless), keep_tombstones=keep_tombstones,
             engine=cast(Any, engine), master=master, watch=watched, told=say_engine,
         )  # fmt: skip
-        running.put_summary(watched.run, "compact", result, as_json=as_json)
+        pipeline_progress.put_summary(watched.run, "compact", result, as_json=as_json)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from penstock.cli import pipeline_progress as running
+from penstock.cli import pipeline_progress
 from penstock.cli.arguments import open_to_write
 from penstock.cli.options import grouped
 from penstock.cli.pipeline_progress import SinkArgument, SourceArgument, TimeOption
@@ -24,7 +24,7 @@ def dedup(
         str, typer.Option("--by", metavar="key|value|SQL", help="What makes two messages alike.")
     ] = "key",
     time: TimeOption = "written_at",
-    asked: running.StreamOptions,
+    asked: pipeline_progress.StreamOptions,
 ) -> None:
     """Copy each message into another topic unless one like it came a short time before.
 
@@ -32,10 +32,10 @@ def dedup(
     """
     from penstock.spark.pipelines import dedup as pipeline
 
-    watched = running.Watched()
+    watched = pipeline_progress.Watched()
     with open_to_write(asked.store) as opened:
-        running.create_sinks(opened, source, sink, create=asked.create)
+        pipeline_progress.create_sinks(opened, source, sink, create=asked.create)
         result = pipeline.dedup(
             opened, source, sink, within=within, by=by, time=cast(Any, time), **asked.run(), watch=watched,
         )  # fmt: skip
-        running.put_summary(watched.run, "dedup", result, as_json=asked.as_json)
+        pipeline_progress.put_summary(watched.run, "dedup", result, as_json=asked.as_json)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from penstock.cli import pipeline_progress as running
+from penstock.cli import pipeline_progress
 from penstock.cli.arguments import open_to_write
 from penstock.cli.options import grouped
 from penstock.cli.pipeline_progress import SinkArgument, SourceArgument
@@ -35,7 +35,7 @@ def enrich(
     unmatched: Annotated[
         str, typer.Option("--unmatched", metavar="keep|drop", help="What becomes of messages without a row.")
     ] = "keep",
-    asked: running.StreamOptions,
+    asked: pipeline_progress.StreamOptions,
 ) -> None:
     """Copy messages into another topic, each with the row of a table that belongs to it.
 
@@ -43,12 +43,12 @@ def enrich(
     """
     from penstock.spark.pipelines import enrich as pipeline
 
-    watched = running.Watched()
+    watched = pipeline_progress.Watched()
     with open_to_write(asked.store) as opened:
-        running.create_sinks(opened, source, sink, create=asked.create)
+        pipeline_progress.create_sinks(opened, source, sink, create=asked.create)
         result = pipeline.enrich(
             opened, source, sink, table=table, column=column, on=on, into=into,
             fields=() if fields is None else [each.strip() for each in fields.split(",")],
             unmatched=cast(Any, unmatched), **asked.run(), watch=watched,
         )  # fmt: skip
-        running.put_summary(watched.run, "enrich", result, as_json=asked.as_json)
+        pipeline_progress.put_summary(watched.run, "enrich", result, as_json=asked.as_json)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import pipeline_progress as running
+from penstock.cli import pipeline_progress
 from penstock.cli.arguments import flag, open_to_write
 from penstock.cli.options import grouped
 from penstock.cli.pipeline_progress import SourceArgument
@@ -21,17 +21,17 @@ def mirror(
         str | None, typer.Option("--topic", metavar="NAME", help="The topic there; else of the same name.")
     ] = None,
     important: Annotated[bool, flag("--important", help="Retention here waits for the mirror.")] = False,
-    asked: running.StreamOptions,
+    asked: pipeline_progress.StreamOptions,
 ) -> None:
     """Copy a topic into a topic of another store as it grows, each message once."""
     from penstock.spark.pipelines import mirror as pipeline
 
-    watched = running.Watched()
+    watched = pipeline_progress.Watched()
     with open_to_write(asked.store) as opened:
         if asked.create:
             with open_to_write(to) as other:
-                running.create_sinks(opened, source, sink or source, create=True, into=other)
+                pipeline_progress.create_sinks(opened, source, sink or source, create=True, into=other)
         result = pipeline.mirror(
             opened, source, to=to, sink=sink, important=important or None, **asked.run(), watch=watched,
         )  # fmt: skip
-        running.put_summary(watched.run, "mirror", result, as_json=asked.as_json)
+        pipeline_progress.put_summary(watched.run, "mirror", result, as_json=asked.as_json)

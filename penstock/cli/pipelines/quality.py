@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import output
-from penstock.cli import pipeline_progress as running
+from penstock.cli import output, pipeline_progress
 from penstock.cli.arguments import open_to_write
 from penstock.cli.options import grouped
 from penstock.cli.pipeline_progress import SourceArgument
@@ -26,7 +25,7 @@ def quality(
             "--rule", metavar="NAME=SQL", help="A condition that good messages fulfill; repeatable."
         ),
     ],
-    asked: running.StreamOptions,
+    asked: pipeline_progress.StreamOptions,
 ) -> None:
     """Divide messages by rules; those that break one get a header `quality` with the rules' names.
 
@@ -35,13 +34,13 @@ def quality(
     from penstock.spark.pipelines import quality as pipeline
 
     rules = dict(_rule(each) for each in rule)
-    watched = running.Watched()
+    watched = pipeline_progress.Watched()
     with open_to_write(asked.store) as opened:
-        running.create_sinks(opened, source, good, bad, create=asked.create)
+        pipeline_progress.create_sinks(opened, source, good, bad, create=asked.create)
         result = pipeline.quality(
             opened, source, good=good, bad=bad, rules=rules, **asked.run(), watch=watched,
         )  # fmt: skip
-        running.put_summary(watched.run, "quality", result, as_json=asked.as_json)
+        pipeline_progress.put_summary(watched.run, "quality", result, as_json=asked.as_json)
         if not asked.as_json:
             told = [("all", result.failed), *result.rules.items()]
             output.put_table(f"{result.passed} good, {result.failed} bad", told, _COLUMNS)

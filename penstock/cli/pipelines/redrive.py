@@ -6,7 +6,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from penstock.cli import pipeline_progress as running
+from penstock.cli import pipeline_progress
 from penstock.cli.arguments import JsonOption, StoreOption, TopicArgument, open_to_write
 from penstock.cli.pipeline_progress import EngineOption, say_engine
 from penstock.store.replay import parse_rate
@@ -28,8 +28,8 @@ def redrive(
         str | None, typer.Option("--rate", metavar="RATE", help="At most so many a second: 500/s.")
     ] = None,
     engine: EngineOption = "auto",
-    name: running.NameOption = None,
-    master: running.MasterOption = None,
+    name: pipeline_progress.NameOption = None,
+    master: pipeline_progress.MasterOption = None,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -39,11 +39,11 @@ def redrive(
     """
     from penstock.spark.pipelines import redrive as pipeline
 
-    watched = running.Watched()
+    watched = pipeline_progress.Watched()
     with open_to_write(store) as opened:
         result = pipeline.redrive(
             opened, topic, where=where, consumer=consumer, reason=reason, engine=cast(Any, engine),
             rate=None if rate is None else parse_rate(rate), name=name, master=master, watch=watched,
             told=say_engine,
         )  # fmt: skip
-        running.put_summary(watched.run, "redrive", result, as_json=as_json)
+        pipeline_progress.put_summary(watched.run, "redrive", result, as_json=as_json)

@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import output
-from penstock.cli import output as units
-from penstock.cli import pipeline_progress as running
+from penstock.cli import output, pipeline_progress
 from penstock.cli.arguments import (
     PLACE_HELP,
     JsonOption,
@@ -52,9 +50,9 @@ def replay(
         list[str] | None,
         typer.Option("--storage-option", metavar="NAME=VALUE", help="For a table in S3."),
     ] = None,
-    create: running.CreateOption = False,
-    name: running.NameOption = None,
-    master: running.MasterOption = None,
+    create: pipeline_progress.CreateOption = False,
+    name: pipeline_progress.NameOption = None,
+    master: pipeline_progress.MasterOption = None,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -69,15 +67,15 @@ def replay(
             with open_to_read(store) as opened:
                 _put_plan(plan_replay(opened, source, sink, start=places[0], stop=places[1]), as_json=as_json)
             return
-        watched = running.Watched()
+        watched = pipeline_progress.Watched()
         with open_to_write(store) as opened:
-            running.create_sinks(opened, source, sink, create=create)
+            pipeline_progress.create_sinks(opened, source, sink, create=create)
             result = replay_topic(
                 opened, source, sink, start=places[0], stop=places[1], name=name, watch=watched,
                 rate=None if rate is None else parse_rate(rate),
                 speed=None if speed is None else parse_speed(speed),
             )  # fmt: skip
-            running.put_summary(watched.run, "replay", result, as_json=as_json)
+            pipeline_progress.put_summary(watched.run, "replay", result, as_json=as_json)
         return
     if rate is not None or speed is not None:
         raise InvalidOption(
@@ -106,13 +104,13 @@ def _from_table(
             )
         _put_plan(plan, as_json=as_json)
         return
-    watched = running.Watched()
+    watched = pipeline_progress.Watched()
     with open_to_write(store) as opened:
         result = pipeline.replay_table(
             opened, table, topics[0], start=start, stop=stop, storage_options=options, name=name,
             master=master, watch=watched,
         )  # fmt: skip
-        running.put_summary(watched.run, "replay", result, as_json=as_json)
+        pipeline_progress.put_summary(watched.run, "replay", result, as_json=as_json)
 
 
 def _two(topics: list[str]) -> tuple[str, str]:
@@ -127,14 +125,14 @@ def _put_plan(plan: ReplayPlan, *, as_json: bool) -> None:
     if as_json:
         output.put_json(plan)
         return
-    amount = f"{units.counted(plan.messages, 'message')}, about {units.size(plan.bytes)}"
+    amount = f"{output.counted(plan.messages, 'message')}, about {output.size(plan.bytes)}"
     output.put_table(f"{plan.source} to {plan.sink}: {amount}", plan.partitions, _PLAN_COLUMNS)
 
 
 _PLAN_COLUMNS: tuple[output.Column[PartitionRange], ...] = (
     ("partition", lambda each: str(each.partition), True),
-    ("from", lambda each: units.count(each.start), True),
-    ("to", lambda each: units.count(each.stop), True),
-    ("messages", lambda each: units.count(each.messages), True),
-    ("about", lambda each: units.size(each.bytes), True),
+    ("from", lambda each: output.count(each.start), True),
+    ("to", lambda each: output.count(each.stop), True),
+    ("messages", lambda each: output.count(each.messages), True),
+    ("about", lambda each: output.size(each.bytes), True),
 )

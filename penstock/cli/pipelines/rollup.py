@@ -6,7 +6,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from penstock.cli import pipeline_progress as running
+from penstock.cli import pipeline_progress
 from penstock.cli.arguments import open_to_write
 from penstock.cli.options import grouped
 from penstock.cli.pipeline_progress import SourceArgument, TimeOption
@@ -43,7 +43,7 @@ def rollup(
         str | None, typer.Option("--plot", metavar="FILE.png", help="A picture, of all there is.")
     ] = None,
     top: Annotated[int, typer.Option("--top", metavar="N", help="How many groups the picture shows.")] = 8,
-    asked: running.StreamOptions,
+    asked: pipeline_progress.StreamOptions,
 ) -> None:
     """Measure a topic by window of time and by group: into a topic, a Delta table, a picture.
 
@@ -51,11 +51,11 @@ def rollup(
     """
     from penstock.spark.pipelines import rollup as pipeline
 
-    watched = running.Watched()
+    watched = pipeline_progress.Watched()
     with open_to_write(asked.store) as opened:
-        running.create_sinks(opened, source, sink, create=asked.create)
+        pipeline_progress.create_sinks(opened, source, sink, create=asked.create)
         result = pipeline.rollup(
             opened, source, sink, window=window, by=by, where=where, value=value, time=cast(Any, time),
             late=late, table=table, mode=cast(Any, mode), plot=plot, top=top, **asked.run(), watch=watched,
         )  # fmt: skip
-        running.put_summary(watched.run, "rollup", result, as_json=asked.as_json)
+        pipeline_progress.put_summary(watched.run, "rollup", result, as_json=asked.as_json)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from penstock.cli import pipeline_progress as running
+from penstock.cli import pipeline_progress
 from penstock.cli.arguments import open_to_write
 from penstock.cli.options import grouped
 from penstock.cli.pipeline_progress import SinkArgument, SourceArgument, TimeOption
@@ -26,7 +26,7 @@ def sessions(
     late: Annotated[
         str, typer.Option("--late", metavar="TIME", help="How long a session waits for messages.")
     ] = "1m",
-    asked: running.StreamOptions,
+    asked: pipeline_progress.StreamOptions,
 ) -> None:
     """Write a row for each session: messages of a group that follow each other without a long pause.
 
@@ -34,11 +34,11 @@ def sessions(
     """
     from penstock.spark.pipelines import sessions as pipeline
 
-    watched = running.Watched()
+    watched = pipeline_progress.Watched()
     with open_to_write(asked.store) as opened:
-        running.create_sinks(opened, source, sink, create=asked.create)
+        pipeline_progress.create_sinks(opened, source, sink, create=asked.create)
         result = pipeline.sessions(
             opened, source, sink, gap=gap, by=by, where=where, time=cast(Any, time), late=late,
             **asked.run(), watch=watched,
         )  # fmt: skip
-        running.put_summary(watched.run, "sessions", result, as_json=asked.as_json)
+        pipeline_progress.put_summary(watched.run, "sessions", result, as_json=asked.as_json)

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from penstock.cli import output
-from penstock.cli import output as units
-from penstock.cli import pipeline_progress as running
+from penstock.cli import output, pipeline_progress
 from penstock.cli.arguments import JsonOption, StoreOption, TopicArgument, flag, open_to_write
 from penstock.cli.failures import Exit
 from penstock.cli.pipeline_progress import EngineOption, say_engine
@@ -34,8 +32,8 @@ def sweep(
     grace: GraceOption = "24h",
     limit: MostOption = 100,
     engine: EngineOption = "auto",
-    name: running.NameOption = None,
-    master: running.MasterOption = None,
+    name: pipeline_progress.NameOption = None,
+    master: pipeline_progress.MasterOption = None,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -45,7 +43,7 @@ def sweep(
     """
     from penstock.spark.pipelines import sweep as pipeline
 
-    watched = running.Watched()
+    watched = pipeline_progress.Watched()
     with open_to_write(store) as opened:
         result = pipeline.sweep(
             opened, topic, apply=apply, grace=grace, most=limit, engine=cast(Any, engine), name=name,
@@ -53,7 +51,7 @@ def sweep(
         )  # fmt: skip
         if not as_json:
             _put(result)
-        running.put_summary(watched.run, "sweep", result, as_json=as_json)
+        pipeline_progress.put_summary(watched.run, "sweep", result, as_json=as_json)
     if result.losses:
         raise typer.Exit(Exit.UNHEALTHY)
 
@@ -61,8 +59,8 @@ def sweep(
 def _put(result: Swept) -> None:
     noun = "body" if result.bodies == 1 else "bodies"
     output.put_text(
-        f"{result.topic}: {units.count(result.bodies)} {noun}, {units.size(result.bytes)}; "
-        f"{units.counted(result.messages, 'message')} with a value outside the log"
+        f"{result.topic}: {output.count(result.bodies)} {noun}, {output.size(result.bytes)}; "
+        f"{output.counted(result.messages, 'message')} with a value outside the log"
     )
     output.put_table("", _lines(result), _LINE_COLUMNS)
     output.put_table("", result.findings, _COLUMNS)
@@ -71,7 +69,7 @@ def _put(result: Swept) -> None:
 
 
 def _lines(result: Swept) -> list[tuple[str, int, int | None, str]]:
-    done = f"{units.count(result.deleted)} deleted with those never finished" if result.applied else ""
+    done = f"{output.count(result.deleted)} deleted with those never finished" if result.applied else ""
     lines = [
         ("orphans", result.orphans, result.orphan_bytes, done or "no message refers to them"),
         ("young", result.young, None, "their messages may be on their way"),
@@ -89,15 +87,15 @@ def _message(found: SweepFinding) -> str:
 
 _LINE_COLUMNS: tuple[output.Column[tuple[str, int, int | None, str]], ...] = (
     ("what", lambda line: line[0], False),
-    ("count", lambda line: units.count(line[1]), True),
-    ("size", lambda line: "" if line[2] is None else units.size(line[2]), True),
+    ("count", lambda line: output.count(line[1]), True),
+    ("size", lambda line: "" if line[2] is None else output.size(line[2]), True),
     ("", lambda line: line[3], False),
 )
 _COLUMNS: tuple[output.Column[SweepFinding], ...] = (
     ("found", lambda found: found.kind, False),
     ("place", lambda found: found.place, False),
     ("body", lambda found: found.name, False),
-    ("size", lambda found: units.size(found.bytes), True),
-    ("stored", lambda found: "" if found.stored is None else units.age(found.stored, Clock.now_ns()), False),
+    ("size", lambda found: output.size(found.bytes), True),
+    ("stored", lambda found: "" if found.stored is None else output.age(found.stored, Clock.now_ns()), False),
     ("message", _message, False),
 )

@@ -7,7 +7,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from penstock.arrow import require_pyarrow
-from penstock.cli import pipeline_progress as running
+from penstock.cli import pipeline_progress
 from penstock.cli.arguments import JsonOption, StoreOption, flag, open_to_write
 from penstock.cli.pipeline_progress import EngineOption, SourceArgument, say_engine
 from penstock.cli.pipelines.archive import StorageOption, TableArgument, table_options
@@ -28,8 +28,8 @@ def upsert(
         bool, flag("--important", help="Retention waits for the table from now on.")
     ] = False,
     engine: EngineOption = "auto",
-    name: running.NameOption = None,
-    master: running.MasterOption = None,
+    name: pipeline_progress.NameOption = None,
+    master: pipeline_progress.MasterOption = None,
     storage_option: StorageOption = None,
     store: StoreOption = "",
     as_json: JsonOption = False,
@@ -41,11 +41,11 @@ def upsert(
     require_pyarrow()
     from penstock.spark.pipelines import upsert as pipeline
 
-    watched = running.Watched()
+    watched = pipeline_progress.Watched()
     with open_to_write(store) as opened:
         result = pipeline.upsert(
             opened, source, table, schema=schema, follow=follow, every=every, important=important or None,
             engine=cast(Any, engine), name=name, master=master, watch=watched, on_engine=say_engine,
             storage_options=table_options(table, storage_option or ()),
         )  # fmt: skip
-        running.put_summary(watched.run, "upsert", result, as_json=as_json)
+        pipeline_progress.put_summary(watched.run, "upsert", result, as_json=as_json)

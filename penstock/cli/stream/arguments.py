@@ -8,7 +8,6 @@ from typing import Annotated, Any, BinaryIO
 import typer
 
 from penstock.cli import output
-from penstock.cli import output as units
 from penstock.errors import InvalidOption
 from penstock.exchange.message_json import encoded
 from penstock.parse import MIB
@@ -52,14 +51,14 @@ def save(name: str, body: BinaryIO, target: Path) -> None:
             output.put(piece)
         return
     done = 0
-    progress = output.ProgressLine(lambda: f"{name}: {units.size(done)}")
+    progress = output.ProgressLine(lambda: f"{name}: {output.size(done)}")
     with target.open("wb") as opened:
         while piece := body.read(_PIECE_BYTES):
             opened.write(piece)
             done += len(piece)
             progress.update()
     progress.clear()
-    output.say(f"{target}: {units.size(done)}")
+    output.say(f"{target}: {output.size(done)}")
 
 
 def record(message: StreamMessage, *, with_body: bool = False) -> dict[str, Any]:
@@ -69,7 +68,7 @@ def record(message: StreamMessage, *, with_body: bool = False) -> dict[str, Any]
         "subject": message.subject,
         "object_name": message.object_name,
         "headers": message.headers,
-        "created_at": units.iso(message.created_ns),
+        "created_at": output.iso(message.created_ns),
         "created_at_ns": message.created_ns,
     }
     return {**found, **encoded("data", message.data)} if with_body else found

@@ -7,9 +7,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from penstock import Stream
-from penstock.cli import output
-from penstock.cli import output as units
-from penstock.cli import pipeline_progress as running
+from penstock.cli import output, pipeline_progress
 from penstock.cli.arguments import JsonOption, StoreOption, YesOption, flag, open_to_read, open_to_write
 from penstock.cli.pipeline_progress import EngineOption
 from penstock.cli.pipelines import sweep as pipeline
@@ -77,7 +75,7 @@ def position(
     if as_json:
         output.put_json({"stream": name, **standing._asdict()})
     else:
-        new = units.counted(standing.new_messages, "new message")
+        new = output.counted(standing.new_messages, "new message")
         output.put_text(f"{durable} in {subject}: {standing.last_sequence}, {new}")
 
 
@@ -91,7 +89,7 @@ _COLUMNS: tuple[output.Column[_Standing], ...] = (
     ("durable", lambda row: row.durable_name, False),
     ("subject", lambda row: row.subject, False),
     ("last read", lambda row: str(row.last_sequence), True),
-    ("new", lambda row: units.count(row.new_messages), True),
+    ("new", lambda row: output.count(row.new_messages), True),
 )
 
 
@@ -101,7 +99,7 @@ def sweep(
     limit: pipeline.MostOption = 100,
     engine: EngineOption = "auto",
     name: NameOption = DEFAULT_STREAM,
-    master: running.MasterOption = None,
+    master: pipeline_progress.MasterOption = None,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -176,10 +174,10 @@ def _tell(name: str, status: TtlStatus, deleted: int | None, *, as_json: bool) -
         return
     is_on = "on" if status["enabled"] else "off"
     output.put_text(
-        f"{name}: TTL {is_on}, {units.duration(status['default_ttl'])} by default, "
-        f"looked at every {units.duration(status['check_interval'])}"
+        f"{name}: TTL {is_on}, {output.duration(status['default_ttl'])} by default, "
+        f"looked at every {output.duration(status['check_interval'])}"
     )
     for subject, life in sorted(status["channels"].items()):
-        output.put_text(f"  {subject}: {units.duration(life)}")
+        output.put_text(f"  {subject}: {output.duration(life)}")
     if deleted is not None:
-        output.put_text(f"{units.counted(deleted, 'message')} deleted")
+        output.put_text(f"{output.counted(deleted, 'message')} deleted")

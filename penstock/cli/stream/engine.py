@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli import output
-from penstock.cli import output as units
 from penstock.cli.arguments import JsonOption, StoreOption, YesOption, flag
 from penstock.cli.failures import Exit
 from penstock.cli.stream.arguments import DEFAULT_STREAM, NameOption
@@ -79,7 +78,7 @@ def check(
     kept = {"fsync": "a power cut", "write": "a crash of Tarantool, not a power cut", "none": "nothing"}
     output.put_text(f"wal_mode {about['wal_mode']}: what is acknowledged survives {kept[about['wal_mode']]}")
     output.put_text(
-        f"{units.counted(about['messages'], 'message')}, {units.counted(about['consumers'], 'position')}, "
+        f"{output.counted(about['messages'], 'message')}, {output.counted(about['consumers'], 'position')}, "
         f"last sequence {about['sequence']}"
     )
     if about["read_only"]:
@@ -146,7 +145,7 @@ def migrate(
             output.say(_found(found))
         output.confirm(f"Bring them into stream {name} of {store}?", yes=yes)
         seen = [0, found.messages]
-        progress = output.ProgressLine(lambda: f"{units.count(seen[0])} of {units.count(seen[1])} messages")
+        progress = output.ProgressLine(lambda: f"{output.count(seen[0])} of {output.count(seen[1])} messages")
 
         def on_progress(done: int, total: int) -> None:
             seen[:] = done, total
@@ -167,8 +166,8 @@ def _tell(result: Migrated, as_json: bool) -> None:
         output.put_text(_found(result))
         return
     output.put_text(
-        f"{result.stream}: {units.counted(result.written, 'message')} written, "
-        f"{units.count(result.already)} were there, {units.counted(result.consumers, 'position')}; "
+        f"{result.stream}: {output.counted(result.written, 'message')} written, "
+        f"{output.count(result.already)} were there, {output.counted(result.consumers, 'position')}; "
         f"last sequence {result.last_sequence}"
     )
     if result.bodies_copied:
@@ -182,8 +181,8 @@ def _tell(result: Migrated, as_json: bool) -> None:
 def _found(result: Migrated) -> str:
     numbered = "; they are numbered anew, by time" if result.renumbered else ""
     return (
-        f"found {units.counted(result.messages, 'message')} and "
-        f"{units.counted(result.consumers, 'position')} in {result.layout}; "
+        f"found {output.counted(result.messages, 'message')} and "
+        f"{output.counted(result.consumers, 'position')} in {result.layout}; "
         f"last sequence {result.last_sequence}, "
-        f"{units.count(result.numbers_filled)} numbers without a message{numbered}"
+        f"{output.count(result.numbers_filled)} numbers without a message{numbered}"
     )

@@ -14,7 +14,6 @@ import typer
 
 from penstock import Stream
 from penstock.cli import output
-from penstock.cli import output as units
 from penstock.cli.arguments import JsonOption, StoreOption, open_to_write
 from penstock.cli.stream.arguments import DEFAULT_STREAM, BodiesOption, NameOption, SubjectArgument, pairs
 from penstock.errors import InvalidOption
@@ -115,7 +114,7 @@ class Counted(io.RawIOBase):
         self._opened = opened
         self._done = 0
         self._progress = output.ProgressLine(
-            lambda: f"{name}: {units.size(self._done)} of {units.size(size)}"
+            lambda: f"{name}: {output.size(self._done)} of {output.size(size)}"
         )
 
     def readable(self) -> bool:

@@ -10,7 +10,6 @@ import typer
 
 from penstock import Stream, StreamMessage
 from penstock.cli import output
-from penstock.cli import output as units
 from penstock.cli.arguments import JsonOption, StoreOption, flag, open_to_read, open_to_write
 from penstock.cli.formats import shown
 from penstock.cli.stream.arguments import (
@@ -64,7 +63,7 @@ def get(
 
 def _tell(message: StreamMessage, *, is_shown: bool) -> None:
     output.put_text(f"{message.sequence}  {message.subject}  {message.object_name}")
-    output.put_text(f"  created: {units.iso(message.created_ns)}")
+    output.put_text(f"  created: {output.iso(message.created_ns)}")
     for header, value in message.headers.items():
         output.put_text(f"  {header}: {value}")
     if is_shown:
@@ -144,10 +143,10 @@ def stats(name: NameOption = DEFAULT_STREAM, store: StoreOption = "", as_json: J
         output.put_json(found)
         return
     output.put_text(
-        f"{name}: {units.counted(found['messages'], 'message')} of "  # type: ignore[arg-type]
-        f"{units.counted(found['subjects'], 'subject')}, "  # type: ignore[arg-type]
-        f"{units.counted(found['consumers'], 'position')} of consumers, "  # type: ignore[arg-type]
-        f"{units.size(found['bytes'])}, "  # type: ignore[arg-type]
+        f"{name}: {output.counted(found['messages'], 'message')} of "  # type: ignore[arg-type]
+        f"{output.counted(found['subjects'], 'subject')}, "  # type: ignore[arg-type]
+        f"{output.counted(found['consumers'], 'position')} of consumers, "  # type: ignore[arg-type]
+        f"{output.size(found['bytes'])}, "  # type: ignore[arg-type]
         f"last sequence {found['latest_sequence']}, TTL {'on' if ttl['enabled'] else 'off'}"
     )
 
@@ -156,12 +155,12 @@ _ROW_COLUMNS: tuple[output.Column[Row], ...] = (
     ("sequence", lambda row: str(row[0]), True),
     ("subject", lambda row: row[3], False),
     ("object", lambda row: row[2], False),
-    ("age", lambda row: units.age(row[4] * NANOSECONDS, Clock.now_ns()), True),
+    ("age", lambda row: output.age(row[4] * NANOSECONDS, Clock.now_ns()), True),
     ("headers", lambda row: " ".join(f"{header}={value}" for header, value in row[1].items()), False),
 )
 _SUBJECT_COLUMNS: tuple[output.Column[SubjectFacts], ...] = (
     ("subject", lambda each: each.subject, False),
-    ("messages", lambda each: units.count(each.messages), True),
+    ("messages", lambda each: output.count(each.messages), True),
     ("first", lambda each: str(each.first_sequence), True),
     ("latest", lambda each: str(each.latest_sequence), True),
 )
@@ -216,7 +215,7 @@ def _followed(
 
 def _line(message: StreamMessage) -> str:
     """Sequence, time, subject, and the beginning of the body, or where it lies."""
-    time = (units.iso(message.created_ns) or "").replace("T", " ")[:-4]
+    time = (output.iso(message.created_ns) or "").replace("T", " ")[:-4]
     try:
         with message.open() as body:
             data = body.read(_TAIL_SHOWN_BYTES + 1)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import pyarrow as pa
 
 from penstock.errors import ConflictError, Corrupt, NotAStore, OffsetTrimmed
-from penstock.lake import parquet_files as compaction
+from penstock.lake import parquet_files
 from penstock.lake.layout import RAW_SCHEMA, Kind, LakeFile, json_schema
 from penstock.lake.parquet_files import FILE_BYTES, FileTarget
 from penstock.lake.storage import Storage, storage
@@ -30,8 +30,8 @@ from penstock.lake.table import Archive, ArchivedSpan, ArchiveOrigin, open_or_cr
 from penstock.locks import Claimed, claim
 from penstock.log.fingerprint import UNKNOWN, changed, compare
 from penstock.parse import MIB, Duration, Size, one_of, seconds, size, whole
-from penstock.spark import executors as jobs
-from penstock.spark.pipelines import archive_tasks as tasks
+from penstock.spark import executors
+from penstock.spark.pipelines import archive_tasks
 from penstock.spark.session import session
 from penstock.spark.source import checkpoint
 from penstock.spark.source.options import parse, store_path
@@ -215,7 +215,7 @@ class _Loop:
             if end == start:
                 return None
             slices = self._query.planned(start, end)
-            files = self._spread(tasks.fill, [self._filling(each) for each in slices])
+            files = self._spread(archive_tasks.fill, [self._filling(each) for each in slices])
         except OffsetTrimmed as error:
             error.hint = 'important=True makes retention wait; on_gap="skip" goes on, with a gap in the table'
             raise
@@ -235,17 +235,17 @@ class _Loop:
             self._compact()
         return moved
 
-    def _filling(self, planned: Slice) -> tasks.Filling:
-        return tasks.Filling(planned, self._target(planned.partition), self._table.kind)
+    def _filling(self, planned: Slice) -> archive_tasks.Filling:
+        return archive_tasks.Filling(planned, self._target(planned.partition), self._table.kind)
 
     def _target(self, partition: int) -> FileTarget:
         return FileTarget(self._asked.place, self._table.schema, partition, self._asked.file_bytes)
 
     def _compact(self) -> None:
-        groups = compaction.chosen(self._table.files(), self._asked.file_bytes)
-        merging = [tasks.Merging(group, self._target(group[0].partition)) for group in groups]
+        groups = parquet_files.chosen(self._table.files(), self._asked.file_bytes)
+        merging = [archive_tasks.Merging(group, self._target(group[0].partition)) for group in groups]
         if merging and not self._run.stopping:
-            made = self._spread(tasks.merge, merging)
+            made = self._spread(archive_tasks.merge, merging)
             old = [each for group in groups for each in group]
             self._table.replace(old, made)
             self._done.compacted += len(old)
@@ -261,11 +261,11 @@ class _Loop:
             return []
         spark = self._asked.spark()
         try:
-            results = jobs.spread(spark, function, work)
+            results = executors.spread(spark, function, work)
         except Exception as error:  # whatever Spark raises is told by its cause
             raise failed(self._run.name, error) from error
-        failures = [each for each in results if isinstance(each, jobs.Failed)]
-        files = [file for each in results if not isinstance(each, jobs.Failed) for file in each]
+        failures = [each for each in results if isinstance(each, executors.Failed)]
+        files = [file for each in results if not isinstance(each, executors.Failed) for file in each]
         if failures:
             self._asked.place.delete(each.path for each in files)
             raise failures[0].error()

@@ -15,8 +15,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from penstock.errors import Corrupt, NotATable
-from penstock.lake import parquet_files as compaction
-from penstock.lake import parquet_files as writing
+from penstock.lake import parquet_files
 from penstock.lake.layout import RAW_SCHEMA, Kind, LakeFile, in_files
 from penstock.lake.parquet_files import FileTarget
 from penstock.lake.storage import Storage
@@ -46,13 +45,13 @@ class Merging(NamedTuple):
 def fill(work: Filling) -> list[LakeFile]:
     """Write a range of a partition as files of the table."""
     check_seen(work.target.storage)
-    return writing.write(_shaped(_readable(work.planned), work), work.target)
+    return parquet_files.write(_shaped(_readable(work.planned), work), work.target)
 
 
 def merge(work: Merging) -> list[LakeFile]:
     """Write the rows of several files into new ones."""
     check_seen(work.target.storage)
-    return compaction.merge(work.files, work.target)
+    return parquet_files.merge(work.files, work.target)
 
 
 def check_seen(place: Storage) -> None:

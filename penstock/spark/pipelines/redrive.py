@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from penstock.consume import dead_letter_topic as dead
+from penstock.consume import dead_letter_topic
 from penstock.consume.dead_letters import DeadLetters
 from penstock.errors import InvalidOption
 from penstock.parse import one_of
@@ -70,7 +70,7 @@ def redrive(
         if choice.engine == "python":
             numbers: Iterator[int] = (letter.number for letter in letters.choose(None, consumer, reason))
         else:
-            frame = _letters(started(spark, master), store.path, dead.dead_name(topic))
+            frame = _letters(started(spark, master), store.path, dead_letter_topic.dead_name(topic))
             numbers = _numbers(_fitting(frame, where, consumer, reason), letters.settled_numbers(there))
         return Redriven(topic, choice.engine, _replay(letters, numbers, rate, run))
 
@@ -89,10 +89,11 @@ def _letters(spark: SparkSession, path: str, topic: str) -> DataFrame:
         spark.read.format("penstock").option("topic", topic).option("includeHeaders", "true").load(path)
     )
     return messages.selectExpr(
-        "offset AS number", _header(dead.ORIGIN, "origin"), _header(dead.REASON, "reason"),
-        f"CAST(CAST(headers['{dead.ATTEMPTS}'] AS STRING) AS INT) AS attempts",
-        _header(dead.FIRST_ERROR, "first_error"), _header(dead.LAST_ERROR, "last_error"), "timestamp", "key",
-        "value",
+        "offset AS number", _header(dead_letter_topic.ORIGIN, "origin"),
+        _header(dead_letter_topic.REASON, "reason"),
+        f"CAST(CAST(headers['{dead_letter_topic.ATTEMPTS}'] AS STRING) AS INT) AS attempts",
+        _header(dead_letter_topic.FIRST_ERROR, "first_error"),
+        _header(dead_letter_topic.LAST_ERROR, "last_error"), "timestamp", "key", "value",
     ).where("origin IS NOT NULL").selectExpr(
         "*", "get_json_object(origin, '$.consumer') AS consumer",
         "CAST(get_json_object(origin, '$.partition') AS INT) AS partition",

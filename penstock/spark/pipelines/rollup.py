@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import InvalidOption
 from penstock.parse import Duration, one_of, seconds, whole
 from penstock.spark.aggregation import aggregate
-from penstock.spark.pipelines import rollup_output as tables
+from penstock.spark.pipelines import rollup_output
 from penstock.spark.pipelines.engine import started
 from penstock.spark.pipelines.expressions import (
     TIMES,
@@ -110,7 +110,7 @@ def rollup(
     whole("top", top, 1, 50)
     _check_targets(sink, table, plot, once=once)
     if table is not None:
-        tables.check(table, mode)
+        rollup_output.check(table, mode)
     identity = _identity(store, source, sink, measures, delay)
     called = name or f"rollup-{source}"
     running = started(spark, master)
@@ -166,7 +166,9 @@ class _Rollup:
             self._run.report(rows=pc.sum(found["count"]).as_py() or 0)
         if plot is not None:
             draw(found, plot, title=f"{self._source} by {measures.by or 'time'}", top=top)
-        return 0 if table is None else tables.write(table, found, mode, now_ns=self._store.clock.now_ns())
+        return (
+            0 if table is None else rollup_output.write(table, found, mode, now_ns=self._store.clock.now_ns())
+        )
 
     def _measured_all(self) -> DataFrame:
         """All there is, measured beside the data if it is plain enough, else by Spark."""

@@ -20,7 +20,7 @@ import pyarrow as pa
 from penstock.lake.current import CurrentTable, open_or_create_current
 from penstock.lake.storage import storage
 from penstock.parse import MIB, Duration, seconds
-from penstock.spark import executors as jobs
+from penstock.spark import executors
 from penstock.spark.pipelines.engine import Choice, Engine, chosen, started
 from penstock.spark.pipelines.upsert_tasks import Latest, latest, newest
 from penstock.spark.source import checkpoint
@@ -169,13 +169,13 @@ def _spread(
     if not work:
         return []
     try:
-        results = jobs.spread(started(spark, master), latest, work)
+        results = executors.spread(started(spark, master), latest, work)
     except Exception as error:  # whatever Spark raises is told by its cause
         raise failed(run.name, error) from error
     for each in results:
-        if isinstance(each, jobs.Failed):
+        if isinstance(each, executors.Failed):
             raise each.error()
-    return [each for each in results if not isinstance(each, jobs.Failed)]
+    return [each for each in results if not isinstance(each, executors.Failed)]
 
 
 def _fields(schema: str | os.PathLike[str], spark: SparkSession | None, master: str | None) -> pa.Schema:

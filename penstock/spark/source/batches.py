@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from penstock import codecs
 from penstock.errors import DataError
 from penstock.lake.cut import Stretch
-from penstock.log import arrow_columns as tables
+from penstock.log import arrow_columns
 from penstock.log.frame import RAW, ProducerStamp
 from penstock.log.frame_header import (
     CODECS,
@@ -119,7 +119,7 @@ class _Columns:
         return _repeated(self._partition, pa.int32(), self._count)
 
     def offset(self) -> pa.Array:
-        return tables.counting(self._offset, self._count)
+        return arrow_columns.counting(self._offset, self._count)
 
     def _nulls(self, name: str) -> pa.Array:
         return _repeated(None, _KINDS[name], self._count)
@@ -168,12 +168,12 @@ class _OfFrame(_Columns):
     def headers(self) -> pa.Array:
         if not self._flags & HEADERS:
             return self._nulls("headers")
-        return tables.headers_of(self._frame, self._body)[self._first : self._stop]
+        return arrow_columns.headers_of(self._frame, self._body)[self._first : self._stop]
 
     def headers_text(self) -> pa.Array:
         if not self._flags & HEADERS:
             return self._nulls("headers_text")
-        headers = tables.headers_of(self._frame, self._body)
+        headers = arrow_columns.headers_of(self._frame, self._body)
         nulls, bounds = headers.buffers()[:2]
         bits = self._body.slice(self._frame.layout.header_is_text)
         is_text = pa.Array.from_buffers(pa.bool_(), len(headers.keys), [None, bits])
@@ -209,7 +209,7 @@ class _OfFrame(_Columns):
         return self._frame.producers(self._first, self._stop)
 
     def _binary(self, offsets_at: int, bytes_at: int, nulls_at: int | None) -> pa.Array:
-        whole = tables._binary(self._body, self._head.count, offsets_at, bytes_at, nulls_at)
+        whole = arrow_columns._binary(self._body, self._head.count, offsets_at, bytes_at, nulls_at)
         return whole[self._first : self._stop]
 
     def _time(self, flag: int, column: str, same_for_all: int) -> pa.Array:
@@ -346,10 +346,10 @@ def _made(
 
 def _archived(planned: Slice, part: Stretch, table: SparkTable) -> Iterator[pa.RecordBatch]:
     """Messages that lie in a file of an archive."""
-    from penstock.lake import parquet_files as reading  # whoever reads no archive need not load it
+    from penstock.lake import parquet_files  # whoever reads no archive need not load it
 
     assert planned.table is not None
-    rows = reading.read(
+    rows = parquet_files.read(
         planned.table, part.file, start=part.base, stop=part.stop, columns=table.archived_columns
     )
     return map(table.archived, rows)

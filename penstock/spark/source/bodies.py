@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock import codecs, references
 from penstock.errors import MessageTooLarge
-from penstock.log import arrow_columns as tables
+from penstock.log import arrow_columns
 from penstock.log.frame import RAW
 from penstock.log.frame_header import CODECS, Head
 from penstock.parse import MIB
@@ -75,7 +75,7 @@ class Outside:
         """The values of a part of a frame; raises for the first that cannot be had."""
         numbers = part.frame.codec_numbers(part.first, part.stop)
         if references.CODEC not in numbers:
-            return tables.decoded_values(*part, topic, partition)
+            return arrow_columns.decoded_values(*part, topic, partition)
         stored = part.frame.values(part.first, part.stop)
         where = _Where(topic, partition, part.frame.head.base + part.first)
         if self._fetched:

@@ -17,8 +17,7 @@ from penstock.clock import Clock
 from penstock.errors import Corrupt, NotAStore, OffsetTrimmed, PenstockError, TopicReplaced
 from penstock.files import Files
 from penstock.lake.cut import Stretch
-from penstock.log import frame
-from penstock.log import segment_index as index
+from penstock.log import frame, segment_index
 from penstock.log.folder import DATA, DELETED, Folder
 from penstock.log.frame import Frame
 from penstock.log.frame_header import read_head
@@ -149,7 +148,7 @@ class _Segment:
             if head.stop > self._start and head.count:
                 found = frame.read_frame(data, at, head)
                 if not found.check_body():
-                    raise self._damage(at, offset, index.build(data, self._base))
+                    raise self._damage(at, offset, segment_index.build(data, self._base))
                 first = max(self._start - head.base, 0)
                 yield FramePart(found, first, min(head.stop, self._stop) - head.base)
             at, offset = at + head.size, head.stop
@@ -157,7 +156,7 @@ class _Segment:
     def _find(self) -> tuple[int, int]:
         """First offset and byte of a frame at or before the start: by the index, else the first of all."""
         if self._start > self._base:
-            stored = index.load(self._folder, self._base, self._head.generation, self._head.salt)
+            stored = segment_index.load(self._folder, self._base, self._head.generation, self._head.salt)
             if stored is not None and (number := stored.find(self._start)) >= 0:
                 return stored.offsets[number], stored.bytes[number]
         return self._base, SEGMENT_HEADER_BYTES
@@ -174,7 +173,7 @@ class _Segment:
 
     def _behind_damage(self, at: int, offset: int) -> tuple[int, int]:
         """Where to go on when the damage at `at` ends before the start; raises `Corrupt` when it does not."""
-        sound = index.build(self._data, self._base)
+        sound = segment_index.build(self._data, self._base)
         number = sound.find(self._start)
         if number >= 0 and sound.bytes[number] > at:
             return sound.offsets[number], sound.bytes[number]

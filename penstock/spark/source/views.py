@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from penstock.consume.dead_letters import DeadLetters
 from penstock.consume.waiting_view import waiting_messages
 from penstock.log.segment import read_head
-from penstock.options import BodyLocation as Place
+from penstock.options import BodyLocation
 from penstock.parse import utc
 from penstock.payloads.names import path_of
 from penstock.spark.source.body_places import BodyPlaces, places_of
@@ -32,7 +32,7 @@ class Listing(NamedTuple):
 
     topic: str
     places: BodyPlaces
-    place: Place
+    place: BodyLocation
     share: str
 
 

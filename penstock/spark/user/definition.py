@@ -183,7 +183,7 @@ class Parameter(NamedTuple):
 Parameters = Mapping[str, Parameter]
 
 
-def parameters(
+def parameters_of(
     function: Callable[..., Any], *, sources: Sequence[str], tables: Sequence[str]
 ) -> dict[str, Parameter]:
     """The parameters of a function with these sources and tables.

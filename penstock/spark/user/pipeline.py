@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import MissingExtra, WrongType
 from penstock.parse import Duration, Size
-from penstock.spark.user import definition as signature
-from penstock.spark.user.definition import Definition, Output, define
+from penstock.spark.user.definition import Definition, Output, chosen, define, parameters_of
 from penstock.spark.user.query import located
 from penstock.store import PipelineRun, Store
 from penstock.store.pipelines import Watch, unwatched
@@ -38,9 +37,7 @@ class OwnPipeline:
         self._function = function
         self.definition = definition
         #: What `--set` may choose.
-        self.parameters = signature.parameters(
-            function, sources=definition.sources, tables=tuple(definition.tables)
-        )
+        self.parameters = parameters_of(function, sources=definition.sources, tables=tuple(definition.tables))
 
     @property
     def name(self) -> str:
@@ -65,11 +62,11 @@ class OwnPipeline:
         """
         from penstock.spark.user.run import run_pipeline
 
-        chosen, tables = self._chosen(parameters or {})
+        values, tables = self._chosen(parameters or {})
         definition = replace(self.definition, name=name or self.name, tables=tables)
         ship(self._function)
         return run_pipeline(
-            definition, self._function, chosen, store=store, once=once, spark=spark, master=master,
+            definition, self._function, values, store=store, once=once, spark=spark, master=master,
             conf=conf or {}, watch=watch,
         )  # fmt: skip
 
@@ -86,10 +83,10 @@ class OwnPipeline:
         from penstock.spark.user.trial import try_pipeline
 
         tables = {name: given.pop(name) for name in self.definition.tables if name in given}
-        chosen, paths = self._chosen(given)
+        values, paths = self._chosen(given)
         ship(self._function)
         return try_pipeline(
-            replace(self.definition, tables=paths), self._function, chosen, rows=rows, tables=tables,
+            replace(self.definition, tables=paths), self._function, values, rows=rows, tables=tables,
             spark=spark,
         )  # fmt: skip
 
@@ -103,7 +100,7 @@ class OwnPipeline:
                 if not isinstance(path, str):
                     raise WrongType(f"table {name!r} is given by a path, not by {type(path).__name__}")
                 paths[name] = path
-        return signature.chosen(self.parameters, rest), paths
+        return chosen(self.parameters, rest), paths
 
     @property
     def _file(self) -> str | None:

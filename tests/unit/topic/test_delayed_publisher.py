@@ -162,7 +162,7 @@ def test_a_record_that_is_no_message_stays_and_holds_up_nobody(tmp_path, clock, 
         store.flush_housekeeping()
         assert texts(store, "orders") == ["x"]
         assert "cannot be read" in caplog.text
-    states = file_reader.states(str(folder), Files())
+    states = file_reader.stored_states(str(folder), Files())
     assert [record.data for record in file_reader.records(str(folder), Files(), states)] == [
         b"\xc1 no message"
     ]
