@@ -112,7 +112,7 @@ def followed(run: PipelineRun) -> Iterator[None]:
 
 
 class Watched:
-    """A `Watch` that shows how a run goes, and keeps it for the summary."""
+    """Follows a run: shows how it goes, and keeps it for the summary."""
 
     run: PipelineRun
 

@@ -57,7 +57,7 @@ _OURS, _BEFORE = "penstock-", "penstock-before-"
 
 
 def deaths(count: int) -> str:
-    """The error of a letter that killed its process so often."""
+    """The error text of a letter whose processing killed so many processes."""
     return f"{count} times the process that had it was killed or crashed before it was settled"
 
 
@@ -80,7 +80,7 @@ _decoder = msgspec.json.Decoder(LetterOrigin)
 
 
 def dead_name(topic: str) -> str:
-    """The topic in which the dead letters of a topic are."""
+    """The name of the topic that holds the dead letters of a topic."""
     name = f"{topic}{SUFFIX}"
     try:
         return topic_name(name)
@@ -98,7 +98,7 @@ def add_letter(topic: OpenTopic, consumer: str, enclosed: Envelope, *, attempts:
         enclosed.producer_id, enclosed.group, enclosed.seqno,
     )  # fmt: skip
     headers = {
-        **put_below(enclosed.headers),
+        **nest_headers(enclosed.headers),
         REASON: reason,
         ATTEMPTS: str(attempts),
         FIRST_ERROR: enclosed.first_error,
@@ -107,7 +107,7 @@ def add_letter(topic: OpenTopic, consumer: str, enclosed: Envelope, *, attempts:
     }
     if enclosed.traceback:
         headers[TRACEBACK] = enclosed.traceback
-    there = cemetery(topic)
+    there = letter_topic(topic)
     value, codec = _brought(there, enclosed)
     letter = MessageColumns(
         (value,), None if enclosed.key is None else (enclosed.key,), (headers,), (enclosed.timestamp,),
@@ -117,7 +117,7 @@ def add_letter(topic: OpenTopic, consumer: str, enclosed: Envelope, *, attempts:
 
 
 def _brought(there: OpenTopic, enclosed: Envelope) -> tuple[bytes | None, int]:
-    """The value of a letter and its codec: a body outside the log gets a copy that lives as long.
+    """Return the value of a letter and its codec; a body outside the log is copied for it.
 
     One that is gone, or for which the topic of letters has no place, stays a reference to where it was.
     """
@@ -136,8 +136,8 @@ def _brought(there: OpenTopic, enclosed: Envelope) -> tuple[bytes | None, int]:
     return kept, references.CODEC
 
 
-def put_below(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """A message's headers as its dead letter has them: none of them passes for one of the letter's own."""
+def nest_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """Rename a message's headers for its dead letter, so that none passes for one of the letter's own."""
     return {
         _BEFORE + name.removeprefix(_OURS) if name in OWN_HEADERS or name.startswith(_BEFORE) else name: value
         for name, value in headers.items()
@@ -145,7 +145,7 @@ def put_below(headers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def taken_out(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """The headers of the message that became a dead letter, from the letter's."""
+    """Undo `nest_headers`: return the headers of the message that became a dead letter."""
     return {
         _OURS + name.removeprefix(_BEFORE) if name.startswith(_BEFORE) else name: value
         for name, value in headers.items()
@@ -156,7 +156,7 @@ def taken_out(headers: Mapping[str, Any]) -> dict[str, Any]:
 def session_letter(
     identity: bytes, chunks: Sequence[bytes], errors: tuple[str, str], attempts: int
 ) -> WriteBatch:
-    """A session that was tried as often as it may be."""
+    """Make a dead letter of a session that was tried as often as its policy allows."""
     headers = {
         REASON: EXHAUSTED, ATTEMPTS: str(attempts), FIRST_ERROR: errors[0], LAST_ERROR: errors[1],
         SESSION: identity.hex(), CHUNKS: ",".join(str(len(chunk)) for chunk in chunks),
@@ -165,20 +165,20 @@ def session_letter(
 
 
 def settle(dead: OpenTopic, numbers: str, how: str) -> None:
-    """Note that dead letters are none any more."""
+    """Note that dead letters were replayed or dropped."""
     dead.write(WriteBatch(MessageColumns((None,), headers=({SETTLED: numbers, HOW: how},))))
 
 
-def cemetery(topic: OpenTopic) -> OpenTopic:
-    """The topic of dead letters, made if need be."""
+def letter_topic(topic: OpenTopic) -> OpenTopic:
+    """Open the topic of dead letters; it is made at first use."""
     options: dict[str, Any] = {"retention": RETENTION, "sync": topic.options.sync}
     if topic.bodies.takes_bodies:
         options["payloads"] = topic.options.payloads and topic.options.payloads.after(None)
-    return topic.neighbour(dead_name(topic.name), options)
+    return topic.sibling_topic(dead_name(topic.name), options)
 
 
 def origin_of(headers: Headers) -> LetterOrigin | None:
-    """None when the message is no dead letter: it is a note, or somebody else wrote it."""
+    """Return where a dead letter came from; None for a note, or for a message that somebody else wrote."""
     text: Any = headers.get(ORIGIN)
     if text is None:
         return None

@@ -15,7 +15,7 @@ Range = tuple[int, int]
 
 
 class Transactional(Protocol):
-    """A transaction, of either face."""
+    """A transaction, blocking or async."""
 
     @property
     def name(self) -> str | None:
@@ -71,7 +71,7 @@ class TransactionPart:
             )
 
     def committed(self) -> None:
-        """The positions are stored."""
+        """Take note that the positions are stored."""
         for source, ranges in self._ranges.items():
             for first, stop in ranges:
                 source.commits.commit(first, stop)
@@ -92,7 +92,7 @@ class TransactionParts:
 
     @property
     def transactions(self) -> Transactions:
-        """Of the store whose topics are read."""
+        """The transactions of the store whose topics are read."""
         return self._assignment.topics[0].transactions
 
     def joined(self, tx: Transactional) -> TransactionPart:
@@ -108,7 +108,7 @@ class TransactionParts:
     # Called by the transaction.
 
     def moves(self, tx: Transactional) -> list[PositionUpdate]:
-        """How positions change when it commits."""
+        """How positions change when the transaction commits."""
         consumer = self._assignment.consumer
         assert consumer is not None
         with self._mutex:

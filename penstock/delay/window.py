@@ -245,7 +245,7 @@ class ChainLane:
 
 
 def runs(states: Sequence[FileState]) -> list[list[FileState]]:
-    """A chain in parts within which `Replay` never decreases."""
+    """Divide the files of a chain into runs within which `FileState.replay` never decreases."""
     found: list[list[FileState]] = []
     for state in states:
         if found and state.replay >= found[-1][-1].replay:

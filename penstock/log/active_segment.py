@@ -34,7 +34,7 @@ _ZEROS = bytes(_FILL_BYTES)
 
 
 class ActiveSegment:
-    """The segment that is being appended to; opened again behind each roll, by whichever process."""
+    """The segment that is being appended to; opened again after each roll, whichever process did it."""
 
     def __init__(self, folder: Folder, options: TopicOptions) -> None:
         self.folder = folder
@@ -199,7 +199,7 @@ class ActiveSegment:
             self._filled = need + _FILL_BYTES
 
     def reserve(self, a: AppendRecord, stop: int) -> AppendRecord:
-        """Set offsets aside, durably; the mark tells the next writer when we die or fail before they are."""
+        """Set offsets aside, durably; the mark tells the next writer if this process fails before that."""
         reserved = a._replace(reserved=stop + RESERVE)
         self.folder.publish_append(reserved._replace(flags=a.flags | records.RESERVING))
         try:
@@ -270,7 +270,7 @@ class ActiveSegment:
         return hold((self.folder.tail,), move)
 
     def publish_durable_end(self, ends: Ends) -> Ends:
-        """All that A covers is durable. The tail lock is held."""
+        """Publish that all that A covers is durable. The tail lock is held."""
         a = ends.append
         durable = ends.durable._replace(end=a.next, segment=a.segment, byte=a.byte)
         self.folder.publish_durable(durable)
@@ -304,7 +304,7 @@ def poisoned(durable: DurableRecord) -> DurableRecord:
 
 
 def segment_bytes(options: TopicOptions) -> int:
-    """When to roll; a topic held to few bytes has small segments, or its newest would go with its oldest."""
+    """The size at which to roll: small where `max_bytes` is, or the newest would go with the oldest."""
     if options.max_bytes is None:
         return options.segment_bytes
     return min(options.segment_bytes, max(options.max_bytes // 4, 64 * KIB))

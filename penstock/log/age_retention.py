@@ -1,8 +1,8 @@
 """Retention by age, for readers: which message of a partition is the first that is not too old.
 
-What is older is not returned, whether or not somebody has removed it already (S001-48). It is looked for once
-a second at most, and not before the oldest message that is left expires; without retention it costs nothing.
-Consumers may hold messages back: those stay readable, too.
+Older messages are not returned, whether or not somebody has removed them already (S001-48). The boundary is
+looked for once a second at most, and not before the oldest message that is left expires; without retention it
+costs nothing. Messages that consumers hold back stay readable.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class AgeRetention:
         return self.known_start
 
     def within(self, bounds: Bounds) -> Bounds:
-        """What of these bounds has not expired."""
+        """Return the bounds without what has expired."""
         if self.retention_ns is None:
             return bounds
         start = self.known_start if self._now() < self._due else self.start()

@@ -193,12 +193,12 @@ class Appender:
     # The partition as a whole.
 
     def ready(self) -> Ends:
-        """A, S and D, when nothing is left to finish. The append lock is held."""
+        """Finish what others left; return A, S and D. The append lock is held."""
         ends = self.folder.read_ends()
         return ends if ends is not None and self._is_ready(ends) else self.repair.run(ends)
 
     def unsealed(self) -> Ends:
-        """A, S and D, when nothing is left to finish; raises `Sealed` when nobody may append any more."""
+        """Finish what others left; return A, S and D, or raise `Sealed` when nobody may append any more."""
         ends = self.ready()
         if ends.shown.sealed and not self.takes_arrivals:
             raise Sealed
@@ -266,7 +266,7 @@ class Appender:
         self.active.publish(self.ready(), tree=tree & 0xFFFF)
 
     def save_gate(self) -> None:
-        """Keep what is known of producers at this end, for those who add partitions. Locked."""
+        """Keep what is known of producers at this end, for new partitions. The append lock is held."""
         try:
             ends = self.ready()
             self.producers.save_gate(ends.append, ends.durable)
@@ -364,7 +364,7 @@ class Appender:
         return not self.active.is_full(a, size, self.active.written_at(a))
 
     def _locked(self, section: Callable[[], T]) -> T:
-        """Call `section` with the append lock held; what the system refuses is said in our own words."""
+        """Call `section` with the append lock held; errors of the system become errors of Penstock."""
         try:
             return hold((self.folder.append,), section)
         except OSError as error:
@@ -372,6 +372,6 @@ class Appender:
             raise
 
     def _refuse(self, error: BaseException) -> None:
-        """Raise what the system refused in our own words; a folder that is gone is said by those above."""
+        """Raise an error of the system as one of Penstock; a missing folder is explained by the caller."""
         if isinstance(error, OSError) and not isinstance(error, (PenstockError, FileNotFoundError)):
             raise refusal(self.folder.path, error) from error

@@ -32,7 +32,7 @@ _TINY_FRAME_BYTES = 2 * KIB
 
 
 class Cursor:
-    """A place in a partition that moves forward as it reads; with key retention, over what has expired."""
+    """A place in a partition that moves forward as it reads; with key retention it skips what has expired."""
 
     def __init__(
         self, segments: Segments, offset: int, retention: KeyRetention | None = None, *, far: bool = False
@@ -183,7 +183,7 @@ class Cursor:
     def _read_small_frames(
         self, segment: MappedSealed, end: int, max_messages: int, max_bytes: int
     ) -> list[Rows]:
-        """Sealed but not repacked: decode it as the active segment is."""
+        """Read a sealed segment that is not repacked yet as the active one is read: in chunks."""
         offsets, starts = segment.index.offsets, segment.index.bytes
         number = max(segment.index.find(self.offset), 0)
         if offsets and segment.salt is not None and offsets[number] <= self.offset:

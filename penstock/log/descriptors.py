@@ -83,7 +83,7 @@ class AwakeLogs:
                 del self._counts[topic]
 
     def most(self) -> int:
-        """How many may be awake."""
+        """How many logs may have their files open."""
         return max(_limit() // _SHARE_OF_ONE, _LEAST)
 
     def mapped_most(self) -> int:

@@ -1,7 +1,7 @@
 """A batch of messages as bytes: what lies in segments, travels, and becomes Arrow without a copy.
 
-The header (see `head`), the body (see `columns`), then zeros up to a multiple of 8. Frames are made in
-`encode`.
+A frame is its header (`frame_header`), its body (`frame_columns`), then zeros up to a multiple of 8. This
+module reads frames; `frame_encode` makes them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _EXTENSION = Struct("<IHH")
 
 
 def compress_body(body: memoryview) -> tuple[bytes, bytes] | None:
-    """The body compressed, and the extension that says so; None when it does not pay."""
+    """Compress a body; return it with the extension that says so, or None when it does not pay."""
     stored = zstd.encode_frame(body)
     if len(stored) + _EXTENSION.size >= len(body):
         return None
@@ -61,12 +61,12 @@ def require_zstd() -> None:
 
 
 def unpacked_length(extensions: Buffer) -> int:
-    """How long the body was before, as the frame's extensions say."""
+    """How long the body was before compression, as the frame's extensions say."""
     return _fields(extensions)[0]
 
 
 def decompress_body(stored: Buffer, extensions: Buffer, base: int) -> bytes:
-    """The body of the compressed frame that begins with offset `base`."""
+    """Decompress the body of the frame that begins with offset `base`."""
     length, codec = _fields(extensions)
     if codec != ZSTD:
         raise UnknownFormat(
@@ -315,7 +315,7 @@ class Frame:
 
 
 def _lazy_message_class() -> type[LazyMessage]:
-    """What is made of messages whose values are packed, typed, or both."""
+    """The class of messages whose values are packed, typed, or both."""
     from penstock.message import LazyMessage
 
     return LazyMessage

@@ -1,8 +1,9 @@
 """Whether frames that an interrupt overtook are in the log.
 
 Ctrl-C may come at any moment of an append: before the frames were written, after that and before they were
-published, or after both. Who wants to try again must know which. `ready` adopts frames that were written and
-not published; what lies between where the log ended before and where it ends now is then compared with them.
+published, or after both. A caller that wants to try again must know which. `Appender.ready` adopts frames
+that were written and not published; then what lies between the old end of the log and its present end is
+compared with them.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class KeyFloors:
         lasting = self._durations.of(key) if self.highest else None
         return 0 if lasting is None else self._floor(lasting)
 
-    def is_over(self, message: Message) -> bool:
+    def has_expired(self, message: Message) -> bool:
         """Whether the message has expired."""
         return message.offset < self.highest and message.offset < self.of(message.key)
 
@@ -137,7 +137,7 @@ class KeyRetention:
         if offset < self.age.known_start:
             return None
         found = self._segments.message(offset)
-        return None if found is None or floors.is_over(found) else found
+        return None if found is None or floors.has_expired(found) else found
 
     def _risen(self, since_ns: int, lasting: int) -> int:
         """The floor of a duration; looked for only when the message there has expired."""

@@ -2,7 +2,7 @@
 
 Recovery meets them when a file was cut short or is gone (a bad copy, a failing disk, a hand that slipped)
 although a record, a consumer's position or a checkpoint knows better. It goes on behind them, and keeps them
-here, for ever: those who read strictly are told, those who skip gaps count one, and `verify` calls it damage.
+here, for ever: a strict reader gets an error, one that skips gaps counts one, and `verify` calls it damage.
 Offsets that were never acknowledged are no loss, and are not named.
 
     lost

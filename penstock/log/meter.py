@@ -2,7 +2,7 @@
 
 Measuring costs an append one comparison; once every tenth of the window somebody takes a sample. A quota is
 reserved under the append lock and waited for outside it: those who wait queue up in the order in which they
-came, and nobody is held up by who waits.
+came, and a writer that waits holds up nobody else.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class WriteMeter:
             self._sample(self._now(), a)
 
     def notice(self) -> bool:
-        """Whether the partition is hot, and nobody here was told so since the latest sample."""
+        """Whether the partition is hot, reported once for each sample."""
         is_new = self.is_hot and not self._is_noticed
         self._is_noticed = True
         return is_new

@@ -28,7 +28,7 @@ _COUNT_EVERY = 10_000
 
 
 class StaleClaim(Exception):
-    """The caller's idea of what is stored is not so; nothing was written. `known` is how it is."""
+    """The caller's idea of what is stored is out of date; nothing was written. `known` is what is stored."""
 
     def __init__(self, known: LastSeqno) -> None:
         super().__init__(known)
@@ -165,7 +165,7 @@ class Producers:
             return facts
 
     def _warn_of_many(self, facts: ProducerTable) -> None:
-        """Once for each partition and process, when more producers write here than is good."""
+        """Warn, once for each partition and process, when very many producers write here."""
         self._count_at = len(facts) + _COUNT_EVERY
         recent = facts.recent(self._folder.clock.now_ns())
         if recent > MANY:

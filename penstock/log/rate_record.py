@@ -63,7 +63,7 @@ def parse_rate(data: bytes, boot: int) -> RateRecord | None:
 
 
 class RateFile:
-    """The file of R; opened when it is used, and made by who writes to it."""
+    """The file of R; opened when it is used, and made by the first that writes to it."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder

@@ -74,7 +74,7 @@ def recover(folder: Folder, options: TopicOptions, state: PartitionState) -> Non
         end = _End(first, first, SEGMENT_HEADER_BYTES, now)
         floor = first
     else:
-        end = _mend_last(folder, bases[-1], durable, now)
+        end = _repair_last(folder, bases[-1], durable, now)
         start = shown.start if shown is not None else bases[0]
         floor = max(_reserved(a, options, end.next), state.highest_position(), known)
         is_loss = not end.shows_damage and _note_losses(folder, end.next, known, state)
@@ -132,7 +132,7 @@ def _note_missing(folder: Folder, end: int, state: PartitionState) -> int:
 
 
 def _begin_segment(folder: Folder, first: int, end: _End, now: int) -> _End:
-    """A new segment, with a gap before it."""
+    """Begin a new segment, with a gap before it."""
     created = max(now, end.last_written_at)
     folder.files.close(segment.create(folder, first, created, behind_gap=True))
     return _End(first, first, SEGMENT_HEADER_BYTES, end.last_written_at)
@@ -193,7 +193,7 @@ class _End(NamedTuple):
     sealed: bool = False
 
 
-def _mend_last(folder: Folder, base: int, durable: DurableRecord | None, now: int) -> _End:
+def _repair_last(folder: Folder, base: int, durable: DurableRecord | None, now: int) -> _End:
     """Cut a torn tail off the last segment, or leave a damaged one as it is; make it durable."""
     files = folder.files
     fd = files.open(folder.segment_path(base))

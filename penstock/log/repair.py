@@ -5,8 +5,8 @@
     a failed sync                        cut back to what is durable
     a roll half done                     finish it
     frames behind A                      adopt the sound ones, cut off the rest
-    a seal that S does not tell of       make it durable, and tell
-    S tells of a seal that nowhere is    recover: files of different moments were put together
+    a seal that S does not show          make it durable, and show it
+    S shows a seal that is not there     recover: files of different moments were put together
     a transaction announced              append it if it was committed, else forget it
     its file is gone                     recover: what was in it is known as lost
 

@@ -164,7 +164,7 @@ class Segments:
         return found.message(self.topic, self.folder.partition, offset - found.head.base)
 
     def refuse_missing(self, base: int, before: Bounds, offset: int) -> None:
-        """A segment is not there: return when others moved on and one should look again, else raise."""
+        """Raise for a segment that is missing; return if others moved on, so that a second look helps."""
         self.forget()
         if base == before.segment and self.bounds() == before:
             path = self.folder.segment_path(base)
@@ -219,7 +219,7 @@ class Segments:
         self._active = None
 
     def _survey(self) -> Bounds:
-        """A read-only view of a store nobody opened since the machine started: look for ourselves."""
+        """Find the bounds from the segments, for a read-only store that nobody opened since the start."""
         bases = self.folder.segments()
         shown = self.folder.read_shown()
         if not bases:

@@ -1,7 +1,7 @@
 """Which seqnos of a producer's group a partition holds, one by one: read from its frames.
 
-The table of producers knows the highest only. Of a message that would go elsewhere now than before, that says
-nothing: those that are stored here may be any below it.
+The table of producers knows only the highest seqno. That is not enough for a message that would go to another
+partition now than before: which of the lower seqnos are stored here must be read.
 """
 
 from __future__ import annotations

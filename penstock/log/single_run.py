@@ -2,7 +2,7 @@
 
 Machines mostly write messages of one length. Looking at such frames one by one costs most of a microsecond
 each; here one call cuts all headers, one all fields, and checksums are compared as columns. Nothing is
-trusted: the first frame that is not exactly as it should be ends the run, and the general way looks at it.
+trusted: the first frame that is not exactly as it should be ends the run, and `single_frame` looks at it.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class PartitionState(Protocol):
         """Store other offsets for pieces, durably."""
 
     def finish(self, tx: int) -> None:
-        """The transaction is whole and durable in this partition."""
+        """Take note that the transaction is whole and durable in this partition."""
 
 
 def bring_in(folder: Folder, end: End, piece: PlacedPiece) -> End:
@@ -155,7 +155,7 @@ def is_missing(folder: Folder, piece: PlacedPiece) -> bool:
 
 
 def remove_file(folder: Folder, piece: PlacedPiece) -> None:
-    """A piece that was copied leaves its file behind."""
+    """Remove the file of a piece that was copied."""
     if piece.file is not None and folder.files.exists(folder.name(piece.file)):
         folder.files.unlink(folder.name(piece.file))
 
@@ -286,7 +286,7 @@ class StagingArea:
             self._end()
 
     def cut(self) -> None:
-        """What comes next is a piece of its own."""
+        """End the piece that grows: what comes next is a piece of its own."""
         self._end()
 
     def adopt(self, pieces: Iterable[StagedPiece]) -> None:
@@ -295,14 +295,14 @@ class StagingArea:
         self._done += pieces
 
     def finish(self) -> list[StagedPiece]:
-        """All pieces, durable."""
+        """Make all pieces durable, and return them."""
         self._end()
         if any(staged.file is not None for staged in self._done):
             self._folder.files.sync_dir(self._folder.path)
         return self._done
 
     def frames(self) -> Iterator[Frame]:
-        """All frames again, to be routed elsewhere."""
+        """Return all frames, to be routed elsewhere."""
         self._end()
         for staged in self._done:
             yield from _read(self._folder, staged)

@@ -116,7 +116,7 @@ class Catalogue:
         self.housekeeper = Housekeeper()
         #: What topics are given when they are opened: who holds their delayed messages, and their neighbours.
         self.delayed: DelaysMessages | None = None
-        self.neighbour: Callable[[str, dict[str, Any]], OpenTopic] | None = None
+        self.sibling_topic: Callable[[str, dict[str, Any]], OpenTopic] | None = None
         #: Raises when the store's folder is not where it was.
         self.require_place: Callable[[], None] = lambda: None
         self.on_options: Callable[[], None] = lambda: None
@@ -148,8 +148,8 @@ class Catalogue:
                 partitions.on_options = self.on_options
                 partitions.finish_transactions = self.finish_transactions
                 partitions.require_place = self.require_place
-                if self.neighbour is not None:
-                    partitions.neighbour = self.neighbour
+                if self.sibling_topic is not None:
+                    partitions.sibling_topic = self.sibling_topic
                 if self.delayed is not None:
                     partitions.delayed = self.delayed
                 if not self._read_only:
@@ -223,7 +223,7 @@ class Catalogue:
                     writers.callback(writer.close)
 
     def settle(self) -> None:
-        """With sync="os" everything goes to disk on a clean close."""
+        """Write everything to disk on a clean close, also for topics with sync="os"."""
         for partitions in self._opened.values():
             if not self._read_only and partitions.options.sync == "os":
                 _settle(partitions)
@@ -234,7 +234,7 @@ class Catalogue:
             partitions.close()
 
     def abandon(self) -> None:
-        """In a forked child: all of it is the parent's."""
+        """Close in a forked child: files and locks are the parent's."""
         for partitions in self._opened.values():
             partitions.abandon()
         self._opened = {}
@@ -254,7 +254,7 @@ def refuse_other_options(name: str, there: TopicOptions, wanted: Mapping[str, An
 
 
 def _settle(partitions: OpenTopic) -> None:
-    """Everything goes to disk, and offsets set aside are given back."""
+    """Make a topic durable, and give back offsets that were set aside."""
     try:
         gone = partitions.topics.by_id(partitions.record.id).rows.removed()
         for log in partitions.opened_logs():
@@ -270,7 +270,7 @@ _decoder = msgspec.json.Decoder(list[tuple[str, list[tuple[str, str]]]])
 
 
 class DroppedBodies:
-    """The notes of one store."""
+    """The notes of a store about the bodies of dropped topics."""
 
     def __init__(self, store: str, store_id: Callable[[], str], files: Files) -> None:
         self._root = os.path.join(store, PAYLOADS)
@@ -279,7 +279,7 @@ class DroppedBodies:
         self._files = files
 
     def note(self, partitions: OpenTopic) -> None:
-        """Before a topic goes: where its bodies lie."""
+        """Note where a topic's bodies lie, before it is dropped."""
         chosen = partitions.options.payloads
         if chosen is None:
             return

@@ -6,7 +6,7 @@ Each step copies some frames, and moves the pipeline's position over them, in on
 that is killed leaves nothing of a step, and the next run under the same name goes on behind the last one.
 Keys, values as they are packed, headers and the producers' times are those of the source, to the byte and
 the nanosecond; offsets and written times are new, and who wrote a message under which seqno stays behind.
-Values that lie outside the source's log are stored anew, as the sink keeps them (`topic.carrying`).
+Values that lie outside the source's log are stored anew, as the sink keeps them (`topic.copy_bodies`).
 """
 
 from __future__ import annotations

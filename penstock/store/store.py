@@ -12,8 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from penstock.clock import Clock
-from penstock.consume import dead_letter_topic
-from penstock.consume.dead_letter_topic import dead_name
+from penstock.consume.dead_letter_topic import RETENTION, dead_name
 from penstock.consume.dead_letters import DeadLetter, DeadLetters
 from penstock.consume.options import Kind, Moment, Retry, reader_options
 from penstock.consume.reader import Reader, open_reader
@@ -87,7 +86,8 @@ class Store:
         self._catalogue = Catalogue(
             self._records, self._consumers, self._transactions, folders, files, clock, read_only=read_only
         )
-        self._catalogue.neighbour, self._catalogue.require_place = self._neighbour, self._whereabouts.require
+        self._catalogue.sibling_topic = self._sibling_topic
+        self._catalogue.require_place = self._whereabouts.require
         self._dropped_bodies = DroppedBodies(path, lambda: self.id, files)
         self._sessions: Sessions | None = None
         self._delayed = DelayedPublisher(
@@ -136,7 +136,7 @@ class Store:
 
     @property
     def id(self) -> str:
-        """Tells this store from any other, wherever its folder is moved."""
+        """An id that tells this store from any other, wherever its folder is moved."""
         return self._database.store_id
 
     # Topics.
@@ -430,13 +430,13 @@ class Store:
             return None
 
     def _add_session_letter(self, topic: str, letter: WriteBatch) -> None:
-        self._neighbour(dead_name(topic), {"retention": dead_letter_topic.RETENTION}).write(letter)
+        self._sibling_topic(dead_name(topic), {"retention": RETENTION}).write(letter)
 
     def _revive_session(self, topic: str, letter: DeadLetter) -> None:
         self.sessions.revive(topic, letter)
 
-    def _neighbour(self, name: str, options: dict[str, Any]) -> OpenTopic:
-        """A topic that others need, made with these options if it is not there."""
+    def _sibling_topic(self, name: str, options: dict[str, Any]) -> OpenTopic:
+        """Open a topic of this store, and make it with these options if it is not there."""
         try:
             return self.topic(name).open_topic
         except UnknownTopic:

@@ -1,7 +1,7 @@
 """Subject streams: messages under subjects in one global sequence, read by durable consumers.
 
-Two faces on the same data. The eight functions of MiniToolStream keep their names, parameters and results
-(`MiniToolStream`); `publish`, `fetch`, `ack` and `subscribe` are for everyone else:
+There are two ways to use one. The eight functions of MiniToolStream keep their names, parameters and
+results (`MiniToolStream`); `publish`, `fetch`, `ack` and `subscribe` are for everyone else:
 
     sequence = stream.publish("orders", b"paid", headers={"content-type": "text/plain"})
     for message in stream.fetch("billing", "orders"):

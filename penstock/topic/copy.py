@@ -1,10 +1,10 @@
-"""Messages on their way from one topic into another: shelved by partition until a transaction takes them.
+"""Copy messages from one topic into another: frames are staged by partition until a transaction commits them.
 
 Partition i goes to partition i when both topics have as many, with equal ranges; else keys choose, as they
 do for every writer, and messages without a key stay together with those of their partition.
 
 It touches files in the folders of partitions and nothing else of the store, so a Spark task can do it too;
-but values that lie outside the source's log are brought along only by who has the topic open (`carrying`).
+but only a process that has the topic open can bring values that lie outside the source's log (`copy_bodies`).
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ def is_same_layout(source: PartitionTree, sink: PartitionTree) -> bool:
 
 
 def _beside(partition: int, sink: PartitionTree) -> int:
-    """Where messages of a partition go that have no key."""
+    """The partition of the sink that gets messages without a key."""
     return sink.active[partition % len(sink.active)]
 
 
 class TopicCopy:
-    """What is copied into one topic before a commit makes it true.
+    """Messages staged for one topic, until a commit makes them part of it.
 
     `empty` are partitions without a message: into those the first piece is copied once more by the commit,
     where others become segments as they are. So it is kept small.
@@ -105,7 +105,7 @@ class TopicCopy:
 
     @property
     def bodies(self) -> Sequence[str]:
-        """Objects that were made for it."""
+        """The body objects that were made for the copy."""
         return () if self._carrier is None else self._carrier.made
 
     def add(self, partition: int, run: MessageRun, places: Sequence[int] | None = None) -> None:
@@ -136,7 +136,7 @@ class TopicCopy:
         self.add(partition, run, places)
 
     def finish(self) -> dict[int, list[StagedPiece]]:
-        """All of it by partition, durable."""
+        """Make everything durable; return what is staged, by partition."""
         return {number: shelf.finish() for number, shelf in sorted(self._shelves.items())}
 
     def discard(self) -> None:

@@ -102,7 +102,7 @@ class LeftMessages:
         self._append(
             _left(message)
             for message in _messages(self._log, first, stop)
-            if not any(floors.is_over(message) for floors in told)
+            if not any(floors.has_expired(message) for floors in told)
         )
 
     def take(self, since_ns: int | None = None) -> list[LeftMessage]:
@@ -165,7 +165,7 @@ class LeftMessages:
             self._append(
                 _left(message, by_key=True)
                 for message in _messages(log, start, floors.highest)
-                if floors.is_over(message) and not any(each.is_over(message) for each in told)
+                if floors.has_expired(message) and not any(each.has_expired(message) for each in told)
             )
             kept = [each for each, reach in zip(history, told, strict=True) if reach.highest > start]
             history = [each for each in kept if each.rules != rules] + [_Told(rules, now_ns)]

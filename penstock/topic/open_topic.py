@@ -60,7 +60,7 @@ class Closable(Protocol):
 
 
 class LetsGo(Protocol):
-    """What holds something that others wait for."""
+    """An object that holds something others wait for, such as a reader with its partitions."""
 
     def let_go(self) -> None:
         """Release what is held, since the topic closes."""
@@ -120,10 +120,10 @@ class OpenTopic:
         self.finish_transactions: Callable[[], set[int]] = set
         #: Raises when the store's folder is not where it was.
         self.require_place: Callable[[], None] = lambda: None
-        #: Stores messages until they are due; `look` takes part in appending those.
+        #: Stores messages until they are due (`DelaysMessages`).
         self.delayed: DelaysMessages = NoDelays()
-        #: Another topic of the same store, made with these options if it is not there.
-        self.neighbour: Callable[[str, dict[str, Any]], OpenTopic] = _no_neighbour
+        #: Opens another topic of the same store, and makes it with these options if it is not there.
+        self.sibling_topic: Callable[[str, dict[str, Any]], OpenTopic] = _no_sibling_topic
 
     @property
     def options(self) -> TopicOptions:
@@ -420,7 +420,7 @@ class OpenTopic:
 
     @contextmanager
     def named_if_closed(self) -> Iterator[None]:
-        """Files may be closed under whoever looks: what that raises is said as `Closed`, `TopicReplaced`."""
+        """Raise `Closed` or `TopicReplaced` for the errors of files that were closed during a call."""
         try:
             yield
         except (Closed, OSError):
@@ -440,7 +440,7 @@ class OpenTopic:
             raise Closed(f"topic {self.name!r}: {self.ended}", hint="open the store again")
 
 
-def _no_neighbour(name: str, options: dict[str, Any]) -> OpenTopic:
+def _no_sibling_topic(name: str, options: dict[str, Any]) -> OpenTopic:
     raise AssertionError(f"a topic outside a store knows no {name}")
 
 

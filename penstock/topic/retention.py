@@ -212,7 +212,7 @@ def expired(partitions: OpenTopic, since_ns: int | None) -> list[Rows]:
 
 
 def _ended(message: Message, now: KeyFloors, before: KeyFloors | None) -> bool:
-    return now.is_over(message) and (before is None or not before.is_over(message))
+    return now.has_expired(message) and (before is None or not before.has_expired(message))
 
 
 def delete_before(partitions: OpenTopic, place: Place) -> list[Rows]:

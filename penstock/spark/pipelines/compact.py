@@ -56,7 +56,7 @@ Ranges = Mapping[int, CompactRange]
 
 
 def latest(partitions: OpenTopic, ranges: Ranges, keyless: Keyless) -> dict[int, OffsetSet]:
-    """The offsets of the latest message of each key, by partition; raises as `refuse_keyless` does."""
+    """The offsets of the latest message of each key, by partition; raises `keyless_refused`."""
     marks = {number: OffsetSet(*each) for number, each in ranges.items()}
     last: dict[int, dict[bytes, int]] = {}
     for number, each in ranges.items():

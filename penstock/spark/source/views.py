@@ -1,7 +1,7 @@
-"""Facts about topics as Spark tables: `option("view", …)`, one of `penstock.spark.options.VIEWS`.
+"""Facts about topics as Spark tables: `option("view", …)`, one of `penstock.spark.source.options.VIEWS`.
 
-Rows are few, and come from `state.db`, which only the driver may open: it collects them all. But for
-`payloads`: there are as many as there are bodies, and tasks list them (`listing`).
+Most views have few rows, which come from `state.db`; only the driver may open that, so it collects them all.
+The view `payloads` has as many rows as there are bodies: tasks list those (`listings`, `listed`).
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.delay import chains
-from penstock.delay import file_reader as view
+from penstock.delay import chains, file_reader
 from penstock.delay import states as state_files
 from penstock.delay.records import NewRecord, RecordColumns, uuid7
 from penstock.delay.waiting import WaitingMessages
@@ -97,7 +96,7 @@ def test_waits_that_began_earlier_keep_their_planned_times(opened, clock):
     )
     waiting.store_columns(columns)
     assert [record[0] - now for record in parsed(content(waiting, "5s"))] == [4991, 4991, 5000]
-    (state,) = view.states(waiting.folder, Files())
+    (state,) = file_reader.stored_states(waiting.folder, Files())
     assert state.replay <= now + 4991, "S003-14"
 
 
@@ -181,7 +180,7 @@ def test_closing_removes_what_is_empty(opened, clock):
     waiting.finish(waiting.take())
     waiting.close()
     assert folders(waiting) == []
-    assert view.states(waiting.folder, Files()) == []
+    assert file_reader.stored_states(waiting.folder, Files()) == []
 
 
 def test_another_opener_that_had_the_removed_file_open_makes_a_new_one(opened, clock):
@@ -207,7 +206,9 @@ def test_appending_changes_the_id_of_a_files_state(opened, clock):
         put(waiting, b"%d" % number, wait="30s")
         waiting.snapshot()
         clock.advance("1s")
-        states = {state.name.split("@")[0]: state for state in view.states(waiting.folder, Files())}
+        states = {
+            state.name.split("@")[0]: state for state in file_reader.stored_states(waiting.folder, Files())
+        }
         seen.append(states["30s"].id)
         assert states["3600s"].id < seen[0], "the other file did not change"
     assert seen == sorted(set(seen))
@@ -234,5 +235,5 @@ def test_ids_grow_over_all_files_and_processes(opened, clock):
         put((first, second)[number % 2], b"x", wait=("30s", "45s")[number // 2 % 2])
         clock.set(clock.now_ns() - 10**9)
         first.snapshot()
-        seen.append(max(state.id for state in view.states(first.folder, Files())))
+        seen.append(max(state.id for state in file_reader.stored_states(first.folder, Files())))
     assert seen == sorted(set(seen))

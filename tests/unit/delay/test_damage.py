@@ -4,9 +4,7 @@ import os
 
 import pytest
 
-from penstock.delay import checksums as sums
-from penstock.delay import file_names as names
-from penstock.delay import file_reader as view
+from penstock.delay import checksums, file_names, file_reader
 from penstock.delay import states as statefiles
 from penstock.delay.records import NewRecord
 from penstock.delay.waiting import WaitingMessages
@@ -50,8 +48,8 @@ def test_a_flipped_bit_costs_its_block_and_is_named(folder, clock):
     data = only(folder, ".data")
     block = len(data.read_bytes()) // 10
     flip(data, 3 * block + 5)
-    states = view.states(str(folder), Files())
-    assert [each.byte for each in view.damage(str(folder), Files(), states)] == [3 * block]
+    states = file_reader.stored_states(str(folder), Files())
+    assert [each.byte for each in file_reader.damage(str(folder), Files(), states)] == [3 * block]
     found, damage = came(folder, clock)
     assert found == [n for n in range(100) if n // 10 != 3]
     assert [(type(each), each.path, each.byte) for each in damage] == [(Corrupt, str(data), 3 * block)]
@@ -60,14 +58,14 @@ def test_a_flipped_bit_costs_its_block_and_is_named(folder, clock):
 
 
 def test_a_damaged_checksum_costs_nothing(folder, clock):
-    flip(only(folder, ".sums"), 4 * sums.CURRENT.entry_bytes + 3)
+    flip(only(folder, ".sums"), 4 * checksums.CURRENT.entry_bytes + 3)
     found, damage = came(folder, clock)
     assert found == list(range(100))
     assert damage == []
 
 
 def test_a_damaged_last_checksum_ends_the_file_and_costs_nothing(folder, clock):
-    flip(only(folder, ".sums"), 9 * sums.CURRENT.entry_bytes)
+    flip(only(folder, ".sums"), 9 * checksums.CURRENT.entry_bytes)
     with WaitingMessages(folder, clock=clock) as waiting:
         waiting.store(wait=1, id=bytes(16), topic="t", data=b"100")
     found, damage = came(folder, clock)
@@ -78,7 +76,7 @@ def test_a_damaged_last_checksum_ends_the_file_and_costs_nothing(folder, clock):
 def test_missing_checksums_cost_nothing(folder, clock):
     with WaitingMessages(folder, clock=clock) as waiting:
         clock.advance("2h")
-        waiting._chains.chain(names.ChainName(1000, names.ChainKind.FIXED)).stop_if_over(0, 2**63)
+        waiting._chains.chain(file_names.ChainName(1000, file_names.ChainKind.FIXED)).stop_if_over(0, 2**63)
     only(folder, ".sums").unlink()
     found, damage = came(folder, clock)
     assert found == list(range(100))

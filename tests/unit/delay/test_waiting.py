@@ -6,8 +6,7 @@ from itertools import count
 
 import pytest
 
-from penstock.delay import file_names as names
-from penstock.delay import file_reader as view
+from penstock.delay import file_names, file_reader
 from penstock.delay.records import NewRecord
 from penstock.delay.waiting import WaitingMessages
 from penstock.delay.window import Window
@@ -92,7 +91,7 @@ def test_equal_delays_never_share_a_file_with_others_and_keep_their_order(opened
     for number in range(300):
         waiting.store(wait=(1, 5, 30)[number % 3], id=new_id(), topic="t", data=b"%03d" % number + bytes(40))
         clock.advance(0.001)
-    chains = [names.made(name).chain.delay_ms for name in data_files(waiting)]
+    chains = [file_names.made(name).chain.delay_ms for name in data_files(waiting)]
     assert {delay: chains.count(delay) > 1 for delay in (1000, 5000, 30_000)} == dict.fromkeys(chains, True)
     for delay in ("1s", "5s", "30s"):
         assert all(
@@ -210,8 +209,8 @@ def test_scan_shows_everything_and_takes_nothing(opened, clock):
     waiting.take()
     found = {record.data: record.due - now_ms(clock) for record in waiting.scan()}
     assert found == {b"1": 0, b"7.5": 6500, b"86400": DAY_MS - 1000}
-    states = view.states(waiting.folder, Files())
-    assert {record.data for record in view.records(waiting.folder, Files(), states)} == set(found)
+    states = file_reader.stored_states(waiting.folder, Files())
+    assert {record.data for record in file_reader.records(waiting.folder, Files(), states)} == set(found)
     assert waiting.count() == 3
 
 

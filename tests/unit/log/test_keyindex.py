@@ -7,7 +7,7 @@ import pytest
 from penstock.clock import Clock
 from penstock.files import Files
 from penstock.keys import Match
-from penstock.log import key_index as keyindex
+from penstock.log import key_index
 from penstock.log.folder import KEY_INDEX, Folder
 from penstock.log.key_index import StoredKeys, pack
 from penstock.log.segment import SegmentHead
@@ -35,7 +35,7 @@ def listed(table, *keys, prefixes=()):
 
 
 def passes(table, key):
-    return keyindex.KeyFilter(Match((key,))).passes(table)
+    return key_index.KeyFilter(Match((key,))).passes(table)
 
 
 def sample(seed, count=100):
@@ -46,9 +46,9 @@ def sample(seed, count=100):
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("hashing", [keyindex.key_hash, lambda key: 42, lambda key: len(key)])
+@pytest.mark.parametrize("hashing", [key_index.key_hash, lambda key: 42, lambda key: len(key)])
 def test_every_key_and_every_prefix_is_found_also_when_hashes_collide(folder, monkeypatch, seed, hashing):
-    monkeypatch.setattr(keyindex, "key_hash", hashing)
+    monkeypatch.setattr(key_index, "key_hash", hashing)
     places = sample(seed)
     table = stored(folder, places)
     assert (table.base, table.stop) == (1000, 1500)

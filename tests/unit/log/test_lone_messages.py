@@ -3,8 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.log import frame
-from penstock.log import single_frame as lone
+from penstock.log import frame, single_frame
 from penstock.log.frame_columns import pack_strings, padded
 from penstock.log.frame_header import read_head
 from penstock.log.header_column import pack_headers
@@ -38,18 +37,18 @@ def test_the_shorter_way_makes_the_same_bytes_and_reads_them(value, key, headers
 
 
 def test_canary_the_shorter_way_is_taken():
-    assert lone.encode(b"value", b"key", {"name": "text"}, has_key=True) is not None
-    assert lone.encode(b"value", b"key", None, has_key=True) is not None
-    assert lone.encode(b"value", None, None, has_key=False) is not None
-    assert lone.encode(b"value", b"key", {}, has_key=True) is None
-    assert lone.encode(None, b"key", {"name": "text"}, has_key=True) is None
-    assert lone.encode(b"value", None, {"name": "text"}, has_key=False) is None
-    assert lone.encode(b"value", None, None, has_key=True) is None
+    assert single_frame.encode(b"value", b"key", {"name": "text"}, has_key=True) is not None
+    assert single_frame.encode(b"value", b"key", None, has_key=True) is not None
+    assert single_frame.encode(b"value", None, None, has_key=False) is not None
+    assert single_frame.encode(b"value", b"key", {}, has_key=True) is None
+    assert single_frame.encode(None, b"key", {"name": "text"}, has_key=True) is None
+    assert single_frame.encode(b"value", None, {"name": "text"}, has_key=False) is None
+    assert single_frame.encode(b"value", None, None, has_key=True) is None
 
 
 def test_one_message_whose_headers_are_empty_is_read_by_the_general_way():
     draft = encode.encode((b"value",), (b"key",), created=5, headers=({},))
     stored = draft.header(base=7, written_at=9, synced=0, salt=1) + bytes(draft.body)
     found = frame.read_frame(stored, 0, read_head(stored))
-    assert lone.fields(found.body) is None
+    assert single_frame.fields(found.body) is None
     assert dict(found.message("t", 0, 0).headers) == {}

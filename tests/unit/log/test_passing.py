@@ -7,7 +7,7 @@ import pytest
 from penstock.clock import Clock
 from penstock.files import Files
 from penstock.keys import Match
-from penstock.log import key_search as passing
+from penstock.log import key_search
 from penstock.log.folder import KEY_INDEX, Folder
 from penstock.log.key_index import StoredKeys, pack
 from penstock.log.key_search import SkippedSegments
@@ -50,8 +50,8 @@ def wanted(sealed, match, between, newest):
 @pytest.mark.parametrize("seed", range(10))
 def test_nothing_that_is_wanted_is_passed_over(folder, monkeypatch, seed):
     chance = random.Random(seed)
-    monkeypatch.setattr(passing, "_QUESTIONS_MOST", 6)
-    monkeypatch.setattr(passing, "_RUN_LEAST", chance.choice([1, 3]))
+    monkeypatch.setattr(key_search, "_QUESTIONS_MOST", 6)
+    monkeypatch.setattr(key_search, "_RUN_LEAST", chance.choice([1, 3]))
     sealed, passed, base = [], SkippedSegments(), 0
     for _ in range(120):
         kind = chance.random()
@@ -85,9 +85,9 @@ def sealed_at(sealed, base):
 def test_what_was_passed_over_is_not_looked_at_again(folder, monkeypatch):
     sealed = [segment(folder, 10 * n, [b"rare"] if n == 0 else [b"a"]) for n in range(50)]
     looked = []
-    really = passing.KeyFilter.passes
+    really = key_search.KeyFilter.passes
     monkeypatch.setattr(
-        passing.KeyFilter, "passes", lambda sieve, table: looked.append(table.base) or really(sieve, table)
+        key_search.KeyFilter, "passes", lambda sieve, table: looked.append(table.base) or really(sieve, table)
     )
     passed = SkippedSegments()
     for expected in (50, 2):

@@ -10,8 +10,7 @@ from penstock.clock import Clock
 from penstock.errors import Corrupt, ProducerFenced, UnknownFormat
 from penstock.files import Files
 from penstock.findings import Checked
-from penstock.log import producer_table as facts
-from penstock.log import producer_table as fold
+from penstock.log import producer_table
 from penstock.log.folder import PRODUCERS, Folder
 from penstock.log.frame import ProducerStamp
 from penstock.log.log import Log
@@ -57,7 +56,7 @@ def test_the_bytes_are_those_of_the_format():
     known = ProducerTable()
     known.learn(Pair("shop", "ä"), 12, 3, -5)
     known.learn(Pair("p", ""), -1, 1, 2**62)
-    data = facts.pack(known, 107, 0x60D)
+    data = producer_table.pack(known, 107, 0x60D)
     assert data[:8] == b"PSKPRODS"
     assert struct.unpack_from("<IHHQQQ", data, 8) == (zlib.crc32(data[12:]), 1, 0, 107, 0x60D, 2)
     entry = struct.Struct("<qqIHH")
@@ -65,25 +64,25 @@ def test_the_bytes_are_those_of_the_format():
     assert data[64:70] == "shopä".encode()
     assert entry.unpack_from(data, 70) == (-1, 2**62, 1, 1, 0)
     assert data[94:] == b"p"
-    assert [*facts.parse(data, 107, 0x60D).items()] == [*known.items()]
+    assert [*producer_table.parse(data, 107, 0x60D).items()] == [*known.items()]
 
 
 def test_damage_and_strangers_are_noticed():
-    data = facts.pack(ProducerTable(), 5, 7)
-    assert facts.parse(data, 5, 7) is not None
-    assert facts.parse(data, 5, 0) is not None
-    assert facts.parse(data, 6, 7) is None
-    assert facts.parse(data, 5, 8) is None
-    assert facts.parse(data[:20], 5, 7) is None
+    data = producer_table.pack(ProducerTable(), 5, 7)
+    assert producer_table.parse(data, 5, 7) is not None
+    assert producer_table.parse(data, 5, 0) is not None
+    assert producer_table.parse(data, 6, 7) is None
+    assert producer_table.parse(data, 5, 8) is None
+    assert producer_table.parse(data[:20], 5, 7) is None
     for byte in range(len(data)):
         spoiled = bytearray(data)
         spoiled[byte] ^= 0x40
-        assert facts.parse(bytes(spoiled), 5, 7) is None
+        assert producer_table.parse(bytes(spoiled), 5, 7) is None
     newer = bytearray(data)
     newer[12] = 9
     newer[8:12] = zlib.crc32(newer[12:]).to_bytes(4, "little")
     with pytest.raises(UnknownFormat):
-        facts.parse(bytes(newer), 5, 7)
+        producer_table.parse(bytes(newer), 5, 7)
 
 
 # Claims.
@@ -204,7 +203,7 @@ def test_the_two_newest_segments_have_a_checkpoint(log):
         log.tidy()
     names = sorted(n for n in log.folder.files.listdir(log.folder.path) if n.endswith(PRODUCERS))
     assert names == [f"{base:020d}{PRODUCERS}" for base in (4, 5)]
-    assert facts.load(log.folder, 4).facts.get(SHOP) == LastSeqno(4, 0)
+    assert producer_table.load(log.folder, 4).facts.get(SHOP) == LastSeqno(4, 0)
 
 
 def test_checkpoints_of_later_segments_let_earlier_ones_go(log, caplog):
@@ -217,7 +216,7 @@ def test_checkpoints_of_later_segments_let_earlier_ones_go(log, caplog):
         log.tidy()
         log.trim(3 + 6 * visit)
     assert log.folder.segments()[0] == 15
-    assert fold.begin(log.folder)[0].get(SHOP) == LastSeqno(18, 0)
+    assert producer_table.begin(log.folder)[0].get(SHOP) == LastSeqno(18, 0)
     assert caplog.text == ""
 
 
@@ -226,14 +225,14 @@ def test_nothing_goes_without_a_sound_checkpoint(log, monkeypatch):
     log.appender.seal_active()
     store(log, 2)
     log.sync_all()
-    monkeypatch.setattr(facts, "parse", lambda *_: None)
+    monkeypatch.setattr(producer_table, "parse", lambda *_: None)
     with pytest.raises(Corrupt):
         log.trim(1)
     assert log.folder.segments() == [0, 1]
     monkeypatch.undo()
     log.trim(1)
     assert log.folder.segments() == [1]
-    assert fold.facts_before(log.folder, 1).get(SHOP) == LastSeqno(1, 0)
+    assert producer_table.facts_before(log.folder, 1).get(SHOP) == LastSeqno(1, 0)
 
 
 def test_a_checkpoint_that_moves_on_while_one_looks_is_found(log, tmp_path, monkeypatch):
@@ -244,14 +243,14 @@ def test_a_checkpoint_that_moves_on_while_one_looks_is_found(log, tmp_path, monk
         log.tidy()
     log.sync_all()
     log.trim(log.bounds().end)
-    looks, load = [], facts.load
+    looks, load = [], producer_table.load
 
     def blind_at_first(folder, offset, *kind):
         looks.append(offset)
         found = load(folder, offset, *kind)
         return found if len(looks) > 1 else found._replace(is_there=False, facts=None)
 
-    monkeypatch.setattr(facts, "load", blind_at_first)
+    monkeypatch.setattr(producer_table, "load", blind_at_first)
     other = opened(tmp_path)
     assert other.appender.producers.peek(SHOP) == LastSeqno(3, 0)
     other.close()

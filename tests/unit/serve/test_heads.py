@@ -9,7 +9,7 @@ from tests.require import require
 # ruff: noqa: E402 - what follows cannot be imported without the extra.
 require("server")
 
-from penstock.serve import http_messages as heads
+from penstock.serve import http_messages
 from tests.unit.serve.test_connections import Host, connected, statuses
 
 PUSH = b"POST /v1/events?topic=a HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
@@ -17,7 +17,7 @@ PUSH = b"POST /v1/events?topic=a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 
 
 @pytest.fixture(autouse=True)
 def nothing_known():
-    heads._known.clear()
+    http_messages._known.clear()
 
 
 def push(body: bytes) -> bytes:
@@ -87,13 +87,13 @@ def test_the_rest_of_a_request_is_never_taken_for_one():
 def test_only_plain_heads_are_kept(head):
     heard(head + b"ok")
     heard(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n")
-    assert heads._known == {}
+    assert http_messages._known == {}
 
 
 def test_few_heads_are_kept():
-    for number in range(3 * heads._HEADS_MOST):
+    for number in range(3 * http_messages._HEADS_MOST):
         heard(b"POST /%d HTTP/1.1\r\nContent-Length: 2\r\n\r\nok" % number)
-    assert 0 < len(heads._known) <= heads._HEADS_MOST
+    assert 0 < len(http_messages._known) <= http_messages._HEADS_MOST
 
 
 REQUESTS = st.sampled_from(
@@ -112,9 +112,9 @@ REQUESTS = st.sampled_from(
 def test_any_requests_mean_the_same_to_one_who_has_seen_them(requests, step):
     data = b"".join(requests)
     pieces = [data[at : at + step] for at in range(0, len(data), step)]
-    heads._known.clear()
+    http_messages._known.clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(heads, "_HEAD_BYTES_MOST", 0)  # nothing is kept
+        patch.setattr(http_messages, "_HEAD_BYTES_MOST", 0)  # nothing is kept
         expected = heard(*pieces)
     for request in requests:
         heard(request)

@@ -8,7 +8,7 @@ import pytest
 import penstock
 from penstock import Retry
 from penstock.checksum import crc32
-from penstock.delay import checksums as sums
+from penstock.delay import checksums
 from penstock.store.verify import StoreVerifier
 
 
@@ -110,11 +110,11 @@ def test_records_out_of_order_are_damage(path):
     """Their checksums are sound: only looking at the times finds it."""
     data, sidecar = only(path, "delay/publish/3600s/*.data"), only(path, "delay/publish/3600s/*.sums")
     content, entries = bytearray(data.read_bytes()), sidecar.read_bytes()
-    entry = sums.CURRENT.unpack(entries)
+    entry = checksums.CURRENT.unpack(entries)
     content[:8] = (entry.due + 1).to_bytes(8, "little")  # the first record is due behind all others
     data.write_bytes(content)
     fixed = entry._replace(crc=crc32(bytes(content[: entry.end])))
-    sidecar.write_bytes(sums.CURRENT.pack(fixed) + entries[sums.CURRENT.entry_bytes :])
+    sidecar.write_bytes(checksums.CURRENT.pack(fixed) + entries[checksums.CURRENT.entry_bytes :])
     assert verified(path)[0][0] == ("damage", str(data.relative_to(path)), 0)
 
 
