@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Generic
 
 from penstock.aio.engine import LoopEngine
 from penstock.aio.process import Processing, require_coroutine, terminating
-from penstock.aio.twin import Threads
-from penstock.consume import dead_letters
-from penstock.consume.dead_letters import DeadLetter
+from penstock.aio.twin import Threads, awaited, mirrored
+from penstock.consume import dead_letters, reader
 from penstock.consume.engine import ReaderEngine
 from penstock.consume.lag import Lag
 from penstock.consume.options import Retry
 from penstock.consume.partition import Gap
 from penstock.consume.process import Stop, check_handler
 from penstock.consume.process_queue import Account, ProcessQueue, Summary
-from penstock.consume.reader import asked
 from penstock.consume.transaction_part import Transactional
 from penstock.errors import UsageError
 from penstock.message import Batch, Message, V
@@ -31,51 +29,22 @@ class DeadLetters:
     """The dead letters of one topic; made by `Store.dead_letters`."""
 
     def __init__(self, blocking: dead_letters.DeadLetters, threads: Threads) -> None:
-        self._blocking = blocking
-        self._threads = threads
+        self.blocking = blocking
+        self.threads = threads
 
     @property
     def topic(self) -> str:
         """The name of the topic whose dead letters they are."""
-        return self._blocking.topic
+        return self.blocking.topic
 
-    async def list(
-        self, *, consumer: str | None = None, reason: str | None = None, limit: int = 1000
-    ) -> list[DeadLetter]:
-        """The oldest ones, at most `limit`: all, or those of a consumer, or whose reason or error says so."""
-        return await self._threads.run(self._blocking.list, consumer=consumer, reason=reason, limit=limit)
-
-    async def show(self, number: int) -> DeadLetter:
-        """The one of that number; raises `OutOfRange` when it is none, or none any more."""
-        return await self._threads.run(self._blocking.show, number)
-
-    async def count(self) -> int:
-        """How many there are."""
-        return await self._threads.run(self._blocking.count)
-
-    async def replay(
-        self, numbers: int | Iterable[int] | None = None, *, consumer: str | None = None,
-        reason: str | None = None, rate: float | None = None,
-    ) -> int:  # fmt: skip
-        """Deliver letters again, without waiting, to the consumers they are of; return how many.
-
-        All of them, or those of these numbers, of a consumer, or whose reason or error says so; at most
-        `rate` a second. Each comes as attempt 2 and has the attempts that are left then. A process that dies
-        meanwhile may leave some to be replayed twice, never not at all.
-        """
-        return await self._threads.run(
-            self._blocking.replay, numbers, consumer=consumer, reason=reason, rate=rate
-        )
-
-    async def drop(
-        self, numbers: int | Iterable[int] | None = None, *, consumer: str | None = None,
-        reason: str | None = None,
-    ) -> int:  # fmt: skip
-        """Forget letters, chosen as for `replay`; how many there were. Their bytes go with retention."""
-        return await self._threads.run(self._blocking.drop, numbers, consumer=consumer, reason=reason)
+    list = awaited(dead_letters.DeadLetters.list)
+    show = awaited(dead_letters.DeadLetters.show)
+    count = awaited(dead_letters.DeadLetters.count)
+    replay = awaited(dead_letters.DeadLetters.replay)
+    drop = awaited(dead_letters.DeadLetters.drop)
 
     def __repr__(self) -> str:
-        return repr(self._blocking)
+        return repr(self.blocking)
 
 
 class Reader(Generic[V]):
@@ -108,27 +77,19 @@ class Reader(Generic[V]):
 
     # Receiving.
 
+    @mirrored(reader.Reader.receive, besides="Cancelled, it has taken nothing.")
     async def receive(self, timeout: Duration | None = None) -> Message[V] | None:
-        """The next message; None when none came within `timeout` (for ever by default).
-
-        `timeout` is in seconds, or text like "200ms". With `follow=False` also None at the end. Cancelled,
-        it has taken nothing.
-        """
         message = self.engine.next()
         if message is None:
             message = self.engine.hand_out(await self.receive_batch(self.engine.fetches, timeout=timeout))
         return message
 
+    @mirrored(reader.Reader.receive_batch, besides="Cancelled, it has taken nothing.")
     async def receive_batch(
         self, max_messages: int = 1000, max_bytes: Size = 8 * MIB, timeout: Duration | None = None,
         tx: Transactional | None = None,
     ) -> Batch[V]:  # fmt: skip
-        """What comes next from one partition, one message at least; empty after `timeout`.
-
-        With `follow=False` also empty at the end. Cancelled, it has taken nothing. In a transaction it is
-        committed with it; rolled back, it is delivered again.
-        """
-        most, limit, deadline = asked(max_messages, max_bytes, timeout)
+        most, limit, deadline = reader.asked(max_messages, max_bytes, timeout)
         self._begin_receiving()
         try:
             if tx is not None:
@@ -153,36 +114,22 @@ class Reader(Generic[V]):
 
     # Committing and moving.
 
+    @mirrored(reader.Reader.commit)
     async def commit(self, done: Message[Any] | Batch[Any], *, tx: Transactional | None = None) -> None:
-        """Messages are done: the consumer will not get them again.
-
-        In any order; the stored position is the first one that is not done. It is stored when this returns,
-        and outlives the process. Raises `PartitionLost` when the partition went to another member, or was
-        moved, since they were received: they are delivered again. The reader goes on with what it has. With
-        `tx` they are done when the transaction commits. Of a queue, it raises when the lease of any ran out
-        and another reader got it meanwhile; the others are done.
-        """
         if tx is not None:
             await self._loop.alone(self.engine.join, tx, done)
         else:
             await self._loop.alone(self.engine.commit, done)
 
+    @mirrored(reader.Reader.retry)
     async def retry(
         self, message: Message[Any], *, after: Duration | None = None,
         error: BaseException | str | None = None,
     ) -> bool:  # fmt: skip
-        """Deliver a message again later, to this consumer only, and commit it, in one step.
-
-        It comes after `after`, or else as the reader's `retry` policy says, with `message.attempt` one
-        higher; `error` is kept with it. When the policy allows no further attempt it becomes a dead letter
-        instead, and False is returned. A process that dies in between leaves it to come once more, never
-        less. Raises `PartitionLost` when the partition went to another member, or the message of a queue to
-        another reader: it is delivered again there.
-        """
         return await self._loop.alone(self.engine.retry, message, after, error)
 
+    @mirrored(reader.Reader.reject)
     async def reject(self, message: Message[Any], reason: str) -> None:
-        """Make a message a dead letter, now, and commit it: it lies in `<topic>.dead` with its reason."""
         await self._loop.alone(self.engine.reject, message, reason)
 
     async def process(
@@ -220,8 +167,8 @@ class Reader(Generic[V]):
         """Have `process` end, from any thread or from its handler, when what runs is done."""
         self._stop()
 
+    @mirrored(reader.Reader.seek)
     async def seek(self, place: Place) -> None:
-        """Go on from `place` in every partition it reads; with a consumer the place is stored at once."""
         await self._loop.alone(self._loop.seek, place)
 
     @property
@@ -229,12 +176,12 @@ class Reader(Generic[V]):
         """(topic, partition) of everything this reader reads now."""
         return self.engine.assigned
 
+    @mirrored(reader.Reader.lag)
     async def lag(self) -> Lag:
-        """What is stored in the partitions it reads and was not yet delivered: messages, bytes, seconds."""
         return await self._loop.alone(self.engine.lag)
 
+    @mirrored(reader.Reader.close)
     async def close(self) -> None:
-        """Release all partitions; who waits in `receive` gets `Closed`. Never waits."""
         self.engine.close()
 
     async def __aenter__(self) -> Reader[V]:

@@ -85,7 +85,7 @@ class Store:
 
     @property
     def id(self) -> str:
-        """Tells this store from any other, wherever its folder is moved."""
+        """An id that tells this store from any other, wherever its folder is moved."""
         return self.blocking.id
 
     # Topics.

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Generic
 
 from penstock.aio.scan import Scan
-from penstock.aio.twin import Threads
+from penstock.aio.twin import Threads, mirrored
 from penstock.errors import Closed, PenstockError, WriteTimeout
 from penstock.keys import Key
 from penstock.log.frame import RAW
@@ -60,20 +60,13 @@ class Writer(Generic[V]):
 
     # Writing.
 
+    @mirrored(writer.Writer.write, besides="Cancelled, a delayed message may have been accepted.")
     async def write(
         self, value: V | str | Path | BinaryIO | None, *, key: Key = None,
         headers: Mapping[str, str | bytes] | None = None, partition: int | None = None,
         timestamp: int | datetime | None = None, group: str | None = None, seqno: int | None = None,
         delay: Duration | None = None, deliver_at: int | datetime | None = None,
     ) -> None:  # fmt: skip
-        """Accept one message; it is stored by `flush`, or soon by itself.
-
-        Waits when too much is not yet durable. Raises what went wrong in the background before; then
-        this message was not accepted, and those accepted before it are as the error says. A producer's
-        `seqno` grows from message to message; without one the writer numbers them itself. With `delay` or
-        `deliver_at` it is on disk after `flush` and enters the topic later: it has no receipt, since it has
-        no offset yet, and a producer's message cannot be delayed. Cancelled, such a one may be accepted.
-        """
         if delay is not None or deliver_at is not None:
             await self._raise_failure()
             await self._hand_over()  # what was written before comes before it
@@ -99,11 +92,11 @@ class Writer(Generic[V]):
         if self._task is None:
             self._start()
 
+    @mirrored(writer.Writer.write_many)
     async def write_many(
         self, values: Any, *, keys: Any = None, headers: Any = None, timestamps: Any = None,
         partition: int | None = None, seqnos: Any = None,
     ) -> None:  # fmt: skip
-        """Accept many messages at once; lists, Arrow arrays, a table, a `Batch` or a `Scan`."""
         await self._raise_failure()
         await self._hand_over()
         if isinstance(values, Scan):
@@ -116,8 +109,8 @@ class Writer(Generic[V]):
         if self._blocking.buffer.last >= self._buffer.last:
             self._buffer.took(*self._blocking.buffer.last_of(None), None)
 
+    @mirrored(writer.Writer.flush)
     async def flush(self) -> Receipts:
-        """Return when everything written before is stored; the receipts tell where and how safely."""
         await self._raise_failure()
         await self._hand_over()
         return await self._threads.run(self._blocking.flush)
@@ -137,16 +130,12 @@ class Writer(Generic[V]):
         """How many messages were duplicates and not stored again, as safely as the first ones."""
         return self._blocking.skipped
 
+    @mirrored(writer.Writer.last_seqno)
     async def last_seqno(self) -> int | None:
-        """The highest seqno stored for this writer's producer and group, by anyone; None when there is none.
-
-        After a restart a producer goes on behind it. With keys over several partitions some before it may
-        be missing then: send again from the last one that was acknowledged.
-        """
         return await self._threads.run(self._blocking.last_seqno)
 
+    @mirrored(writer.Writer.close)
     async def close(self) -> None:
-        """Flush and end; raises if anything could not be stored."""
         if self._closed:
             return
         self._closed = "the writer is closed"

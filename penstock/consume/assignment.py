@@ -154,7 +154,7 @@ class Assignment:
         self.fetched.forget_if_gone()
 
     def hand_over(self) -> None:
-        """Only give: for a reader whose user is busy."""
+        """Hand over partitions without taking any: for a reader whose user is busy."""
         if self._closed:
             return
         for member in self._members:
@@ -251,7 +251,7 @@ class Assignment:
         self._look_at = 0.0
 
     def _learn_positions(self) -> None:
-        """Where the consumer stands; what someone else moved or took over is lost."""
+        """Read where the consumer stands; drop partitions that someone else moved or took over."""
         assert self.consumer is not None
         for member in self._members:
             topic = member.topic

@@ -79,27 +79,27 @@ class DeadLetters:
     def list(
         self, *, consumer: str | None = None, reason: str | None = None, limit: int = 1000
     ) -> list[DeadLetter]:
-        """The oldest ones, at most `limit`: all, or those of a consumer, or whose reason or error says so."""
+        """Return the oldest letters, at most `limit`; of one consumer, or with `reason` in reason or error."""
         whole("limit", limit, 1, 2**31)
         return list(islice(self.choose(None, consumer, reason), limit))
 
     def show(self, number: int) -> DeadLetter:
-        """The one of that number; raises `OutOfRange` when it is none, or none any more."""
+        """Return the letter of that number; raises `OutOfRange` when there is none (any more)."""
         return next(self.choose([number], None, None))
 
     def count(self) -> int:
-        """How many there are."""
+        """Count the letters."""
         return sum(1 for _ in self.choose(None, None, None))
 
     def replay(
         self, numbers: int | Iterable[int] | None = None, *, consumer: str | None = None,
         reason: str | None = None, rate: float | None = None,
     ) -> int:  # fmt: skip
-        """Deliver letters again, without waiting, to the consumers they are of; return how many.
+        """Deliver letters again, without waiting, to the consumers that rejected them; return how many.
 
-        All of them, or those of these numbers, of a consumer, or whose reason or error says so; at most
+        All of them, or those with these numbers, of a consumer, or with `reason` in reason or error; at most
         `rate` a second. Each comes as attempt 2 and has the attempts that are left then. A process that dies
-        meanwhile may leave some to be replayed twice, never not at all.
+        meanwhile may leave some to be replayed twice, but none is left out.
         """
         _check_rate(rate)
         with ExitStack() as opened:
@@ -137,7 +137,7 @@ class DeadLetters:
         self, letters: Iterator[DeadLetter], how: str, rate: float | None,
         send: Callable[[Sequence[DeadLetter]], None],
     ) -> int:  # fmt: skip
-        """Send letters on, durably, then note that they are none any more."""
+        """Send letters on, durably, then note that they are settled."""
         there = self.find_topic()
         if there is None:
             return 0
@@ -156,7 +156,7 @@ class DeadLetters:
     def choose(
         self, numbers: int | Iterable[int] | None, consumer: str | None, reason: str | None
     ) -> Iterator[DeadLetter]:
-        """Letters that are still there, by number, or all that fit; read as they are asked for."""
+        """Yield letters that are not settled, by number, or all that match."""
         if consumer is not None:
             consumer_name(consumer)
         if reason is not None and not isinstance(reason, str):
@@ -210,7 +210,7 @@ class DeadLetters:
         return gone
 
     def _origin_of(self, letter: DeadLetter) -> OpenTopic:
-        """The topic that it came from; raises unless there is somebody whom it may come to."""
+        """Return the letter's topic; raise `UnknownConsumer` if its consumer no longer exists."""
         topic = self._topic
         if topic is None or letter.topic_id != topic.record.id:
             raise TopicReplaced(
@@ -239,7 +239,7 @@ def _check_rate(rate: object) -> None:
 
 
 def _letter(message: Message[Any]) -> DeadLetter | None:
-    """The letter that a message of the topic of dead letters is; None when it is none."""
+    """Make a letter of a message in the topic of dead letters; None when it is a note."""
     origin = dead_letter_topic.origin_of(message.headers)
     session = None if origin is not None else _text(message, dead_letter_topic.SESSION)
     if origin is None and not session:

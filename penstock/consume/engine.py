@@ -1,4 +1,4 @@
-"""`ReaderEngine`: what a reader is below the waiting. `StreamReader` and `QueueReader` are the two.
+"""`ReaderEngine`: what a reader asks for messages. `StreamReader` and `QueueReader` are the two engines.
 
 An engine never waits: `poll` gives what is there now, `pause_s` how long one may wait for a ring of `bell`
 before polling again. `Reader` waits in a thread, `aio.Reader` in an event loop, and `process` over either.
@@ -100,7 +100,7 @@ class ReaderEngine(Protocol):
         """Take part in a transaction, and have messages committed with it."""
 
     def begin_process(self, policy: Retry | None, *, keep_order: bool) -> Retry:
-        """Check that messages can be handled so; the policy that holds."""
+        """Check that messages can be handled in this way; return the retry policy."""
 
     def deliver_again(self, messages: Iterable[Message[Any]]) -> None:
         """End a `process`: these were not handled, and are delivered again."""

@@ -1,4 +1,4 @@
-"""What keeps partitions shut to one reader until it, or its consumer, is done with those before them."""
+"""Keep partitions shut to a reader until it, or its consumer, is done with their parents."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Gates:
         return went_back
 
     def readable(self, topic: OpenTopic) -> Readable:
-        """What members of the consumer share now: the same to each of them."""
+        """The partitions that members of the consumer share now; each member finds the same."""
         assert self._consumer is not None
         return readable(
             topic.tree,

@@ -76,7 +76,7 @@ class LeaseTable(NamedTuple):
     held: dict[int, int]
 
     def sharing(self) -> list[int]:
-        """Numbers of those that share: in order, which is their rank."""
+        """The numbers of the members that share partitions, in order, which is their rank."""
         return sorted(n for n, member in self.members.items() if not member.kicked and not member.fixed)
 
 

@@ -132,7 +132,7 @@ class Member:
         return self._file.is_removed()
 
     def join_again(self) -> None:
-        """After a kick or a drop: begin anew, with nothing."""
+        """Join anew after a kick or a drop, with no partitions."""
         self.close()
         self.held.clear()
         self._join()
@@ -207,7 +207,7 @@ class Member:
         return [positions[number] for number in got]
 
     def give(self, numbers: Collection[int]) -> None:
-        """Let leases go, and tell the others."""
+        """Release leases, and tell the others."""
         for number in numbers:
             self._file.release(number)
         self.held.difference_update(numbers)
@@ -281,7 +281,7 @@ def members(topic: OpenTopic, consumer: str) -> list[MemberStats]:
 def kick(topic: OpenTopic, consumer: str, pid: int | None) -> list[int]:
     """Take their partitions from members, all of them or those of one process; returns the pids.
 
-    First nobody of them can commit any more, then others may take the partitions.
+    First none of them can commit any more, then others may take the partitions.
     """
     try:
         file = LeaseFile(lease_path(topic, consumer), topic.files, create=False)
@@ -311,7 +311,7 @@ def tell(topic: OpenTopic, consumer: str) -> None:
 
 
 def remove(topic: OpenTopic, consumer: str) -> None:
-    """The consumer is gone: so is its file, which its members notice."""
+    """Remove the file of a consumer that was dropped; its members notice."""
     tell(topic, consumer)
     try:
         topic.files.unlink(lease_path(topic, consumer))
@@ -320,7 +320,7 @@ def remove(topic: OpenTopic, consumer: str) -> None:
 
 
 def refuse_held(member: Member, number: int) -> PartitionLost:
-    """Why a partition that was asked for by number cannot be had."""
+    """Raise for a partition that was asked for by number and that another reader has."""
     pid = member.holder(number)
     return PartitionLost(
         f"partition {number} of {member.topic.name!r} is read by another member of {member.consumer!r}"

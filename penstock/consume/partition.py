@@ -49,25 +49,25 @@ class Commits:
         return other
 
     def deliver(self, first: int, stop: int) -> None:
-        """Messages `first` to `stop` went out."""
+        """Note that messages `first` to `stop` were delivered."""
         if first > self.delivered:
             self._holes[first] = self.delivered
         self.delivered = max(self.delivered, stop)
 
     def skip(self, stop: int) -> None:
-        """Nothing can be delivered before `stop`: it is skipped together with what came before it."""
+        """Skip everything before `stop`: nothing there can be delivered."""
         self._skipped = max(self._skipped, stop)
         self._pass_over()
 
     def rewind(self, offset: int) -> None:
-        """Messages from `offset` on did not go out after all; none of them may be done."""
+        """Take back messages from `offset` on: they were not delivered after all, and none may be done."""
         if offset < self.delivered:
             self.delivered = self._holes.get(offset, offset)
             self._holes = {first: since for first, since in self._holes.items() if first < offset}
             self._skipped = self.position
 
     def commit(self, first: int, stop: int) -> bool:
-        """Messages `first` to `stop` are done; returns whether the position moved.
+        """Note that messages `first` to `stop` are done; return whether the position moved.
 
         Raises `ValueError` for messages that were not delivered.
         """
@@ -216,12 +216,12 @@ class HeldPartition:
         self.cursor = self.log.cursor(offset)
 
     def move_back(self, offset: int) -> None:
-        """What was fetched from `offset` on was not delivered after all."""
+        """Take back what was fetched from `offset` on: it was not delivered after all."""
         self.commits.rewind(max(offset, self._in_hands))
         self.cursor = self.log.cursor(offset)
 
     def deliver_again(self, offset: int) -> None:
-        """Deliver from `offset` on once more; what was delivered may still be committed by who has it."""
+        """Deliver again from `offset` on; what was delivered before may still be committed."""
         self._in_hands = self.commits.delivered
         self.cursor = self.log.cursor(offset)
 
@@ -306,12 +306,12 @@ class Fetched:
         self._waited = False
 
     def keep(self, messages: Iterator[Message[Any]], source: HeldPartition | None, *, waited: bool) -> None:
-        """Have these next; `waited` says that they waited for another attempt."""
+        """Keep these messages to be delivered next; `waited` says that they waited for another attempt."""
         self._source, self._waited = source, waited
         self.messages = messages  # last: from now on the thread that hands over may take them back
 
     def take_back(self) -> None:
-        """What is left was not delivered, and is read again."""
+        """Take back what is left: it was not delivered, and is read again."""
         left = list(self.messages)
         source = self._source
         if not left or source is None or source.is_gone:

@@ -90,7 +90,7 @@ def run(
     engine: ReaderEngine, handler: Handler, stop: Stop, *, workers: int, retry: Retry | None, follow: bool,
     keep_order: bool, signals: bool,
 ) -> Summary:  # fmt: skip
-    """Process until nothing is left, or until it is stopped; then what runs is done, and settled."""
+    """Process messages until none is left or it is stopped; then running handlers end and are settled."""
     policy = engine.begin_process(retry, keep_order=keep_order)
     check_handler(handler, workers)
     if inspect.iscoroutinefunction(handler):
@@ -203,7 +203,7 @@ class _InThisThread:
         self._finish(done)
 
     def _finish(self, done: int) -> None:
-        """Messages before this place in the batch were handled."""
+        """Note that messages before this place in the batch were handled."""
         self._account.handled += done - self._done
         self._done = done
         self._commit()
@@ -356,7 +356,7 @@ class Handlers:
         return [take() for _ in range(len(self._failed))]
 
     def end(self) -> list[Message[Any]]:
-        """Wait for what runs; nothing more is begun. What was begun and never ended."""
+        """Wait for running handlers and begin no more; return messages that were begun and never ended."""
         self._is_over = True
         for _ in self._threads:
             self._calls.put(False)

@@ -131,7 +131,7 @@ class ProcessQueue:
 
     @property
     def room(self) -> int:
-        """How many more messages may come."""
+        """How many more messages there is room for."""
         most = 1 if self._engine.is_doubtful else self._pace.most
         return most - self._in_hand
 
@@ -260,7 +260,7 @@ class ProcessQueue:
                 logger.info("%s", lost)
 
     def _leave(self, message: Message[Any]) -> None:
-        """A message is in hand no more."""
+        """Forget a message that is settled."""
         self._in_hand -= 1
         self._settled += 1
         line = _line(message) if self._keeps_order else None

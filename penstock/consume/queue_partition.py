@@ -193,7 +193,7 @@ class QueuePartition:
     def _step_over(
         self, error: OffsetTrimmed | Corrupt, first: int, stop: int, skip_gaps: bool, gaps: list[Gap]
     ) -> int:
-        """What was out and is gone from the log; it is done, and told."""
+        """Settle messages that were out and are gone from the log, and report the gap."""
         behind = min(self._behind(error, first), stop)
         if not skip_gaps:
             raise error
@@ -211,7 +211,7 @@ class QueuePartition:
     # Settling.
 
     def done(self, first: int, stop: int) -> int:
-        """These are done; how many of them this reader still had."""
+        """Settle messages that are done; return how many of them this reader still had."""
         if self._waited:
             for offset in [each for each in self._waited if first <= each < stop]:
                 del self._waited[offset]
@@ -231,12 +231,12 @@ class QueuePartition:
         return self._queues.has(self._place, offset, self._member)
 
     def enclosed(self, message: Message[Any]) -> Envelope:
-        """What is to be kept of a message."""
+        """Return what is stored of a message that waits."""
         found = self._waited.get(message.offset)
         return enclosed(message, self.topic.record.id) if found is None else found
 
     def store(self, found: Envelope, wait_s: float, attempts: int, *, fixed: bool = False) -> None:
-        """Have a message wait; it is as safe as its topic's messages when this returns.
+        """Store a message for another attempt; it is as safe as its topic's messages when this returns.
 
         `fixed` waits are those that other messages wait too (`WaitingMessages.store`).
         """
@@ -247,7 +247,7 @@ class QueuePartition:
         self._queues.extend(self._place, self._member, self._now_ms() + self._lease_ms)
 
     def give_back(self, undelivered: Iterable[int]) -> None:
-        """What this reader has is anybody's."""
+        """Give back all that this reader has."""
         self._waited.clear()
         self.doubtful = None
         self._look_free_ms = 0
@@ -255,7 +255,7 @@ class QueuePartition:
         self.store_position()
 
     def put_back(self, undelivered: Iterable[int]) -> None:
-        """What this reader took and did not deliver is anybody's."""
+        """Give back what this reader took and did not deliver."""
         self._look_free_ms = 0
         self._queues.put_back(self._place, self._member, undelivered)
 

@@ -6,7 +6,7 @@ the theoretical arrival time, as for writes (`log/rate_policy.py`).
     0 u32 CRC-32 of what follows · 4 u32 version (1) · 8 u64 boot · 16 u64 arrival, monotonic nanoseconds
 
 Engines never wait. A reader asks whether it may read, reads no more than a burst, and adds what it has read;
-who finds the file locked asks again in a moment, and adds with the next call.
+one that finds the file locked asks again in a moment, and adds with the next call.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ReadQuota:
         return not self.is_held
 
     def most(self, max_bytes: int) -> int:
-        """How many of so many bytes may be read at once."""
+        """How many of `max_bytes` may be read in one call."""
         return max_bytes if self._limit is None else min(max_bytes, self._limit[1])
 
     def add(self, rows: Sequence[Rows]) -> None:
@@ -139,7 +139,7 @@ class ReadQuotas:
         self._quotas = {number: ReadQuota(topic, consumer or "") for number, topic in named}
 
     def read(self, topic: OpenTopic, max_bytes: int, read: Callable[[int], list[Rows]]) -> list[Rows]:
-        """What `read` gives of a topic, called with how many bytes it may be; nothing while none may."""
+        """Call `read` with the bytes that the quota allows; return nothing while it allows none."""
         quota = self._quotas.get(topic.record.id)
         if quota is None:
             return read(max_bytes)
@@ -166,7 +166,7 @@ def quota_path(topic: OpenTopic, consumer: str) -> str:
 
 
 def forget_quota(topic: OpenTopic, consumer: str) -> None:
-    """The consumer is gone: so is its file."""
+    """Remove the quota file of a consumer that was dropped."""
     with suppress(FileNotFoundError):
         topic.files.unlink(quota_path(topic, consumer))
 

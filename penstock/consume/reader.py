@@ -125,7 +125,7 @@ class Reader(Generic[V]):
     # Committing and moving.
 
     def commit(self, done: Message[Any] | Batch[Any], *, tx: Transactional | None = None) -> None:
-        """Messages are done: the consumer will not get them again.
+        """Mark messages as done: the consumer will not get them again.
 
         In any order; the stored position is the first one that is not done. It is stored when this returns,
         and outlives the process. Raises `PartitionLost` when the partition went to another member, or was
@@ -149,9 +149,9 @@ class Reader(Generic[V]):
 
         It comes after `after`, or else as the reader's `retry` policy says, with `message.attempt` one
         higher; `error` is kept with it. When the policy allows no further attempt it becomes a dead letter
-        instead, and False is returned. A process that dies in between leaves it to come once more, never
-        less. Raises `PartitionLost` when the partition went to another member, or the message of a queue to
-        another reader: it is delivered again there.
+        instead, and False is returned. A process that dies in between leaves it to be delivered
+        once more. Raises `PartitionLost` when the partition went to another member, or the message of a queue
+        to another reader: it is delivered again there.
         """
         return self.engine.retry(message, after, error)
 
@@ -200,7 +200,7 @@ class Reader(Generic[V]):
         return self.engine.lag()
 
     def close(self) -> None:
-        """Release all partitions; who waits in `receive` gets `Closed`. Never waits."""
+        """Release all partitions; a thread that waits in `receive` gets `Closed`. Never waits."""
         self.engine.close()
 
     def __enter__(self) -> Reader[V]:

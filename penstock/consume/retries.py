@@ -1,4 +1,4 @@
-"""`PartitionRetries`: what waits of a partition for another attempt; `Envelope`: how it waits."""
+"""`PartitionRetries`: messages of a partition that wait for another attempt; `Envelope`: one as stored."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _decoder = msgspec.msgpack.Decoder(Envelope)
 
 
 def enclosed(message: Message[Any], topic_id: int) -> Envelope:
-    """A message that the log delivered, about to wait for the first time."""
+    """Make the envelope of a message that the log delivered and that waits for the first time."""
     stored, number = _kept(message)
     return Envelope(
         topic_id, message.partition, message.offset, message.key, stored, number, message.timestamp,
@@ -156,7 +156,7 @@ class OutMessage(NamedTuple):
 
 
 class PartitionRetries:
-    """What waits of one partition; used under its reader's mutex, but for `close`.
+    """The waiting messages of one partition; used under its reader's mutex, but for `close`.
 
     With `shared`, other readers have the partition too, and any of them may be the one that schedules.
     """
@@ -227,7 +227,7 @@ class PartitionRetries:
         return bool(taken)
 
     def put_back(self, offsets: Sequence[int]) -> None:
-        """These were not delivered after all: they come next."""
+        """Put messages back that were not delivered after all: they come next."""
         there = [self._out[offset].message for offset in offsets if offset in self._out]
         self._fetched.extendleft(reversed(there))
         for message in there:
@@ -261,7 +261,7 @@ class PartitionRetries:
         return self._out.get(offset)
 
     def finish(self, first: int, stop: int) -> bool:
-        """Offsets `first` to `stop` are done, where they came from here; whether any did.
+        """Finish messages `first` to `stop` that came from here; return whether any did.
 
         Raises `PartitionLost` when another member hands them out now.
         """
@@ -286,7 +286,7 @@ class PartitionRetries:
     # Storing.
 
     def store(self, enclosed: Envelope, *, wait_s: float, attempts: int, fixed: bool = False) -> None:
-        """Have a message wait; it is as safe as its topic's messages when this returns.
+        """Store a message for another attempt; it is as safe as its topic's messages when this returns.
 
         `attempts` is how often it was tried: it comes back as the next one. `fixed` waits are those that
         other messages wait too (`WaitingMessages.store`).

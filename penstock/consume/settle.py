@@ -33,7 +33,7 @@ Range = tuple[str, int, int, int]
 
 
 def ranges_of(done: Message[Any] | Batch[Any]) -> list[Range]:
-    """The runs of neighbours that messages are."""
+    """Group messages into runs of neighbours."""
     if isinstance(done, Message):
         return [(done.topic, done.partition, done.offset, done.offset + 1)]
     if isinstance(done, Batch):
@@ -147,7 +147,7 @@ class Settlement:
         self, message: Message[Any], after: Duration | None, error: BaseException | str | None,
         policy: Retry | None = None,
     ) -> bool:  # fmt: skip
-        """Have a message wait; False when that was its last attempt, and it is a dead letter now."""
+        """Store a message for another attempt; False when there is none left, and it is a dead letter."""
         source, found = self._unsettled(message)
         failed = found.failed(error)
         chosen = policy or self._policy
@@ -261,7 +261,7 @@ class Settlement:
         return True
 
     def _unsettled(self, message: Message[Any]) -> tuple[HeldPartition, Envelope]:
-        """Where a message belongs, and what is to be kept of it."""
+        """Return the partition of a message that is not settled, and what is stored of it."""
         if not isinstance(message, Message):
             raise WrongType(f"this takes a Message, not {type(message).__name__}")
         source = self._owner(message)

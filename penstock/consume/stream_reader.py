@@ -288,7 +288,7 @@ class StreamReader:
         self.let_go()
 
     def let_go(self) -> None:
-        """Release all partitions and wake who waits."""
+        """Release all partitions and wake the thread that waits."""
         self._fetched.messages = iter(())
         hand_over.remove(self)
         self._end()
@@ -381,7 +381,7 @@ class StreamReader:
         return source.read(most, max_bytes, skip_gaps=skips, gaps=self.gaps, skipped=self.skipped)
 
     def _go_on_behind_removed(self) -> None:
-        """Tell what was not read of partitions that are gone."""
+        """Report what was not read of partitions that are gone, and go on in their children."""
         behind = self._assignment.left_behind
         while behind:
             topic, gaps = next(iter(behind.items()))

@@ -32,7 +32,7 @@ from penstock.topic.write_batch import WriteBatch
 
 
 class EncodedRoute(NamedTuple):
-    """What one partition gets of a batch, as frames, and the objects that hold bodies of it."""
+    """The frames that one partition gets of a batch, and the objects that hold their bodies."""
 
     partition: int
     frames: list[EncodedFrame]
@@ -87,7 +87,7 @@ class TopicAppender:
             self._on_appended(share.route.partition)
 
     def encode(self, route: Route) -> EncodedRoute:
-        """What one partition gets, as frames; its large values are stored outside, nothing is appended."""
+        """Encode what one partition gets as frames; large values are stored outside, nothing is appended."""
         if self._record().options.payloads is None:
             return EncodedRoute(route.partition, self._frames(route.columns, route.group), [])
         lifted = self._bodies.lift(route.columns)
@@ -95,7 +95,7 @@ class TopicAppender:
         return EncodedRoute(route.partition, self._frames(lifted.columns, route.group), names)
 
     def route(self, batch: WriteBatch, producer: Producer) -> list[Route]:
-        """What each partition gets of a batch."""
+        """Divide a batch by partition."""
         record = self._record()
         choose = None
         if producer.by_key:
@@ -150,7 +150,7 @@ class TopicAppender:
         producer.epochs[log.partition, group] = taken.epoch
 
     def _append(self, share: Share, delivery: Delivery) -> StoredRun:
-        """Append what nobody numbered, once."""
+        """Append a share without seqnos."""
         route, made = share.route, share.frames
         log, found = self._log(route.partition), None
         if made is None:
@@ -174,7 +174,7 @@ class TopicAppender:
         )  # fmt: skip
 
     def _append_carefully(self, share: Share, delivery: Delivery) -> list[StoredRun]:
-        """Append what a producer numbered, or what may have values that go outside the log."""
+        """Append a share with seqnos, or one whose values may go outside the log."""
         if share.bodies is None and self._record().options.payloads is not None:
             share.bodies = self._bodies.lift(share.route.columns)
         try:
@@ -316,7 +316,7 @@ class TopicAppender:
         return frames(columns, created=self._clock.now_ns(), compress=compress)
 
     def _route_again(self, delivery: Delivery) -> None:
-        """Route what is left by the partitions that there are now.
+        """Route what is left again, by the partitions that there are now.
 
         If there are no others, it was the partition that had not heard of them, and it has by now.
         """

@@ -43,7 +43,7 @@ _AT_ONCE = 16
 
 
 class StoredBodies(NamedTuple):
-    """Messages whose large values were stored outside."""
+    """The messages of a batch, with references in the place of large values."""
 
     columns: MessageColumns
     #: Objects that were made for them, and the places of the messages whose bodies are in each.
@@ -97,7 +97,7 @@ class TopicBodies:
         return {self._id(place): self._store(place) for place in places}
 
     def make_known(self) -> None:
-        """Have the bodies of this topic found from any message of it."""
+        """Register the places of this topic, so that its messages can find their bodies."""
         chosen = self._options().payloads
         if chosen is None or chosen.places == self._known:
             return
@@ -107,7 +107,7 @@ class TopicBodies:
         self._known = chosen.places
 
     def learn(self) -> None:
-        """Another process may have given the topic a new place."""
+        """Take up a new place that another process may have given the topic."""
         try:
             self._refresh()
         except PenstockError:
@@ -207,7 +207,7 @@ class TopicBodies:
         return Reference(self._id(chosen.places[0]), stored.name, 0, stored.size, stored.sha256, codec)
 
     def _packs(self, values: Sequence[bytes | None], heavy: Sequence[int]) -> Iterator[list[int]]:
-        """Which bodies lie together, in their order."""
+        """Choose which bodies share an object; their order stays."""
         chosen = self._options().payloads
         limit = 0 if chosen is None else int(chosen.pack)
         pack, weight = list[int](), 0
@@ -227,7 +227,7 @@ class TopicBodies:
     def _put_packs(
         self, packs: Sequence[list[int]], values: Sequence[bytes | None], numbers: Sequence[int]
     ) -> list[dict[int, Reference]]:
-        """Store each; all of them, or none stays."""
+        """Store each pack; if one fails, none stays."""
 
         def put(places: list[int]) -> dict[int, Reference]:
             return self._put_pack(places, [cast(bytes, values[place]) for place in places], numbers)
@@ -259,7 +259,7 @@ class TopicBodies:
         return made
 
     def _new_name(self, name: str | None) -> str:
-        """Under the day it was stored, and like no other: a body is never replaced."""
+        """Make a name that no other body has, under the present day: a body is never replaced."""
         day = utc(self._clock.now_ns()).date().isoformat()
         unique = f"{day}/{secrets.token_hex(16)}"
         return unique if name is None else f"{unique}/{name}"

@@ -41,7 +41,7 @@ class Referring(NamedTuple):
 
 
 class BodyObject(NamedTuple):
-    """What bodies lie in: the number of a place, and a name there."""
+    """An object that holds bodies: the number of its place, and its name there."""
 
     place: int
     name: str
@@ -52,9 +52,9 @@ def references_between(
 ) -> Iterator[Referring]:
     """Messages from `first` to `stop` with a body outside, in order; nothing is fetched.
 
-    What is gone is skipped, and what is damaged too, unless that shall raise `Corrupt`: whoever deletes
-    what nobody refers to must have seen every message. So what the lifetimes of keys have ended counts for
-    as long as it lies there: its bodies go with it.
+    What is gone is skipped, and so is damage unless it shall raise `Corrupt`: a caller that deletes bodies
+    without a message must have seen every message. Messages that key retention has ended count for as long
+    as they lie there: their bodies go with them.
     """
     offset = first
     while offset < stop:
@@ -125,7 +125,7 @@ _decoder = msgspec.json.Decoder(list[Entry])
 
 
 class BodyTrim:
-    """The list of one partition. Its housekeeping lock is held."""
+    """The list of bodies to delete of one partition. Its housekeeping lock is held."""
 
     def __init__(self, folder: Folder, bodies: TopicBodies) -> None:
         self._folder = folder

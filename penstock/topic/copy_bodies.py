@@ -55,12 +55,12 @@ class BodyCopy:
                 begin, weight = stop, 0
 
     def discard(self) -> None:
-        """No message will refer to what was made."""
+        """Delete the bodies that were made: no message will refer to them."""
         self._sink.bodies.discard(self.made)
         self.made = []
 
     def _carried(self, reference: Reference | None) -> tuple[bytes | None, int]:
-        """What takes the place of a source's reference, and its codec; a large body is stored at once."""
+        """Return the value for the copy, and its codec; a large body is stored in the sink."""
         if reference is None:
             return None, RAW
         self._check(reference)

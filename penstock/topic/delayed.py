@@ -96,7 +96,7 @@ class DelaysMessages(Protocol):
 
 
 class NoDelays:
-    """For a topic outside a store, or in one that may only be read."""
+    """Delays nothing: for a topic outside a store, or in one that may only be read."""
 
     def add(self, topic: str, messages: Sequence[Postponed], *, durable: bool | None = None) -> None:
         """Refuse: nothing can be delayed here."""
@@ -114,7 +114,7 @@ class NoDelays:
 
 
 class StoredTopic(Protocol):
-    """What is needed here of an open topic, which is a layer above."""
+    """The part of an open topic that is used here; its class lies above this module."""
 
     @property
     def name(self) -> str:
@@ -138,7 +138,7 @@ class StoredTopic(Protocol):
 
     @property
     def require_place(self) -> Callable[[], None]:
-        """Raises when the store's folder is not where it was."""
+        """Raise when the store's folder is not where it was."""
 
     @property
     def clock(self) -> Clock:
@@ -154,7 +154,7 @@ _decoder = msgspec.msgpack.Decoder(DelayedMessage)
 
 
 def decode(data: bytes) -> DelayedMessage:
-    """What lies in a record; `msgspec.MsgspecError` when that is no delayed message."""
+    """Decode a record; raises `msgspec.MsgspecError` when it is no delayed message."""
     return _decoder.decode(data)
 
 
@@ -172,7 +172,7 @@ def retries_folder(topic: StoredTopic, consumer: str, partition: int) -> str:
 
 
 def retries_of(topic: StoredTopic) -> list[tuple[str, str]]:
-    """(consumer, folder) of all that ever waited for another attempt."""
+    """Yield (consumer, folder) wherever messages ever waited for another attempt."""
     root, files = _of_topic(topic), topic.files
     return [
         (consumer, os.path.join(root, consumer, partition))
@@ -235,7 +235,7 @@ def postponed(
 
 
 def of_batch(topic: StoredTopic, message: WriteBatch, group: str, due: Due) -> Postponed:
-    """The message of a batch of one, to wait."""
+    """Take the message out of a batch of one, to be delayed."""
     columns = message.columns
     extras = Extras(
         columns.headers[0] if columns.headers else None,
@@ -249,7 +249,7 @@ def of_batch(topic: StoredTopic, message: WriteBatch, group: str, due: Due) -> P
 
 
 def store(topic: StoredTopic, message: WriteBatch, group: str, due: Due) -> Receipt:
-    """Have a batch of one wait, as safely as its topic's messages.
+    """Store a batch of one until it is due, as safely as its topic's messages.
 
     Its receipt names no place, since it has none in its topic yet.
     """
@@ -260,7 +260,7 @@ def store(topic: StoredTopic, message: WriteBatch, group: str, due: Due) -> Rece
 
 
 def rows(tx: int, delayed: Sequence[tuple[str, Postponed]]) -> list[DelayedRow]:
-    """What a transaction delays, by topic, as it is committed."""
+    """Return the delayed messages of a transaction as the rows that its commit stores."""
     return [
         DelayedRow(tx, number, each.due.at_ms, topic, each.data)
         for number, (topic, each) in enumerate(delayed)

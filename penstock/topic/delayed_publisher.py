@@ -190,7 +190,7 @@ class DelayedPublisher:
     # Appending. `_publishing` is held.
 
     def _failing_again(self) -> dict[int, list[Pair]]:
-        """What failing topics have left, of those whose pause has ended."""
+        """Return what is left of failing topics whose pause has ended."""
         now = self._clock.monotonic()
         return {
             topic_id: list(failing.pairs)
@@ -304,7 +304,7 @@ def _message(record: TakenMessage) -> DelayedMessage | None:
 
 
 def _fitting(pairs: Sequence[Pair], most: int, most_bytes: int) -> int:
-    """How many of them are no more than so many, and no more than so many bytes."""
+    """Count how many of the first messages stay within both limits."""
     size = 0
     for place, (record, _) in enumerate(pairs[:most]):
         size += len(record.data)

@@ -48,7 +48,7 @@ class Share:
 
 
 class Delivery:
-    """A batch, whose it is, and how far it has come."""
+    """A batch on its way: its producer, its shares, and what of it is stored."""
 
     __slots__ = ("batch", "is_kept", "left", "producer", "stored", "terms", "tree")
 
@@ -69,7 +69,7 @@ class Delivery:
         self.tree = -1
 
     def begin(self, routes: Sequence[Route], tree: int) -> None:
-        """Note who gets what, by the partitions at `tree`. Both change at once, whatever interrupts us."""
+        """Note the shares by the partitions at `tree`; both change in one step, whatever interrupts us."""
         left = list(map(Share, routes))
         self.left = left
         self.tree = tree

@@ -112,7 +112,7 @@ class Flusher:
                 self._break(error)
 
     def make_room(self) -> None:
-        """Before anything is accepted: raise what happened, append what is too much, wait for the disk."""
+        """Make room for a message: raise an earlier failure, append what is too much, wait for the disk."""
         with self.lock:
             if self.broken:
                 self.raise_failure()
@@ -348,7 +348,7 @@ class Flusher:
         return True
 
     def _wait_for_work(self) -> bool:
-        """Wait for messages, or for company for those there are; whether none came for a while."""
+        """Wait for messages, or for more to join those there are; True when none came for a while."""
         rows = self.buffer.rows
         if not rows and not self.later:
             self._idle = True
@@ -393,7 +393,7 @@ class Flusher:
 
 
 def _joined(last: StoredRun, run: StoredRun) -> StoredRun | None:
-    """Two neighbouring runs as one; None when they are none."""
+    """Join two neighbouring runs; None when they are not neighbours."""
     if (last.partition, last.duplicate) != (run.partition, run.duplicate) or last.waited or run.waited:
         return None
     if not run.duplicate and last.first + last.count != run.first:

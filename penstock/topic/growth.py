@@ -148,7 +148,7 @@ class PartitionGrowth:
         log.appender.seal(Seal(begun.children, row.low, begun.cut, row.high), now)
 
     def _sealed_split(self, log: Log) -> BegunSplit | None:
-        """The split that a log's seal made true; from the store where damage hides the seal itself."""
+        """Return the split that a log's seal made true, or the store's record where the seal is damaged."""
         seal = read_seal(log.folder)
         if seal is not None:
             return BegunSplit(log.partition, *seal.children, seal.cut)

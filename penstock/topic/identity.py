@@ -102,7 +102,7 @@ def keep_identity(files: Files, folder: str, record: TopicRecord, topics: Topics
 
 
 def mark_dropped(files: Files, folder: str, topic_id: int) -> None:
-    """Say in a topic's folder that it is being dropped, so that who finds it without a row may remove it."""
+    """Mark a topic's folder as being dropped: a process that finds it without a row may remove it."""
     if files.exists(folder):
         replace(files, os.path.join(folder, DROPPED), b"%d\n" % topic_id)
         files.sync_dir(folder)

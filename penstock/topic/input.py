@@ -29,7 +29,7 @@ def batch_of_one(
     partition: int | None,
     limit: int,
 ) -> WriteBatch:
-    """A single message."""
+    """Check one message and make it a batch."""
     if value.__class__ is not bytes or len(value) > limit:
         value = checked_value(value, limit)
     return WriteBatch(
@@ -52,9 +52,10 @@ def batch_of_many(
     limit: int,
     packing: Packing | None = None,
 ) -> WriteBatch:
-    """Many messages: lists, Arrow arrays, an Arrow table or record batch, a `Batch`, or any Arrow stream.
+    """Check many messages and make them a batch.
 
-    What a table or a `Batch` brings are bytes, also for a typed topic.
+    They are lists, Arrow arrays, an Arrow table or record batch, a `Batch`, or any Arrow stream. Values of a
+    table or a `Batch` are bytes, also for a typed topic.
     """
     is_whole = isinstance(values, Batch) or _is_table(values)
     if is_whole and not (keys is None and headers is None and timestamps is None):
@@ -129,7 +130,7 @@ def _headers(given: Any, count: int) -> Sequence[Any] | None:
 
 
 def _bytes(strings: Sequence[Any]) -> tuple[Sequence[bytes] | None, Lengths | None]:
-    """All as bytes, if all of them are bytes or all are text, and their lengths."""
+    """Return all values as bytes, with their lengths, if all are bytes or all are text."""
     kinds = set(map(type, strings))
     if kinds == {str}:
         try:

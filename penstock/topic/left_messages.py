@@ -106,7 +106,7 @@ class LeftMessages:
         )
 
     def take(self, since_ns: int | None = None) -> list[LeftMessage]:
-        """All that left and was not reported yet, ascending; by now reported, unless this process is killed.
+        """Return all that left and was not reported yet, ascending; reported again only if this process dies.
 
         `since_ns` is up to when an older version reported what key retention ended.
         """
@@ -127,7 +127,7 @@ class LeftMessages:
         return taken
 
     def settle(self) -> None:
-        """What was taken has been dealt with: forget it."""
+        """Forget what was taken: it has been dealt with."""
         self._in_hand.settle()
 
     # Inside.
@@ -257,7 +257,7 @@ def _left(message: Message, *, by_key: bool = False) -> LeftMessage:
 
 
 def _messages(log: Log, first: int, stop: int) -> Iterator[Message]:
-    """All that can be read between, also what key retention ended; damage is skipped."""
+    """Read all messages between two offsets, also those that key retention ended; damage is skipped."""
     cursor = Cursor(log.segments, first, far=True)
     while cursor.offset < stop:
         try:

@@ -22,7 +22,7 @@ def _ahead(topic: str, log: Log, offset: int, end: int) -> OffsetAhead:
 
 
 def nothing_at(topic: str, log: Log, offset: int) -> OffsetTrimmed:
-    """Why there is no message at an offset: it is gone, or (raised here) something else is wrong."""
+    """Return the error for an offset without a message; raise here if it lies past the end."""
     whole("offset", offset, 0, 2**63 - 1)
     bounds = log.bounds()
     if bounds.dropped:

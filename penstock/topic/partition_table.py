@@ -78,7 +78,7 @@ class PartitionTable:
 
 
 def _placed_by_key(route: Route, most: int) -> Iterator[tuple[int, bytes, int]]:
-    """(place, key, seqno) of messages whose keys chose the partition, as far as seqnos, which ascend, go."""
+    """Yield (place, key, seqno) of messages whose keys chose the partition, up to a seqno."""
     keys, seqnos = route.columns.keys, route.columns.seqnos
     assert keys is not None
     assert seqnos is not None

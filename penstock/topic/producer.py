@@ -1,4 +1,4 @@
-"""Who writes: a producer's id, group and partitioner, what it sent where, and how it numbers its messages.
+"""A producer: its id, group and partitioner, what it sent where, and how it numbers its messages.
 
 State only: it knows no topic. `TopicAppender` appends for it; a writer with an id holds a `Numbering`.
 """
@@ -88,7 +88,7 @@ NOBODY = Producer()
 
 
 def group_sender(group: str | None) -> Producer:
-    """Writes under a group's name, checked, or under none."""
+    """Make a producer without an id, with a group, which is checked, or with none."""
     return NOBODY if group is None else Producer(group=identifier("group", group))
 
 
@@ -220,7 +220,7 @@ def refuse_two_keys(seqnos: Sequence[int], keys: Sequence[bytes | None] | None) 
 
 
 def growing(seqnos: Sequence[int], last: int) -> Sequence[int]:
-    """The places of those that are above the one before them."""
+    """Return the places of numbers that are above the one before them."""
     if isinstance(seqnos, range):
         return range(1 if seqnos[0] == last else 0, len(seqnos))
     places = []

@@ -1,4 +1,4 @@
-"""Expired and deleted messages, listed for programs that clean up after them, such as bodies elsewhere."""
+"""Vacuum: remove what retention no longer keeps; list what expired for programs that clean up after it."""
 
 from __future__ import annotations
 
@@ -152,14 +152,14 @@ def held(partitions: OpenTopic, number: int) -> tuple[int, tuple[str, ...]]:
 
 
 def _wanted(partitions: OpenTopic, log: Log, now: int) -> int:
-    """Where the partition would begin by age, by size, and by the lifetimes of keys."""
+    """Where the partition would begin by age, by size, and by key retention."""
     options = partitions.options
     start = max(_start_by_age(log, options.retention_ns, now), _start_by_bytes(log, options.max_bytes))
     return _first_alive(log, start) if options.key_retention else start
 
 
 def _first_alive(log: Log, start: int) -> int:
-    """The first message from `start` on that is not over; the first damage, if that comes before it."""
+    """The first message from `start` on that has not expired; the first damage, if that comes before it."""
     cursor = log.cursor(max(start, log.bounds().start))
     try:
         rows = cursor.read(_LOOK_MESSAGES, MIB)
@@ -199,7 +199,7 @@ _AT_ONCE_MESSAGES, _AT_ONCE_BYTES = 16_384, 4 * MIB
 
 
 def expired(partitions: OpenTopic, since_ns: int | None) -> list[Rows]:
-    """Messages whose lifetime ended, after a moment if one is given, as far as they still lie there."""
+    """Yield messages that have expired, after a moment if one is given, as far as they still lie there."""
     found: list[Rows] = []
     for log in partitions.logs():
         now = log.key_retention.floors()
@@ -243,7 +243,7 @@ def _up_to(rows: Rows, stop: int) -> Rows:
 
 
 def _everything(log: Log, first: int, stop: int) -> Iterator[Rows]:
-    """All that can be read between, also what has expired."""
+    """Read all messages between two offsets, also those that have expired."""
     cursor = Cursor(log.segments, first, far=True)
     while cursor.offset < stop:
         try:

@@ -152,7 +152,7 @@ def _below(tree: PartitionTree, number: int, key: bytes | None, group: str) -> i
 
 
 def split(columns: MessageColumns, lanes: Sequence[int], count: int) -> list[MessageColumns | None]:
-    """Columns of each of `count` lanes; None for one that gets nothing. `lanes` has that of each message."""
+    """Divide columns into `count` lanes; None for an empty one. `lanes` names the lane of each message."""
     if not isinstance(columns.values, (list, tuple)):
         return _split_by_places(columns, lanes, count)
     values = _gathered(columns.values, lanes, count)

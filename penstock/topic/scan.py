@@ -33,7 +33,7 @@ _AT_ONCE = 250
 
 
 def wanted(partitions: OpenTopic, key: Key, prefix: Prefix | None) -> Match | None:
-    """What `key=` and `prefix=` ask for; None when neither is given.
+    """Understand `key=` and `prefix=`; None when neither is given.
 
     Raises `InvalidOption` for a topic that has no index of its keys.
     """
@@ -87,7 +87,7 @@ BATCH_MESSAGES = 65_536
 
 
 class TopicHistory:
-    """The archive of a topic; raises when it is not, and `MissingExtra` when it cannot be read here."""
+    """The archive of a topic; raises when the table is not that, or cannot be read here (`MissingExtra`)."""
 
     def __init__(
         self, partitions: OpenTopic, table: str | os.PathLike[str], options: Mapping[str, str] | None

@@ -90,19 +90,19 @@ class TopicStaging:
             self._staged += sum(each.count for each in staged)
 
     def finish(self) -> dict[int, list[StagedPiece]]:
-        """All of it by partition, durable."""
+        """Make everything durable; return what is staged, by partition."""
         self._stage_rows()
         return {number: shelf.finish() for number, shelf in sorted(self._shelves.items())}
 
     def catch_up(self) -> None:
-        """Partitions may have been added, or one had not heard of it: then it is told."""
+        """Route again if partitions were added since; tell a partition that had not heard of it."""
         for number in self._shelves:
             self.partitions.catch_up(self.partitions.log(number))
         if self.partitions.record.tree != self.tree:
             self._route_again()
 
     def _route_again(self) -> None:
-        """Keys may belong elsewhere now."""
+        """Route everything again: keys may belong to other partitions now."""
         old, before = self._shelves, self._rows
         choose = PARTITIONERS[self.partitions.options.partitioner]
         self._begin()
@@ -132,7 +132,7 @@ class TopicStaging:
         self.partitions.bodies.discard(names)
 
     def _unpacked(self, batch: WriteBatch) -> WriteBatch:
-        """With the bodies of packs instead of references: the messages of a pack may go apart now."""
+        """Put bodies back in the place of references to packs: the messages of a pack may part now."""
         columns = batch.columns
         if isinstance(columns.codecs, int) or references.CODEC not in columns.codecs:
             return batch
@@ -185,13 +185,13 @@ class TopicStaging:
 
 
 def _admit(key: bytes | None, is_placed: bool) -> None:
-    """A transaction takes every message that is sound."""
+    """Admit every message: a transaction refuses none that is sound."""
 
 
 def _number(
     seqno: int | None, timestamp: int | None, partition: int | None, group: str | None, key: bytes | None
 ) -> Besides:
-    """A transaction numbers nothing."""
+    """Number nothing: a transaction has no seqnos."""
     return timestamp, partition, group, None
 
 

@@ -91,7 +91,7 @@ class Coder:
             raise WrongType(f"a value of {_name(self.kind)} cannot be encoded: {error}") from error
 
     def _is_of_the_type(self, value: Any) -> bool:
-        """Roughly: what lies inside is not looked at, as everywhere in Python."""
+        """Whether a value is of the type, as far as its class tells; what lies inside is not looked at."""
         if isinstance(value, bool):
             return bool in self.classes
         return isinstance(value, self.classes)
@@ -170,7 +170,7 @@ class Packing:
 
 
 def packing(coder: Coder | None, codec: int, limit: int) -> Packing | None:
-    """None when values are stored as they are given."""
+    """Return how values are packed; None when they are stored as they are given."""
     return None if coder is None and codec == codecs.RAW else Packing(coder, codec, limit)
 
 

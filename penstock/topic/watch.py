@@ -23,11 +23,11 @@ class TopicWatch:
         return self._watch.pause_s
 
     def let_go(self) -> None:
-        """Wake the one who waits: the topic closes."""
+        """Wake the thread that waits: the topic closes."""
         self._ring()
 
     def pause(self) -> None:
-        """Have nothing rung for writes until `go_on`; who waits looks often enough by itself."""
+        """Stop ringing for writes until `go_on`, for a caller that looks often enough by itself."""
         self._watch.close()
 
     def go_on(self) -> None:

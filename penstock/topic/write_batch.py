@@ -9,7 +9,7 @@ from penstock.log.frame_encode import EncodedFrame, MessageColumns, frames, take
 
 
 class WriteBatch(NamedTuple):
-    """Checked messages on their way into a topic; what nobody said is None."""
+    """Checked messages on their way into a topic; a column that no message has is None."""
 
     columns: MessageColumns
     #: Explicit partitions, where the caller chose.

@@ -1,4 +1,4 @@
-"""Messages that were handed over and have not left yet: for writers, transactions and coroutines.
+"""The buffer of a writer, a transaction or a coroutine: messages that were accepted and not yet appended.
 
 A message is four items of one flat list: value, key, headers, and its timestamp or, for the few that have
 more to say, a `Besides`. A list of tuples would cost five times as much, a lock twice as much as all the
@@ -70,7 +70,7 @@ def _is_short_text(key: Key) -> TypeGuard[str]:
 
 
 class _Never:
-    """No value is of this class."""
+    """A class that no value has."""
 
 
 _NEVER: Any = _Never()
@@ -351,7 +351,7 @@ WriteBuffer.add.__signature__ = _shown(WriteBuffer.add)  # type: ignore[attr-def
 
 
 def _copied(headers: Mapping[str, str | bytes] | None) -> Headers | None:
-    """Headers of one's own: the caller may change theirs."""
+    """Copy headers: the caller may change the originals."""
     checked = checked_headers(headers)
     return None if checked is None else dict(checked)
 
@@ -376,7 +376,7 @@ def _taken_apart(
 
 
 def _is_unused(column: list[Any]) -> bool:
-    """Whether nobody has it: the first one tells it of most columns."""
+    """Whether no message has this column; mostly the first one tells."""
     return column[0] is None and column.count(None) == len(column)
 
 

@@ -245,7 +245,7 @@ class Writer(Generic[V]):
         self, value: bytes | None, key: bytes | None, extras: Extras, delay: Duration | None,
         deliver_at: int | datetime | None,
     ) -> bool:  # fmt: skip
-        """Have a message wait; False when it is due already."""
+        """Delay a message; False when it is due already."""
         if self.producer.id:
             # It would come behind higher ones, and count as a duplicate: lost, and nobody told.
             raise InvalidOption(
