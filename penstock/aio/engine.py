@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class LoopBell:
-    """A hint that something was written; who waited looks for itself."""
+    """A hint that something was written; the coroutine that waited looks for itself."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -31,7 +31,7 @@ class LoopBell:
         self._waiter: asyncio.Future[None] | None = None
 
     def ring(self) -> None:
-        """Wake who waits. Called from the thread that hears of writes, which an error would end."""
+        """Wake the coroutine that waits. Called from the thread that hears of writes: an error ends it."""
         if self._rung:
             return
         self._rung = True
@@ -43,7 +43,7 @@ class LoopBell:
     async def wait(self, timeout: float) -> None:
         """Return when rung, or after `timeout` seconds; a ring before the call counts.
 
-        Who looks only after this returned misses nothing: rings are dropped only while one is unheard.
+        Looking after this returned misses nothing: rings are dropped only while one is unheard.
         """
         if not self._rung:
             self._waiter = self._loop.create_future()

@@ -77,11 +77,11 @@ class Group:
 
 
 def _nothing() -> None:
-    """A group leaves by itself."""
+    """Do nothing when the buffer asks to look: a group leaves by itself."""
 
 
 def _admit(key: bytes | None, is_placed: bool) -> None:
-    """Every message that is sound is taken."""
+    """Admit every message that is sound."""
 
 
 def _number(

@@ -21,7 +21,7 @@ class Session:
 
     @property
     def id(self) -> str:
-        """Tells it from any other session, for all its attempts."""
+        """An id that stays the same over all attempts of the session."""
         return self.blocking.id
 
     @property

@@ -49,7 +49,7 @@ class Topic(Generic[V]):
 
     @property
     def id(self) -> int:
-        """Differs for a topic that was dropped and created again."""
+        """An id that differs for a topic that was dropped and created again."""
         return self.blocking.id
 
     @property

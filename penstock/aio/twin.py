@@ -74,7 +74,7 @@ class Threads:
         self._ended = False
 
     def start(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
-        """Have a call made; it goes on when nobody waits for it any more."""
+        """Start a call in a thread; it goes on when nobody waits for it any more."""
         if self._ended:
             raise Closed("the store is closed", hint="open it again")
         running = asyncio.get_running_loop().run_in_executor(self._executor, partial(call, *args, **kwargs))
@@ -112,7 +112,7 @@ class Twin(Protocol):
 
     @property
     def blocking(self) -> Any:
-        """What may block."""
+        """The blocking object."""
 
     @property
     def threads(self) -> Threads:

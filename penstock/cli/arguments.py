@@ -83,7 +83,7 @@ def typed_key(text: str) -> bytes:
 
 
 def typed_prefix(text: str) -> Prefix:
-    """The beginning of a key, likewise."""
+    """The beginning of a key as it is typed: JSON if it begins with `[`, else bytes."""
     return spoken_prefix(text) if text.startswith("[") else os.fsencode(text)
 
 

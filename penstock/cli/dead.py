@@ -99,7 +99,7 @@ def replay(
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Deliver dead letters again to the consumer they are of, at once, with new attempts."""
+    """Deliver dead letters again to the consumer that rejected them, at once, with new attempts."""
     per_second = None if rate is None else parse_rate(rate)
     _settle(
         topic, numbers, everything, consumer, reason, "replay", "replayed", store, yes=yes, as_json=as_json,
@@ -130,7 +130,7 @@ def _settle(
     verb: str, done: str, store: str, *, yes: bool, as_json: bool,
     act: Callable[[DeadLetters, list[int]], int],
 ) -> None:  # fmt: skip
-    """Choose, ask, act: what was asked about is what is done, also when more die meanwhile."""
+    """Choose letters, ask, then act on just those, also when more come meanwhile."""
     if bool(numbers) == (everything or consumer is not None or reason is not None):
         raise InvalidOption(
             f"which dead letters of {topic}?", hint="give numbers, or --all, --consumer, --reason"
@@ -158,7 +158,7 @@ def _whose(letter: DeadLetter) -> str:
 
 
 def _record(letter: DeadLetter) -> dict[str, Any]:
-    """What the JSON of a letter holds."""
+    """A letter as JSON."""
     return {
         "number": letter.number,
         "consumer": letter.consumer or None,

@@ -36,7 +36,7 @@ def put(data: bytes) -> None:
 
 
 def end_quietly() -> None:
-    """Nobody reads stdout any more: be done, and let nothing complain at exit."""
+    """End when nobody reads stdout any more, and let nothing complain at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     raise typer.Exit(0)
 

@@ -271,7 +271,7 @@ def _write_one(
 
 
 def _whole(path: Path, limit: int) -> bytes:
-    """A file that is to lie in the log."""
+    """Read a whole file whose bytes go into the log."""
     with path.open("rb") as file:
         body = file.read(limit + 1)
     if len(body) > limit:

@@ -79,7 +79,7 @@ class DeadLetters:
     def list(
         self, *, consumer: str | None = None, reason: str | None = None, limit: int = 1000
     ) -> list[DeadLetter]:
-        """Return the oldest letters, at most `limit`; of one consumer, or with `reason` in reason or error."""
+        """Return the oldest letters, at most `limit`; of one consumer, or with `reason` in their error."""
         whole("limit", limit, 1, 2**31)
         return list(islice(self.choose(None, consumer, reason), limit))
 

@@ -248,7 +248,7 @@ class Chain:
         return now_ms - (file.replay - self.delay_ms) > self._file_age_ms and file.last.end > 0
 
     def _is_far_ahead(self, file: WrittenFile, now_ms: int) -> bool:
-        """The clock was set back so far that nobody should wait until it has caught up."""
+        """Whether the clock was set back so far that nobody should wait until it has caught up."""
         latest = now_ms + self.delay_ms + STEP_BACK_MS
         return file.last.due > latest or file.replay > latest
 
@@ -310,7 +310,7 @@ class Chain:
         )
 
     def _cut_back(self) -> None:
-        """A write failed: nothing of it stays."""
+        """Cut off what a failed write left."""
         file = self._open_file
         if file is not None and file.seen == self._table.foreign_changes:
             ends = ((file.sums_fd, file.entries * _LAYOUT.entry_bytes), (file.fd, file.last.end))
@@ -365,7 +365,7 @@ def _executor() -> ThreadPoolExecutor:
 
 
 def _forget() -> None:
-    """In a forked child the threads are not there."""
+    """Forget the threads in a forked child, which has none of them."""
     global _sync_threads
     _sync_threads = None
 

@@ -64,7 +64,7 @@ class ChecksumLayout:
         return body + _CHECK.pack(crc32(body))
 
     def unpack(self, data: bytes, at: int = 0) -> Sum | None:
-        """None when the entry is not sound."""
+        """Decode an entry; None when it is not sound."""
         body = data[at : at + self._body.size]
         if (
             len(data) - at < self.entry_bytes

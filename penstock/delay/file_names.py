@@ -71,7 +71,7 @@ def file_name(chain: ChainName, now_ms: int, number: int) -> str:
 
 @lru_cache(maxsize=4096)
 def parse(name: str) -> Made | None:
-    """None when no file of ours has such a name."""
+    """Parse the name of a file; None when it is not one of ours."""
     match = _NAME.fullmatch(name)
     if match is None or (match[1] and not match[3]):
         return None

@@ -71,13 +71,13 @@ class Journal:
         forget_in_child(self)
 
     def put(self, identity: bytes, data: SessionData) -> None:
-        """The session is open, and this is what it is; on disk when this returns."""
+        """Store an open session as it is now; it is on disk when this returns."""
         with self._mutex:
             self._add(identity, _encoder.encode(data))
             self._open.add(identity)
 
     def remove(self, identity: bytes) -> None:
-        """The session is not open any more."""
+        """Note that a session is not open any more."""
         with self._mutex:
             self._open.discard(identity)
             if self._open:
@@ -88,7 +88,7 @@ class Journal:
                 self._end = 0
 
     def sessions(self) -> dict[bytes, SessionData]:
-        """What is open."""
+        """Return the sessions that are open."""
         data = self._files.pread(self._fd, self._files.size(self._fd), 0)
         found: dict[bytes, SessionData] = {}
         for at, body in _entries(data):
@@ -105,7 +105,7 @@ class Journal:
         return found
 
     def forget(self) -> None:
-        """All of it is stored elsewhere; what could not be read is put aside, to be looked at."""
+        """Remove the journal: all of it is stored elsewhere. What could not be read is kept aside."""
         if self._is_damaged:
             self._files.rename(self._path, f"{self._path}.damaged")
         else:

@@ -61,7 +61,7 @@ class LockRecord(NamedTuple):
 
 
 def unpack_record(data: bytes) -> LockRecord | None:
-    """None when it is not sound."""
+    """Decode the record of the lock file; None when it is not sound."""
     body = data[: _RECORD.size]
     if len(data) != RECORD_BYTES or _CHECK.unpack_from(data, _RECORD.size)[0] != crc32(body):
         return None
@@ -286,7 +286,7 @@ class StateTable:
             self.append([PendingChange(Operation.STOP_WRITING, name, end) for name, end in ends], sync=True)
 
     def _begin_anew(self) -> None:
-        """There are no states that fit together: none yet, or they are damaged. The files tell what waits."""
+        """Begin without states, where there are none yet or they are damaged: the files tell what waits."""
         for name in (states.SNAPSHOT, states.LOG):
             path = os.path.join(self.folder, name)
             if self.files.exists(path) and states.read_file(self.files, path):
@@ -331,7 +331,7 @@ class StateTable:
             self._note_chains()
 
     def _note_chains(self) -> None:
-        """There may be other files now than before."""
+        """Note which files each chain has now."""
         self.chains = frozenset(file_names.made(name).chain for name in self.states)
         self.version += 1
 

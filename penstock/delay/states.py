@@ -251,7 +251,7 @@ def pack_header(header: Header) -> bytes:
 
 
 def unpack_header(data: bytes) -> Header | None:
-    """None when it is not sound; `UnknownFormat` when a newer Penstock wrote it."""
+    """Decode a header; None when it is not sound. Raises `UnknownFormat` when a newer Penstock wrote it."""
     if len(data) < HEADER_BYTES or crc32(data[_CRC_FROM:HEADER_BYTES]) != int.from_bytes(
         data[8:12], "little"
     ):

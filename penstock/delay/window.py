@@ -78,7 +78,7 @@ class TakenMessage(msgspec.Struct, gc=False, eq=False):
 
 
 def _ripe(record: TakenMessage) -> int:
-    """When a record is due in its file."""
+    """The time at which a record is due in its file."""
     return record.due - record.rest
 
 
@@ -86,7 +86,7 @@ _rest: Callable[[Any], int] = attrgetter("rest")
 
 
 class Window:
-    """A file that is read."""
+    """A file of waiting messages as the scheduler reads it."""
 
     #: How far `next` may run ahead of what is finished: so many records, so many bytes.
     RECORDS_MAX: ClassVar[int] = 16_384
@@ -134,7 +134,7 @@ class Window:
         return self.done > self.head
 
     def is_read(self, state: FileState) -> bool:
-        """Everything there is, and ever will be, is at least out."""
+        """Whether all records of a file that is no longer written were taken."""
         return not state.is_written and self.next >= len(self.records) and self._decoded >= state.len
 
     def first_ripe(self, state: FileState) -> int | None:
@@ -172,12 +172,12 @@ class Window:
         return self.records[self.head : self.head + len(taken)] == taken
 
     def rewind(self) -> None:
-        """Something is not finished after all."""
+        """Take back that records were finished."""
         self.head = 0
         self.advance()
 
     def moved(self, now: float) -> None:
-        """The states have the read position now."""
+        """Note that the states have the read position now."""
         self.offset = self.position
         if not self.has_gap:
             self.gap_since = None
@@ -196,7 +196,7 @@ class Window:
         return [place for place in range(self.head, last) if not self.records[place].is_done]
 
     def leave(self, place: int) -> None:
-        """What lies there is stored elsewhere now."""
+        """Note that the records at these places are stored elsewhere now."""
         self.records[place] = TakenMessage(
             self.term, self, 0, 0, b"", "", 0, b"", self.records[place].byte, True
         )

@@ -32,7 +32,7 @@ class CursorPlace(NamedTuple):
 
 
 def epoch_text(topic_id: int) -> str:
-    """How a topic is called in cursors."""
+    """The text that stands for a topic in cursors."""
     return f"{topic_id:x}"
 
 
@@ -42,7 +42,7 @@ def cursor_text(epoch: str, next_id: int, newest_ns: int) -> str:
 
 
 def parse_cursor(cursor: object, epoch: str) -> CursorPlace | None:
-    """The place in an epoch; None when the cursor is of others. Raises for what is no cursor."""
+    """Parse a cursor; None when it is of another epoch. Raises for what is no cursor."""
     if not isinstance(cursor, str):
         raise WrongType(f"a cursor is a str, not {type(cursor).__name__}")
     parts = cursor.split("_", _ORIGINS_MOST)
@@ -70,7 +70,7 @@ def newest_before(log: Log, offset: int) -> int:
 
 
 def first_unheard(log: Log, place: CursorPlace, end: int) -> int:
-    """The first offset that who stood there has not heard of: the place's own, or an earlier one.
+    """The first offset that a subscriber at this place has not seen: the place's own, or an earlier one.
 
     It is an earlier one in a store that was put back from a backup: where the log ends before the place, or
     where messages before it were written after the cursor was made.

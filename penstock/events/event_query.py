@@ -165,12 +165,12 @@ class EventQuery:
         return self
 
     def look(self) -> Answer | None:
-        """The answer, if there is one now."""
+        """Look for an answer; None when there is nothing new yet."""
         found = self.search()
         return None if found is None else self._answer(*found)
 
     def search(self, stop: int | None = None) -> EventQueryStep | None:
-        """What there is to say now, of offsets before `stop`; None when one has to wait."""
+        """Look at offsets before `stop`; None when there is nothing new yet."""
         while self._gap is None:
             log = self._partitions.log(0)
             try:

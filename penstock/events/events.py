@@ -48,7 +48,7 @@ class Events:
         return epoch_text(self.open_topic.record.id)
 
     def push(self, key: Key, data: Any) -> Pushed:
-        """Store an event and wake who subscribed to its key; it is on disk when this returns.
+        """Store an event and wake the subscribers of its key; it is on disk when this returns.
 
         `data` is any JSON value, None included.
         """
@@ -161,7 +161,7 @@ def open_events(
 
 
 def _fit_one_frame(keys: Sequence[bytes], values: Sequence[bytes], headers: EventHeaders) -> bool:
-    """Whether events are there together or not at all without a transaction: in one frame."""
+    """Whether events fit into one frame: then they are all or none without a transaction."""
     size = sum(map(len, values)) + sum(map(len, keys)) + _BESIDES_BYTES * len(values)
     size += sum(8 + len(n) + len(v) for each in headers or () for n, v in (each or {}).items())
     return len(values) <= FRAME_MESSAGES and size <= FRAME_BYTES - 64 * KIB

@@ -243,7 +243,7 @@ class Origins:
         )
 
     def preflight(self) -> bytes:
-        """What a browser asks for before it sends a request with a token."""
+        """Answer the preflight request that a browser sends before a request with a token."""
         return _ALLOWED
 
     def _is_ours(self, host: str) -> bool:

@@ -46,7 +46,7 @@ _UPGRADE = (
 class AsgiTransport(asyncio.Transport):
     """Bytes on their way out: written by a `Connection`, taken by the caller of `next`.
 
-    As with a socket, who writes is told when too much waits, and when there is room again.
+    As with a socket, the writer is told when too much waits, and when there is room again.
     """
 
     def __init__(self, protocol: asyncio.Protocol) -> None:
@@ -133,7 +133,7 @@ def request_head(scope: Mapping[str, Any], *, is_websocket: bool) -> tuple[bytes
 
 
 def chunk(data: bytes, *, is_last: bool) -> bytes:
-    """A piece of a body whose length was not said."""
+    """Encode a piece of a body whose length is not known in advance."""
     return (b"%x\r\n%s\r\n" % (len(data), data) if data else b"") + (b"0\r\n\r\n" if is_last else b"")
 
 
@@ -188,7 +188,7 @@ def asgi(
     """An ASGI app that serves the live events of a store; mount it where you like.
 
     The options are those of `penstock serve`. Without a key for tokens it answers this machine alone, unless
-    `trusted=True` says that the app around it lets nobody through who may not do everything.
+    `trusted=True` says that the app around it lets through only clients that may do everything.
     """
     options = ServeOptions(
         store=store.path, topics=tuple(topics), secret=token_secret, public_key=jwt_key,
@@ -235,14 +235,14 @@ class Asgi:
             raise
 
     def _refusal(self, scope: MutableMapping[str, Any]) -> Refusal | None:
-        """Who comes from elsewhere needs a token, or an app that has checked already."""
+        """Refuse a client of another machine without a token, unless the app has checked it already."""
         client = scope.get("client")
         if self._is_for_all or client is None or is_local(client[0]):
             return None
         return Refusal(403, "without tokens this server answers its own machine alone", "token_secret=…")
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """The life of a server whose only app this is."""
+        """Handle the lifespan of a server whose only app this is."""
         await receive()
         try:
             await self._running()

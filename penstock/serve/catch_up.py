@@ -45,10 +45,10 @@ class CatchingUp(Protocol):
         """What to read for it; None when it is not behind, or has no room."""
 
     def read_on(self, wanted: CatchUpRange, found: EventQueryStep | None) -> None:
-        """What was found; None is nothing up to where it was looked."""
+        """Take what was found; None is nothing up to where it was looked."""
 
     def ended(self, error: PenstockError) -> None:
-        """There will be no more: the topic was dropped, the store closed, or the log cannot be read."""
+        """End: the topic was dropped, the store closed, or the log cannot be read."""
 
 
 class CatchUp:

@@ -54,7 +54,7 @@ class Subscriber(CatchingUp, Protocol):
     next: int
 
     def deliver(self, pieces: list[EncodedEvent], position: int) -> None:
-        """These are new, and now everything before `position` was delivered."""
+        """Take new events; everything before `position` is delivered then."""
 
 
 class Feed:
@@ -115,7 +115,7 @@ class Feed:
         return EventQuery(self._partitions, self.epoch, asked, limit).begin(*start)
 
     def reach(self, offset: int) -> None:
-        """Read up to an offset, at least."""
+        """Read at least up to an offset."""
         while self.position < offset and not self.is_ended and self._read():
             pass
 
@@ -237,7 +237,7 @@ class Feed:
             subscriber.deliver(pieces, position)
 
     def _skip_to(self, offset: int) -> bool:
-        """What lies between cannot be read: each subscriber is told, by reading on from where it stands."""
+        """Skip what cannot be read; each subscriber learns of the gap when it reads on."""
         missed, self._tail.position = self.position, offset
         for subscriber in self._interest.all():
             if subscriber.next < 0:

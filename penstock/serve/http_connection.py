@@ -66,7 +66,7 @@ class ConnectionHost(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """A client."""
+    """One client's connection."""
 
     __slots__ = (
         "_began", "_body", "_busy", "_deadline", "_fd", "_head_bytes", "_headers", "_host", "_is_head",
@@ -150,7 +150,7 @@ class Connection(asyncio.Protocol):
             stream.lost()
 
     def on_time(self, now: int) -> None:
-        """The wheel has come to a second that was asked for."""
+        """Called by the timer wheel in the second that was asked for."""
         if self.stream is not None:
             self._host.wheel.put(self, self.stream.on_time(now))
         elif self._busy or self._owed:
@@ -218,7 +218,7 @@ class Connection(asyncio.Protocol):
         self.reply(status_of(error), error_body(error), error_headers(error))
 
     def become(self, stream: ConnectionOwner, head: bytes, first_time: int) -> None:
-        """Belong to a stream from now on; `head` is what HTTP has to say before it."""
+        """Hand the connection over to a stream; `head` is the HTTP answer that comes before it."""
         self._parser = None
         self._queue = None
         self._headers, self._body = _NO_HEADERS, _NO_BODY  # there are no more requests, and memory counts
@@ -228,7 +228,7 @@ class Connection(asyncio.Protocol):
         self._host.wheel.put(self, first_time)
 
     def await_answer(self, stream: ConnectionOwner) -> None:
-        """Somebody answers later, and wants to know if the client goes meanwhile."""
+        """Note who answers later, to be told if the client leaves meanwhile."""
         self.stream = stream
 
     def write(self, data: bytes) -> None:
@@ -251,7 +251,7 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
     def drain(self) -> None:
-        """The server ends: finish what is under way, then close."""
+        """Finish what is under way, then close: the server ends."""
         if self.stream is not None:
             self.stream.let_go()
         elif not self._busy and not self._owed:

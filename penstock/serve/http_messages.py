@@ -94,7 +94,7 @@ class Request:
         return values[0]
 
     def refuse_unknown(self, *known: str) -> None:
-        """A parameter that is spelled wrong would be ignored in silence."""
+        """Refuse unknown parameters: one that is misspelled would be ignored in silence."""
         if not self.query:
             return
         unknown = self.query.keys() - set(known)
@@ -212,22 +212,22 @@ class ConnectionOwner(Protocol):
     """The owner of a connection while it streams, or while its answer is awaited."""
 
     def received(self, data: bytes) -> None:
-        """The client sent something."""
+        """Take what the client sent."""
 
     def drained(self) -> None:
-        """What was written has gone out; there is room again."""
+        """Go on: what was written has gone out."""
 
     def on_time(self, now: int) -> int:
         """Called in the second that was asked for; returns the next one."""
 
     def lost(self) -> None:
-        """The connection has ended."""
+        """Clean up: the connection has ended."""
 
     def ended(self, error: PenstockError) -> None:
-        """Something went wrong: say so in a way that fits, and end."""
+        """Tell the client what went wrong, and end."""
 
     def let_go(self) -> None:
-        """The server ends: say goodbye."""
+        """Say goodbye: the server ends."""
 
 
 class Settling(Protocol):
@@ -253,7 +253,7 @@ class PendingReply:
         self.answer: tuple[int, bytes, bytes] | None = None
 
     def reply(self, status: int, body: bytes, headers: bytes = b"") -> None:
-        """Say what is answered; `Connection.settle` sends it."""
+        """Set the answer; `Connection.settle` sends it."""
         self.answer = status, body, self.extra_headers + headers
 
     def refuse(self, error: PenstockError) -> None:

@@ -69,10 +69,10 @@ class LongPoll:
     # What the connection calls.
 
     def received(self, data: bytes) -> None:
-        """Requests that follow are taken by the connection itself."""
+        """Do nothing: the connection itself takes requests that follow."""
 
     def drained(self) -> None:
-        """What was answered has gone out."""
+        """Do nothing: the answer has gone out."""
 
     def on_time(self, now: int) -> int:
         """Return when to be called next: the wait has a timer of its own."""

@@ -129,7 +129,7 @@ class DiskSpeed:
 
 
 def timed(find: Callable[..., Events], topic: str, pushes: Sequence[Push]) -> Timed:
-    """What `store_together` says, and how long it took."""
+    """Call `store_together`; return its result and how long it took."""
     began = monotonic()
     return store_together(find, topic, pushes), monotonic() - began
 
@@ -202,7 +202,7 @@ class PushStore(Protocol):
         """Have a call made in a thread."""
 
     def stored(self, topic: str) -> None:
-        """Something new is in a topic."""
+        """Deliver what is new in a topic."""
 
 
 class _Waiting(NamedTuple):
@@ -308,7 +308,7 @@ class _Group:
             under_way.add_done_callback(partial(self._sent, group))
 
     def _stored_at_once(self, pushes: Sequence[Push]) -> list[Outcome] | None:
-        """What became of pushes that the loop stored itself; None when a thread has to do it."""
+        """Store pushes in the loop; None when a thread has to do it."""
         began = monotonic()
         try:
             return store_at_once(self._storage.find(self._topic), pushes)
@@ -320,7 +320,7 @@ class _Group:
             self._disk.took(monotonic() - began)
 
     def _sent(self, group: Sequence[_Waiting], under_way: asyncio.Future[Timed]) -> None:
-        """A thread has stored a group, or failed."""
+        """Take the result of a thread that stored a group, or failed."""
         if under_way.cancelled():
             error: BaseException | None = Refusal(503, "the server ends", "connect again")
         else:

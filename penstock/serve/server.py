@@ -164,7 +164,7 @@ class ServedTopics:
         return await self._async.threads.run(call, *args, **kwargs)
 
     def stored(self, topic: str) -> None:
-        """Something new is in a topic, by ourselves: quicker than the hint that the file gives."""
+        """Deliver what this process stored itself: quicker than by the hint that the file gives."""
         self.hub.stored(topic)
 
     def require(self, topic: str) -> None:
@@ -293,7 +293,7 @@ async def serve(
 
 
 def run(options: ServeOptions, listener: socket.socket, **more: Any) -> None:
-    """A whole process's work."""
+    """Run a serving process from start to end."""
     try:
         import uvloop
     except ImportError:

@@ -198,7 +198,7 @@ class WebSocketStream(EventStream):
             raise
 
     def _let_in(self, command: _Command) -> None:
-        """The first message brings the token."""
+        """Take the token from the first message."""
         assert self._access is not None
         if command.token is None:
             raise Refusal(401, "the first message must bring a token", '{"token": "…"}')

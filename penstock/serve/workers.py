@@ -108,7 +108,7 @@ class Supervisor:
         return told
 
     def _be_worker(self, number: int, tells: int) -> int:
-        """In the child. Nothing of the parent is cleaned up here."""
+        """Run a worker in the forked child; nothing of the parent is cleaned up here."""
         try:
             os.close(self._alive[1])
             for each in (signal.SIGTERM, signal.SIGINT):
@@ -221,7 +221,7 @@ def _no_port(options: ServeOptions, error: OSError) -> PenstockError:
 
 @contextmanager
 def _lock(port: int) -> Iterator[None]:
-    """Held while a server has the port; port 0 needs none."""
+    """Hold the lock of a port while a server has it; port 0 needs none."""
     if not port:
         yield
         return

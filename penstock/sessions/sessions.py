@@ -122,7 +122,7 @@ class Session:
 
     @property
     def id(self) -> str:
-        """Tells it from any other session, for all its attempts."""
+        """An id that stays the same over all attempts of the session."""
         return self._identity.hex()
 
     @property
@@ -156,7 +156,7 @@ class Session:
             self._change([*self._data.chunks, _checked(data)])
 
     def replace(self, data: bytes) -> None:
-        """Have this chunk in the place of all there are."""
+        """Replace all chunks by this one."""
         with self._mutex:
             self._change([_checked(data)])
 
@@ -169,7 +169,7 @@ class Session:
             self._end("was finished")
 
     def store(self, delay: Duration | None = None, *, error: BaseException | str | None = None) -> bool:
-        """Put it away until later: after `delay`, but not sooner than its topic's policy says.
+        """Store it until later: after `delay`, but not sooner than its topic's policy says.
 
         Without a delay the policy's back-off decides. When it allows no further attempt the session becomes
         a dead letter in `<topic>.dead` instead, and False is returned.

@@ -1,4 +1,4 @@
-"""Spark's Python workers, as our tasks find them."""
+"""Run tasks on Spark's Python workers, and keep those workers quick and quiet."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def forget(environment: Mapping[str, str]) -> int:
 
 
 def signature(environment: Mapping[str, str]) -> str:
-    """Differs for another Java, and for another PySpark."""
+    """A text that differs for another Java, and for another PySpark."""
     try:
         import pyspark
     except ImportError:

@@ -79,7 +79,7 @@ def failed(name: str, error: BaseException) -> PipelineFailed:
 
 
 def _follow(run: PipelineRun, query: StreamingQuery, on_batch: Callable[[Any], None] | None) -> None:
-    """Until the query ends by itself, or it is asked to and its present batch is done."""
+    """Wait until the query ends by itself, or until its present batch is done when it was asked to end."""
     told = _Told(run, on_batch)
     while query.isActive and not run.stopping:
         time.sleep(_LOOK_S)

@@ -264,5 +264,5 @@ def _count_up(connection: sqlite3.Connection, name: str, topic_id: int, partitio
 
 
 def _first_epoch() -> int:
-    """Begins anywhere: who read for a consumer that was dropped must not pass for a reader of the next."""
+    """A random first epoch: a reader of a dropped consumer must not pass for one of the next of that name."""
     return secrets.randbits(40)

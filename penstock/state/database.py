@@ -82,7 +82,7 @@ class Database:
             connection.execute("INSERT OR REPLACE INTO meta VALUES ('store_id', ?)", (store_id,))
 
     def rows(self, sql: str, arguments: Sequence[Any] = ()) -> list[Any]:
-        """Read."""
+        """Return all rows of a query."""
         with self._mutex:
             try:
                 if self._reader is not None:
@@ -111,7 +111,7 @@ class Database:
         return self.row("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)) is not None
 
     def quick(self, sql: str, arguments: Sequence[Any]) -> int:
-        """One statement as a transaction of its own, not waiting for the disk; returns the rows changed."""
+        """Run one statement as a transaction without waiting for the disk; return how many rows changed."""
         if self._read_only:
             self._refuse_write()
         try:
@@ -131,7 +131,7 @@ class Database:
             raise
 
     def quick_all(self, first: Statement, *others: Statement) -> bool:
-        """Statements as one transaction, not waiting for the disk; nothing unless the first changes a row."""
+        """Run statements as one transaction, not synced; none of them unless the first changes a row."""
         self._refuse_write()
         try:
             self.lock.acquire()
@@ -166,7 +166,7 @@ class Database:
     def transaction(
         self, *, after: Callable[[], None] | None = None, durable: bool = True
     ) -> Iterator[sqlite3.Connection]:
-        """Several statements, all or none, on disk when it returns unless `durable=False`.
+        """Run several statements, all or none; they are on disk when this returns unless `durable=False`.
 
         `after` is called behind the commit while the lock is still held, so that nobody acts in between.
         """
@@ -271,7 +271,7 @@ class Database:
             self._mutex.release()
 
     def abandon(self) -> None:
-        """In a forked child: it is closed here, and the mutex is the parent's."""
+        """Close in a forked child, where the mutex is the parent's."""
         self._mutex = threading.RLock()
         self._closed = True
 
@@ -325,7 +325,7 @@ class Database:
             self._run(f"{' '.join(missing)} PRAGMA user_version = {FORMAT};")
 
     def _run(self, script: str) -> None:
-        """Several statements, all or none, on disk when it returns. The lock is held."""
+        """Run several statements, all or none; they are on disk when this returns. The lock is held."""
         try:
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.executescript(f"BEGIN IMMEDIATE; {script} COMMIT;")

@@ -48,15 +48,15 @@ class Deaths:
         self._database = database
 
     def note_reach(self, place: tuple[str, int, int], reach: int) -> None:
-        """Messages up to `reach` go out."""
+        """Note that messages up to `reach` are about to be delivered."""
         self._database.quick(f"UPDATE deaths SET reach = ? WHERE {_OF}", (reach, *place))
 
     def note_alone(self, place: tuple[str, int, int], offset: int) -> None:
-        """One message goes out alone."""
+        """Note that one message is about to be delivered alone."""
         self._database.quick(f"UPDATE deaths SET alone = ? WHERE {_OF}", (offset, *place))
 
     def forget(self, place: tuple[str, int, int]) -> None:
-        """The position has passed all that was doubtful."""
+        """Forget the suspicion: the position has passed all that was doubtful."""
         self._database.quick(f"DELETE FROM deaths WHERE {_OF}", place)
 
 
@@ -75,5 +75,5 @@ def take_over(
 
 
 def forget_consumer(connection: sqlite3.Connection, consumer: str, topic_id: int) -> None:
-    """The consumer was dropped or moved."""
+    """Forget the suspicions of a consumer that was dropped or moved."""
     connection.execute("DELETE FROM deaths WHERE consumer = ? AND topic_id = ?", (consumer, topic_id))

@@ -152,7 +152,7 @@ class Queues:
         return taken
 
     def done(self, place: QueuePlace, first: int, stop: int, member: int) -> int:
-        """Messages `first` to `stop` are done, as far as this reader has them; how many it has."""
+        """Settle messages `first` to `stop` that this reader has; return how many."""
         gone = self._database.quick(
             f"DELETE FROM leases WHERE {_OF} AND first = ? AND stop = ? AND member = ?",
             (*place, first, stop, member),
@@ -185,7 +185,7 @@ class Queues:
         return row is not None
 
     def add_due(self, place: QueuePlace, waited: Iterable[tuple[int, int, bytes]], *, durable: bool) -> None:
-        """Messages whose next attempt is due, for anybody: (offset, attempts so far, the message).
+        """Add messages whose next attempt is due, for any reader: (offset, attempts so far, the message).
 
         A reader that retries a message stores it first and then says that it is done. If it falls due before
         that, it takes the place of the one that is out, or that word would be for both. One that was
@@ -209,19 +209,19 @@ class Queues:
                 _insert(connection, place, Lease(at, at + 1, attempts, data), FREE, 0)
 
     def extend(self, place: QueuePlace, member: int, until_ms: int) -> None:
-        """A reader keeps what it has for longer."""
+        """Extend the leases of all that a reader has."""
         self._database.quick(
             f"UPDATE leases SET until = ? WHERE {_OF} AND member = ?", (until_ms, *place, member)
         )
 
     def end(self, place: QueuePlace, member: int) -> None:
-        """The time of a reader is up: what it has is anybody's."""
+        """End the leases of a reader: what it has is free for all."""
         self._database.quick(
             f"UPDATE leases SET until = {ENDED} WHERE {_OF} AND member = ?", (*place, member)
         )
 
     def give_back(self, place: QueuePlace, member: int, *, undelivered: Iterable[int]) -> None:
-        """A reader gives back all it has; what it did not deliver counts as no attempt."""
+        """Give back all that a reader has; what it did not deliver counts as no attempt."""
         with self._database.transaction(durable=False) as connection:
             for offset in undelivered:
                 _uncount(connection, place, offset, member, member)
@@ -230,7 +230,7 @@ class Queues:
             )
 
     def put_back(self, place: QueuePlace, member: int, offsets: Iterable[int]) -> None:
-        """A reader gives back what it took and did not deliver: that was no attempt."""
+        """Give back what a reader took and did not deliver: that was no attempt."""
         with self._database.transaction(durable=False) as connection:
             for offset in offsets:
                 _uncount(connection, place, offset, member, FREE)
@@ -253,13 +253,13 @@ class Queues:
 
 
 def forget(connection: sqlite3.Connection, consumer: str, topic_id: int) -> None:
-    """The consumer was dropped."""
+    """Delete the queue of a consumer that was dropped."""
     for table in ("queues", "leases"):
         connection.execute(f"DELETE FROM {table} WHERE consumer = ? AND topic_id = ?", (consumer, topic_id))
 
 
 def move(connection: sqlite3.Connection, place: QueuePlace, offset: int) -> None:
-    """The consumer goes on from another offset: what readers have is theirs no more."""
+    """Move a queue to another offset: readers lose what they have."""
     connection.execute(f"UPDATE queues SET next = ? WHERE {_OF}", (offset, *place))
     connection.execute(f"DELETE FROM leases WHERE {_OF} AND (data IS NULL OR first >= ?)", (*place, offset))
     connection.execute(f"UPDATE leases SET until = 0, member = {FREE} WHERE {_OF}", place)

@@ -82,7 +82,7 @@ class Streams:
         return StreamSettings({}, None) if row is None else StreamSettings(json.loads(row[0]), row[1])
 
     def keep_settings(self, topic_id: int, settings: StreamSettings) -> None:
-        """Store them; on disk when this returns."""
+        """Store the settings; they are on disk when this returns."""
         with self._database.transaction() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO streams VALUES (?, ?, ?)",

@@ -44,7 +44,7 @@ class Bindings:
         self._mutex = threading.Lock()
 
     def partition(self, producer: str, group: str, active: Sequence[int], now: int, settled: Settled) -> int:
-        """Where messages of this producer and group go.
+        """The partition that messages of this producer and group go to.
 
         At first use they take turns among the active ones, unless `settled` knows where they went before,
         given the partition of a binding that was forgotten. A binding is on disk before it is used: a resend
@@ -76,7 +76,7 @@ class Bindings:
             connection.execute(_SWEEP, (self._topic_id, now - FORGOTTEN_NS))
 
     def _is_forgotten(self, producer: str, used: int, now: int) -> bool:
-        """Whether a binding last used then is: one of a producer lasts as long as any other of it."""
+        """Whether a binding last used then is forgotten; bindings of a producer last equally long."""
         if producer and now - used >= FORGOTTEN_NS:
             last = "SELECT max(used) FROM bindings WHERE topic_id = ? AND producer = ?"
             row = self._database.row(last, (self._topic_id, producer))
@@ -159,7 +159,7 @@ class Topics:
 
     @property
     def store_id(self) -> str:
-        """Of the store that these are the topics of."""
+        """The id of the store whose topics these are."""
         return self._database.store_id
 
     def names(self) -> list[str]:

@@ -94,7 +94,7 @@ class Transactions:
             )
 
     def exists(self, tx: int) -> bool:
-        """Whether it was committed; not asked once it is finished."""
+        """Whether a transaction is committed and not yet finished."""
         return self._database.row("SELECT 1 FROM transactions WHERE id = ?", (tx,)) is not None
 
     def is_committed(self, name: str) -> bool:
@@ -122,7 +122,7 @@ class Transactions:
         return self._database.rows("SELECT DISTINCT tx, topic_id, partition FROM staged")
 
     def finish(self, tx: int, places: Iterable[tuple[int, int]]) -> None:
-        """A transaction is whole and durable in these (topic id, partition).
+        """Take note that a transaction is whole and durable in these (topic id, partition).
 
         Should the power take this back, the next process finds everything in place and says it again.
         """
@@ -140,7 +140,7 @@ class Transactions:
     def hand_on_delayed(self, store: Callable[[list[DelayedRow]], None], limit: int) -> int:
         """Have `store` put delayed messages where they wait, and forget them here; how many there were.
 
-        One process at a time does so. Dying in between it leaves them to be stored twice, never not at all.
+        One process at a time does so. If it dies in between they are stored twice, but none is lost.
         """
         if self._database.row("SELECT 1 FROM delayed LIMIT 1") is None:
             return 0
@@ -269,5 +269,5 @@ class StoredPartition:
         self._transactions.move(*self._place, pieces)
 
     def finish(self, tx: int) -> None:
-        """The transaction is whole and durable in this partition."""
+        """Take note that the transaction is whole and durable in this partition."""
         self._transactions.finish(tx, [self._place])

@@ -274,7 +274,7 @@ class _Backup:
 
 
 class _End(NamedTuple):
-    """Up to where a partition is copied."""
+    """The end up to which a partition is copied."""
 
     offset: int
     segment: int

@@ -24,7 +24,7 @@ logger = logging.getLogger("penstock.store")
 
 
 class Target(NamedTuple):
-    """What goes to one partition."""
+    """The staged messages of one partition."""
 
     staging: TopicStaging
     number: int
@@ -86,7 +86,7 @@ class Commit:
         self, targets: Sequence[Target], moves: Sequence[PositionUpdate], guard: Callable[[], None],
         delayed: Callable[[], Sequence[DelayedRow]],
     ) -> list[Applied]:  # fmt: skip
-        """Steps 2 to 4; raises `Rerouted` when a topic's partitions changed since it was staged."""
+        """Do steps 2 to 4; raises `Rerouted` when a topic's partitions changed since it was staged."""
         logs = [target.log for target in targets]
 
         def commit() -> list[Applied]:
@@ -116,7 +116,7 @@ class Commit:
         self._transactions.commit(self._tx, None, (), moves, self._now_ns(), check=nothing)
 
     def make_durable(self, applied: Sequence[Applied], stored: dict[str, list[StoredRun]]) -> None:
-        """Step 5 of what is applied; notes in `stored` where the messages of each topic are, run by run."""
+        """Do step 5; note in `stored` where the messages of each topic are, run by run."""
         for each in applied:
             try:
                 each.target.log.syncer.sync(each.appended.next, each.appended.cuts)
@@ -157,7 +157,7 @@ def _brought_in_again(applied: Applied) -> list[StoredRun]:
 
 
 class _FilesThere:
-    """Asked under `state.lock`: may it be, and are all staged files still there? They go after a day."""
+    """Checks, under `state.lock`, the guard, and that no staged file is gone: they go after a day."""
 
     def __init__(self, targets: Sequence[Target], guard: Callable[[], None]) -> None:
         self._targets = targets
@@ -176,11 +176,11 @@ class _FilesThere:
 
 
 def nothing() -> None:
-    """Asks nothing: the guard of a transaction that has none."""
+    """Check nothing: the guard of a transaction without a rule."""
 
 
 def committed_but(error: Exception) -> NotYetDurable:
-    """The error for a commit that stands, and is not yet in all its partitions; never retryable."""
+    """The error for a commit that holds, but is not yet in all its partitions; never retryable."""
     if isinstance(error, NotYetDurable):
         return error
     return NotYetDurable(

@@ -73,7 +73,7 @@ class Expiry:
                 self._thread.start()
 
     def remove_due(self) -> float:
-        """Remove what has expired by now; returns how many seconds nothing else will."""
+        """Remove what has expired by now; return in how many seconds the next message expires."""
         now = self._clock.now_ns()
         current = {record.id: record for record in self._topics.all()}
         self._due = {
@@ -124,7 +124,7 @@ class Expiry:
             os.close(held)
 
     def after_fork_in_child(self) -> None:
-        """The lock and the thread are the parent's."""
+        """Stop in the child: the lock and the thread are the parent's."""
         self._changed = threading.Condition()
         self._thread, self._ended = None, True
         self.let_go()
@@ -149,7 +149,7 @@ class Expiry:
             return now + _AGAIN_NS
 
     def _removed(self, topic: OpenTopic, log: Log, now: int) -> int:
-        """Remove a split partition that is empty; when to try again, 0 where there is nothing to remove."""
+        """Remove a split partition that is empty; return when to try again, or 0."""
         bounds = log.stored()
         if topic.tree.is_active(log.partition) or bounds.start < bounds.end:
             return 0

@@ -78,7 +78,7 @@ def _of_topic(topic: Topic) -> Iterator[Complaint]:
 
 
 def _of_retention(topic: Topic) -> Iterator[Complaint]:
-    """Consumers that keep messages from going: the disk can fill up (S001-57)."""
+    """Complain of consumers that keep messages from being removed: the disk can fill up (S001-57)."""
     kept: dict[tuple[str, ...], int] = {}
     for number in topic.open_topic.numbers():
         messages, held_by = held(topic.open_topic, number)

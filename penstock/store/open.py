@@ -1,4 +1,4 @@
-"""How a store is opened: its folder checked, made if need be, and what is wrong with it said."""
+"""Open a store: check its folder, make it if need be, and say what is wrong with it."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Ownership:
         self._fd = -1
 
     def abandon(self) -> None:
-        """In a forked child: the lock stays with the parent."""
+        """Close in a forked child: the lock stays with the parent."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

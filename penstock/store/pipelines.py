@@ -44,7 +44,7 @@ State = Literal["running", "ended", "failed", "killed"]
 
 
 class PipelineStore(Protocol):
-    """What is needed here of a store, which stands above."""
+    """The part of a store that is used here; its class lies above this module."""
 
     path: str
     read_only: bool
@@ -182,7 +182,7 @@ def claim(
     store: PipelineStore, name: str, *, kind: str, identity: Mapping[str, Any], consumer: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> PipelineRun:  # fmt: skip
-    """Have a pipeline for this process alone, and begin a run of it; it is made at its first.
+    """Claim a pipeline for this process alone and begin a run; its first run makes the pipeline.
 
     `identity` is what a restart must agree with, or its checkpoint would mean something else: raises
     `PipelineChanged` when it does not, and `PipelineRunning` when another process has the pipeline.

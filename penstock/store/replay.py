@@ -63,7 +63,7 @@ class Unhurried:
 
 
 class Rate:
-    """So many messages a second, from all partitions in proportion to what is left of them."""
+    """A number of messages a second, from all partitions in proportion to what is left of them."""
 
     def __init__(self, per_second: float, begin: Offsets) -> None:
         self._per_second = per_second
@@ -314,7 +314,7 @@ class _Replay:
         return reached
 
     def _cursor(self, number: int, offset: int) -> Cursor:
-        """The one that stands there, which knows its byte in the file; else a new one."""
+        """Return the cursor that stands at an offset, which knows its byte in the file; else a new one."""
         cursor = self._cursors.get(number)
         if cursor is None or cursor.offset != offset:
             cursor = self._cursors[number] = self._from.log(number).cursor(offset, far=True)
@@ -364,7 +364,7 @@ def _check_pace(rate: float | None, speed: float | None) -> None:
 
 
 def _resolved(partitions: OpenTopic, start: Place, stop: Place) -> dict[int, tuple[int, int]]:
-    """First offset and the one behind the last, by partition."""
+    """Return the range of each partition: its first offset and the one behind the last."""
     partitions.refresh()
     now = partitions.clock.now_ns()
     found = {}

@@ -68,7 +68,7 @@ class Topic(Generic[V]):
 
     @property
     def id(self) -> int:
-        """Differs for a topic that was dropped and created again."""
+        """An id that differs for a topic that was dropped and created again."""
         return self.open_topic.record.id
 
     @property
@@ -370,8 +370,8 @@ class Topic(Generic[V]):
     def delete_before(self, place: Place) -> Batch[V]:
         """Remove everything before a place ("7d" ago, an offset), for good, and return what was removed.
 
-        What important consumers have not committed stays. All of it is held in memory; what lifetimes
-        (`key_retention`) had ended already is among it.
+        What important consumers have not committed stays. All removed messages are held in memory, those that
+        `key_retention` had ended already among them.
         """
         self.require_writable()
         self.open_topic.refresh()
@@ -380,7 +380,7 @@ class Topic(Generic[V]):
     def expired(self, *, since: int | datetime | None = None) -> Batch[V]:
         """Messages that have expired (`key_retention`), as far as they still lie in the log.
 
-        No other read gives them. With `since`, only those whose lifetime ended after that moment: so who
+        No other read returns them. With `since`, only those that expired after that moment: so a program that
         cleans up after them gets each once.
         """
         moment = None if since is None else nanoseconds("since", since)

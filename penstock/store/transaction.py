@@ -239,7 +239,7 @@ class Transaction:
         staging.adopt(pieces, tree=tree, rows=rows, bodies=bodies)
 
     def roll_back_if_open(self) -> None:
-        """Roll back what nobody ended: its store is closed, or nobody holds it any more."""
+        """Roll back unless it was ended: the store is closed, or nobody holds the transaction any more."""
         if not getattr(self, "_ended", "not begun"):
             logger.warning("a transaction was left open and is rolled back: %r", self)
             self.rollback()
@@ -284,7 +284,7 @@ class Transaction:
         return bool(self._ended)
 
     def _commit(self, commit: Commit, moves: Sequence[PositionUpdate]) -> list[Applied]:
-        """Steps 1 to 4."""
+        """Do steps 1 to 4."""
         if self.name is None and not self.written:
             if moves:
                 commit.move_only(moves)
@@ -305,7 +305,7 @@ class Transaction:
         self, topic: OpenTopic, value: bytes | None, key: bytes | None, extras: Extras,
         delay: Duration | None, deliver_at: int | datetime | None,
     ) -> bool:  # fmt: skip
-        """Have a message wait from the commit on; False when it is due already."""
+        """Delay a message from the commit on; False when it is due already."""
         due = delayed.due_at(delay, deliver_at, self._now_ns())
         if due is None:
             return False

@@ -145,7 +145,7 @@ class _Known(NamedTuple):
 
 
 def _unless_over(finding: Finding, start: int) -> Finding:
-    """Damage among messages that nobody gets any more is worth a note: they go with their segment."""
+    """Make damage among messages that have expired a note: they go with their segment."""
     first, stop = finding.first, finding.stop
     if finding.severity != "damage" or first is None or stop is None or not first < stop <= start:
         return finding
@@ -226,7 +226,7 @@ class StoreVerifier:
                 yield damage(self._state, None, error.args[0])
 
     def _learn(self, database: Database, known: list[_Known]) -> Iterator[Finding]:
-        """What the tables say; positions are read here, before the ends they are compared with."""
+        """Read the tables; positions are read here, before the ends they are compared with."""
         topics, consumers, transactions = Topics(database), Consumers(database), Transactions(database)
         try:
             _ = topics.store_id

@@ -110,7 +110,7 @@ class Ttl(NamedTuple):
 
 
 class StreamWatch(Protocol):
-    """Someone's wish to be rung when there may be something new; entered while they wait."""
+    """A context in which a caller is rung when there may be something new."""
 
     @property
     def pause_s(self) -> float:
@@ -179,7 +179,7 @@ class StreamEngine(Protocol):
         """How long messages live."""
 
     def set_ttl(self, ttl: Ttl) -> None:
-        """Change it, for all who have the stream open."""
+        """Change how long messages live, for all who have the stream open."""
 
     def watching(self, ring: Callable[[], None]) -> AbstractContextManager[StreamWatch]:
         """Have `ring` called, from any thread, soon after something was published, and at the close."""

@@ -84,7 +84,7 @@ def message_of(message: Message[Any], elsewhere: BodyStore | None) -> StreamMess
 
 
 def deleted_of(left: LeftMessage) -> Deleted:
-    """What is said of a message that left."""
+    """Describe a message that left, for the cleanup of its body."""
     sequence, subject = left.offset + 1, _text(left.key or b"")
     name = left.headers.get(ELSEWHERE_HEADER) or left.headers.get(OBJECT_HEADER)
     return Deleted(sequence=sequence, subject=subject, object_name=name or f"{subject}_{sequence}")
@@ -111,5 +111,5 @@ def _parted(headers: Headers) -> tuple[dict[str, str], str | None]:
 
 
 def _text(stored: bytes) -> str:
-    """Bytes as text; those that are none are told apart all the same."""
+    """Decode bytes as text; bytes that are not UTF-8 are escaped, so that different ones stay different."""
     return stored.decode(errors="surrogateescape")

@@ -46,7 +46,7 @@ _AT_ONCE = 100
 
 
 class News(NamedTuple):
-    """There is something new."""
+    """A notification that there is something new."""
 
     subject: str
     latest_sequence: int
@@ -72,7 +72,7 @@ class StreamTail:
         return found
 
     def look(self) -> list[News]:
-        """What is new if that was not told yet, and else nothing."""
+        """How much is new, if that was not reported yet."""
         latest = self._engine.latest(self._asked)
         if latest <= self._told:
             return []

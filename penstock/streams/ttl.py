@@ -110,7 +110,7 @@ class TtlCleanup:
         return len(deleted), deleted
 
     def _clean(self, stopping: threading.Event, on_deleted: Callable[[list[Deleted]], None] | None) -> None:
-        """The thread: a sweep that fails is tried again, and said by `get_ttl_status`."""
+        """The loop of the thread; a sweep that fails is reported by `get_ttl_status` and tried again."""
         left: list[Deleted] = []
         interval = _NOTICE_S
         while not stopping.is_set():

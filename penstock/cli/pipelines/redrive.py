@@ -33,7 +33,7 @@ def redrive(
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Deliver dead letters of a topic again to the consumers they are of.
+    """Deliver dead letters of a topic again to the consumers that rejected them.
 
     For a few of them, chosen by number, there is `penstock dead replay`.
     """

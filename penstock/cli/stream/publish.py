@@ -50,7 +50,7 @@ def publish(
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Publish a message, or one for each file; they are on disk when this returns.
+    """Publish a message, or one for each file; all are on disk when this returns.
 
     Files keep their names (below the folder that was given), and get a content-type if they have none.
     """

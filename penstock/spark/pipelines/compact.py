@@ -91,7 +91,7 @@ def keyless_refused(topic: str, partition: int, offset: int) -> InvalidOption:
 
 
 def _winners(partitions: OpenTopic, last: Mapping[int, dict[bytes, int]]) -> Mapping[int, dict[bytes, int]]:
-    """Without those keys of each partition that another one has a later message of."""
+    """Leave out keys of a partition that another one has a later message of."""
     owner: dict[bytes, int] = {}
     for number, offsets in last.items():
         for key in owner.keys() & offsets.keys():

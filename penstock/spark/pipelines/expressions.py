@@ -53,12 +53,12 @@ def topic_stream(
 
 
 def no_messages(spark: SparkSession, columns: Iterable[str]) -> DataFrame:
-    """None at all, with these columns: to see whether expressions over them make sense."""
+    """An empty DataFrame with these columns, to check expressions over them."""
     return spark.createDataFrame([], ddl(tuple(columns)))
 
 
 def with_text(messages: DataFrame) -> DataFrame:
-    """With the value as text besides, where there is a value."""
+    """Add a column with the value as text."""
     from pyspark.sql import functions as F
 
     return messages.withColumn(TEXT, F.expr("string(value)")) if "value" in messages.columns else messages
@@ -84,7 +84,7 @@ def check_expression(messages: DataFrame, option: str, text: str, *, is_conditio
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """PySpark prints the whole of Java's stack for an expression that it does not understand."""
+    """Keep PySpark from printing Java's whole stack for an expression that it does not understand."""
     printing = logging.getLogger("SQLQueryContextLogger")
     before, printing.disabled = printing.disabled, True
     try:

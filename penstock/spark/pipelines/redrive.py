@@ -1,4 +1,4 @@
-"""Redrive: dead letters, chosen by what they are, back to the consumers they are of.
+"""Redrive: send dead letters, chosen by SQL, back to the consumers that rejected them.
 
     redrive(store, "orders", where="last_error LIKE '%timeout%' AND attempts > 3")
 
@@ -49,7 +49,7 @@ def redrive(
 
     `where` is SQL over `number, consumer, reason, attempts, first_error, last_error, partition, offset,
     timestamp, key, value`, and needs Spark; `consumer` and `reason` are as for `DeadLetters.replay`. Each
-    letter is delivered again to the consumer it is of, at most `rate` a second.
+    letter is delivered again to the consumer that rejected it, at most `rate` a second.
     """
     one_of("engine", engine, ENGINES)
     if where is not None and engine == "python":
@@ -118,7 +118,7 @@ def _fitting(frame: DataFrame, where: str | None, consumer: str | None, reason: 
 
 
 def _numbers(frame: DataFrame, gone: set[int]) -> Iterator[int]:
-    """In ascending order, without those that were replayed or dropped before."""
+    """Yield numbers in ascending order, without those that were replayed or dropped before."""
     return iter(
         sorted(row.number for row in frame.select("number").toLocalIterator() if row.number not in gone)
     )

@@ -1,4 +1,4 @@
-"""Sweep: bodies without a message, and messages without a body. It tells; asked to, it deletes the former.
+"""Sweep: find bodies without a message and messages without a body; delete the former if asked to.
 
     sweep(store, "images")                 what there is
     sweep(store, "images", apply=True)     and delete the orphans

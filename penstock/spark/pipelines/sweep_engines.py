@@ -138,7 +138,7 @@ class SweepFrames:
         return suspects.join(self._bodies(), _ON, "left").where("size IS NULL OR size < behind")
 
     def _still_there(self, missing: DataFrame, starts: Mapping[int, int]) -> DataFrame:
-        """Without those that retention has taken meanwhile, and their bodies after them."""
+        """Leave out messages that retention has removed meanwhile, with their bodies."""
         begin = self._spark.createDataFrame(list(starts.items()), "partition int, begin long")
         return missing.join(begin, "partition").where("offset >= begin").orderBy("partition", "offset")
 
@@ -152,7 +152,7 @@ def _kept(frame: DataFrame, until: ExitStack, *, at_once: bool = True) -> DataFr
 
 
 def _one_by_one(frame: DataFrame) -> Iterator[Orphan]:
-    """Spark is asked when the first one is wanted."""
+    """Yield rows of a frame; Spark runs when the first one is wanted."""
     yield from map(_orphan, frame.toLocalIterator())
 
 
@@ -262,7 +262,7 @@ def _referring(partitions: OpenTopic) -> Iterator[Referring]:
 def _lost(
     partitions: OpenTopic, stores: Mapping[int, BodyStore], suspects: list[Referring]
 ) -> list[Referring]:
-    """Those whose body is missing also now, while their message is there: both may have gone, or come."""
+    """Keep messages whose body is missing on a second look: both may have gone, or come, meanwhile."""
     sizes = {place: {found.name: found.size for found in store.list()} for place, store in stores.items()}
     starts = {log.partition: log.bounds().start for log in partitions.logs()}
     missing = losses(((each, each.reference) for each in suspects), sizes)

@@ -78,7 +78,7 @@ def _check_partitions(asked: pa.Array, plan: TopicPlan) -> None:
 
 
 def divided(messages: pa.RecordBatch, numbers: pa.Array | int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Partitions with what they get, in the order in which it came."""
+    """Divide messages by partition; their order stays."""
     if isinstance(numbers, int):
         yield numbers, messages
         return

@@ -195,7 +195,7 @@ def _longest(strings: pa.Array) -> int:
 
 
 def _nanoseconds(column: pa.Array) -> pa.Array:
-    """A time is stored in nanoseconds, of which 64 bits reach from 1677 to 2262."""
+    """Times as nanoseconds; raises for one outside 1677 to 2262, which 64 bits cannot hold."""
     micros = column.cast(pa.timestamp("us", tz="UTC")).view(pa.int64())
     try:
         return pc.multiply_checked(micros, pa.scalar(1000, pa.int64()))
@@ -234,7 +234,7 @@ def _headers(column: pa.Array) -> pa.Array:
 
 
 def _smaller(strings: pa.Array) -> pa.Array:
-    """With offsets of 32 bits, as frames have them."""
+    """Cast a column to offsets of 32 bits, as frames have them."""
     is_text = pa.types.is_string(strings.type) or pa.types.is_large_string(strings.type)
     return strings.cast(pa.string() if is_text else pa.binary())
 
@@ -255,7 +255,7 @@ def _sizes(bounds: pa.Array, strings: pa.Array) -> pa.Array:
 
 
 def _refuse_twice(bounds: pa.Array, names: pa.Array) -> None:
-    """In an array, unlike in a map, a name may come twice."""
+    """Raise for a header that comes twice in an array of headers."""
     lists = pa.ListArray.from_arrays(bounds.cast(pa.int32()), names)
     entries = pa.table({"row": pc.list_parent_indices(lists), "name": names})
     if entries.group_by(["row", "name"]).aggregate([]).num_rows < len(names):

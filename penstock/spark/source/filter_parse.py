@@ -94,7 +94,7 @@ def _outermost(tokens: Sequence[_Token]) -> Iterator[_Token]:
 
 
 def _parts(tokens: Sequence[_Token]) -> Iterator[list[_Token]]:
-    """What is joined by AND; the AND of a BETWEEN joins nothing."""
+    """Split a condition at its ANDs, but not at the AND of a BETWEEN."""
     part: list[_Token] = []
     depth, between = 0, False
     for token in tokens:

@@ -226,7 +226,7 @@ def _equal_parts(whole: Slice, count: int) -> Iterator[Slice]:
 
 
 def _within(pieces: tuple[_Piece, ...], start: int, stop: int) -> tuple[_Piece, ...]:
-    """Those in which offsets of the range may lie; they are in order."""
+    """Keep the pieces in which offsets of the range may lie; they are in order."""
     if start >= stop:
         return ()
     first = bisect_right(pieces, start, key=lambda each: each.stop)

@@ -67,7 +67,7 @@ class ConsumerProgress:
                 self._held[partitions.record.id] = self._lock(partitions)
 
     def keep(self, positions: Positions, topics: Mapping[str, OpenTopic]) -> None:
-        """Everything before these positions is done; raises `PartitionLost` when someone moved them."""
+        """Note that all before these positions is done; raises `PartitionLost` when someone moved them."""
         self.claim(topics)
         for topic, partitions in topics.items():
             numbers = {number: at for (name, number), at in positions.items() if name == topic}
@@ -199,7 +199,7 @@ class StreamQuery:
             return encode(ends, self._store_id, self._topic_ids())
 
     def freeze(self) -> None:
-        """From now on behave as if nothing came any more (`availableNow`)."""
+        """Behave as if nothing came any more from now on (`availableNow`)."""
         with self._looking():
             self._target = {part: extent.end for part, extent in self._extents().items()}
 
@@ -212,7 +212,7 @@ class StreamQuery:
         return divided(wholes, self._options.min_partitions)
 
     def done(self, end: Any) -> None:
-        """Everything before `end` was processed."""
+        """Note that everything before `end` was processed."""
         if self._progress is not None:
             with self._looking():
                 self._keep(self._decode(end))

@@ -200,7 +200,7 @@ def _open(folder: _PlannedFolder, planned: Slice, piece: SegmentRange) -> int:
 
 
 def _missing(planned: Slice, piece: SegmentRange) -> PenstockError:
-    """Why a planned segment is not there."""
+    """Return the error that says why a planned segment is missing."""
     if not os.path.exists(os.path.join(planned.store, "state.db")):
         return NotAStore(
             f"{socket.gethostname()} does not see the store {planned.store}",

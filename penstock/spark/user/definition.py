@@ -48,7 +48,7 @@ def line_of(error: BaseException, path: str) -> str:
 
 @contextmanager
 def blamed(what: str, path: str) -> Iterator[None]:
-    """Whatever is raised becomes `PipelineFailed`; what is Penstock's own says enough already."""
+    """Turn any error of the user's code into `PipelineFailed`; Penstock's own errors pass as they are."""
     try:
         yield
     except PenstockError:

@@ -62,7 +62,7 @@ def _imported(path: str) -> ModuleType:
 
 
 def _pipelines(module: ModuleType) -> dict[str, OwnPipeline]:
-    """By name; those that the file merely imports only where it has none of its own."""
+    """The pipelines of a file by name; imported ones count only where it has none of its own."""
     every = {each.name: each for each in vars(module).values() if isinstance(each, OwnPipeline)}
     own = {name: each for name, each in every.items() if each.__module__ == module.__name__}
     return own or every

@@ -132,7 +132,7 @@ def _for_sink(frame: DataFrame, definition: Definition) -> DataFrame:
 
 
 def _loops_refused(frame: DataFrame, column: str, definition: Definition) -> DataFrame:
-    """A row for a topic that is read ends the query before anything of its batch is written."""
+    """Fail the query, before anything of a batch is written, for a row to a topic that is read."""
     from pyspark.sql.functions import col, concat, lit, raise_error, when
 
     told = concat(
@@ -144,7 +144,7 @@ def _loops_refused(frame: DataFrame, column: str, definition: Definition) -> Dat
 
 
 def _check_sources(definition: Definition, found: QueryPlan) -> None:
-    """Every source is read, and as often as it is named: each has one place in the checkpoint."""
+    """Check that every source is read once for each time it is named: each has a place in the checkpoint."""
     asked, read = Counter(definition.sources), Counter(found.sources)
     for topic, times in asked.items():
         if not read[topic]:

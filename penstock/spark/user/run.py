@@ -103,7 +103,7 @@ def _opened(store: Store | str | os.PathLike[str]) -> Iterator[Store]:
 
 
 def _check(store: Store, definition: Definition) -> None:
-    """All that can be known before Spark starts, which takes a while."""
+    """Check all that can be known before Spark starts, which takes a while."""
     for topic in definition.sources:
         store.topic(topic)
     if definition.sink is not None:
@@ -134,7 +134,7 @@ def _told(definition: Definition, parameters: Mapping[str, Any], *, once: bool) 
 
 
 def _refuse_lost_checkpoint(store: Store, run: PipelineRun, app: str) -> None:
-    """A pipeline that wrote something and has no checkpoint would write it again."""
+    """Refuse a pipeline that wrote something and has lost its checkpoint: it would write it again."""
     has_written = store.transactions.names(WriterCommit(None, 0, 0, app).series)
     if has_written and not os.path.exists(os.path.join(run.checkpoint, "metadata")):
         raise PipelineChanged(f"the checkpoint of pipeline {run.name!r} is gone", run.name)
