@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, wraps
-from typing import NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, NoReturn, ParamSpec, TypeVar
 
 from penstock.errors import (
     DiskFull,
@@ -24,6 +24,9 @@ from penstock.errors import (
     StoreMoved,
     Unavailable,
 )
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 #: File systems whose locks or mappings do not keep our promises between processes.
 _REFUSED_FILE_SYSTEMS = (
@@ -358,6 +361,47 @@ def _speaking(method: Callable[P, R]) -> Callable[P, R]:
             speak(error)
 
     return called
+
+
+#: So many pairs of this process are synced at a time; further ones wait.
+_SYNC_THREADS = 4
+_sync_threads: ThreadPoolExecutor | None = None
+
+
+def sync_both(files: Files, fd: int, other: int) -> None:
+    """Return when both files are durable; OSError when one of them could not be synced.
+
+    At the same time: the file system then makes both durable with one commit of its journal. One after the
+    other they cost two, which is most of what a durable message costs.
+    """
+    try:
+        second = _executor().submit(files.sync, other)
+    except RuntimeError:  # the interpreter is ending
+        files.sync(other)
+        files.sync(fd)
+        return
+    try:
+        files.sync(fd)
+    finally:
+        second.result()
+
+
+def _executor() -> ThreadPoolExecutor:
+    global _sync_threads
+    if _sync_threads is None:
+        from concurrent.futures import ThreadPoolExecutor  # seldom needed, and slow to load
+
+        _sync_threads = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="penstock-sync")
+    return _sync_threads
+
+
+def _forget_threads() -> None:
+    """Forget the threads in a forked child, which has none of them."""
+    global _sync_threads
+    _sync_threads = None
+
+
+os.register_at_fork(after_in_child=_forget_threads)
 
 
 def refusal(path: str, error: OSError) -> PenstockError:

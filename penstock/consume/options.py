@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Literal
 
 from penstock.consume.partition import Floor
@@ -45,7 +46,7 @@ class Retry:
 
     def __post_init__(self) -> None:
         self._check_delays()
-        first, limit = seconds("first", self.first), seconds("limit", self.limit)
+        first, limit, _ = self._seconds
         if not 0.001 <= first <= WAIT_MAX_S:
             raise InvalidOption(f"first={self.first!r} is no wait", hint="from 1 ms to a year")
         if not first <= limit <= WAIT_MAX_S:
@@ -64,7 +65,8 @@ class Retry:
     @property
     def least_s(self) -> float:
         """The shortest wait."""
-        return min((seconds("delays", each) for each in self.delays), default=seconds("first", self.first))
+        first, _, delays = self._seconds
+        return min(delays, default=first)
 
     def wait_s(self, attempt: int, chance: float = 0.0) -> float | None:
         """How long to wait after this attempt failed; None when it was the last one.
@@ -77,14 +79,20 @@ class Retry:
 
     def back_off_s(self, attempt: int, chance: float = 0.0) -> float:
         """The wait after an attempt, whether or not it was the last."""
-        if self.delays:
-            return seconds("delays", self.delays[min(max(attempt, 1), len(self.delays)) - 1])
-        first, limit = seconds("first", self.first), seconds("limit", self.limit)
+        first, limit, delays = self._seconds
+        if delays:
+            return delays[min(max(attempt, 1), len(delays)) - 1]
         try:
             wait = min(first * self.factor ** (attempt - 1), limit)
         except OverflowError:
             wait = limit
         return wait * (1.0 + self.jitter * chance)
+
+    @cached_property
+    def _seconds(self) -> tuple[float, float, tuple[float, ...]]:
+        """`first`, `limit` and `delays` in seconds: understood once, used after every failure."""
+        delays = tuple(seconds("delays", each) for each in self.delays)
+        return seconds("first", self.first), seconds("limit", self.limit), delays
 
     def _check_delays(self) -> None:
         if isinstance(self.delays, (str, bytes)) or not isinstance(self.delays, Sequence):

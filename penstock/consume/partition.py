@@ -292,7 +292,7 @@ class HeldPartition:
     @property
     def is_drained(self) -> bool:
         """Whether it was split and all of it was read: nothing comes any more."""
-        end = self.topic.tree.row(self.partition).end
+        end = self.topic.record.rows.row(self.partition).end
         return end is not None and self.cursor.offset >= end
 
 

@@ -1,4 +1,7 @@
-"""The chain of files of one delay, as one process appends to it.
+"""The chains of a folder, as one process appends to them: the files of one delay each.
+
+A message with a fixed delay waits in the chain of just that delay, made at its first use. What has no fixed
+delay, and any further delay where a folder has `CHAINS_MAX` chains, waits on the ladder.
 
 Files are written under the lock of the folder's states (`StateTable`), synced without it. A record is there
 when the checksum entry behind it is. What a killed process left behind the last entry is overwritten.
@@ -10,7 +13,7 @@ import errno
 import logging
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -18,22 +21,26 @@ import msgspec
 from penstock.checksum import crc32
 from penstock.delay import checksums, file_names
 from penstock.delay.checksums import EMPTY, Sum
-from penstock.delay.file_names import ChainName
+from penstock.delay.file_names import ChainKind, ChainName, rung
 from penstock.delay.file_repair import last_entry
-from penstock.delay.records import Block, are_records
+from penstock.delay.ladder import Ladder
+from penstock.delay.records import Block, RecordColumns, are_records, blocks
 from penstock.delay.state_table import PendingChange, StateTable
 from penstock.delay.states import FileState, Operation
 from penstock.errors import NotDurable
-from penstock.files import DISK_REFUSE, Files, refusal
+from penstock.files import DISK_REFUSE, Files, refusal, sync_both
 
 logger = logging.getLogger("penstock.delay")
 
 #: A clock set back by less than this makes due times wait for it; further back begins a new file.
 STEP_BACK_MS = 3_600_000
 _LAYOUT = checksums.CURRENT
-#: So many pairs of this process are synced at a time; further ones wait.
-_SYNC_THREADS = 4
-_sync_threads: ThreadPoolExecutor | None = None
+#: So many delays have chains of their own in a folder; more would be more files than they are worth.
+CHAINS_MAX = 256
+#: So many chains have their files open.
+OPEN_MAX = 32
+#: A wait that began longer ago is no fixed delay any more: in a chain it would hold up what comes behind it.
+LATE_MS = 1000
 
 
 @dataclass(slots=True)
@@ -119,7 +126,7 @@ class Chain:
                 return
             end = file.last.end
             try:
-                _sync_both(self._files, file.fd, file.sums_fd)
+                sync_both(self._files, file.fd, file.sums_fd)
                 file.synced = max(file.synced, end)
             except OSError as error:
                 self._failed.add(file.number)  # the next append begins a new file
@@ -273,7 +280,7 @@ class Chain:
             with self._sync_mutex:
                 try:
                     self._files.truncate(file.fd, file.last.end)
-                    _sync_both(self._files, file.fd, file.sums_fd)
+                    sync_both(self._files, file.fd, file.sums_fd)
                     file.synced = file.last.end
                 except OSError:
                     logger.exception("could not sync %s", file.name, extra={"path": self.path})
@@ -339,35 +346,96 @@ class Chain:
                 self._files.close(fd)
 
 
-def _sync_both(files: Files, fd: int, other: int) -> None:
-    """Return when both files are durable; OSError when one of them could not be synced.
-
-    At the same time: the file system then makes both durable with one commit of its journal. One after the
-    other they cost two, which is most of what a durable message costs.
-    """
-    try:
-        second = _executor().submit(files.sync, other)
-    except RuntimeError:  # the interpreter is ending
-        files.sync(other)
-        files.sync(fd)
-        return
-    try:
-        files.sync(fd)
-    finally:
-        second.result()
+Appended = list[tuple[Chain, AppendedBlock]]
+Part = tuple[Chain, Sequence[Block]]
 
 
-def _executor() -> ThreadPoolExecutor:
-    global _sync_threads
-    if _sync_threads is None:
-        _sync_threads = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="penstock-sync")
-    return _sync_threads
+class Chains:
+    """The chains of a folder, for writing. Threads may share them."""
+
+    def __init__(self, table: StateTable, ladder: Ladder, make: Callable[[ChainName], Chain]) -> None:
+        self.ladder = ladder
+        self._table = table
+        self._make = make
+        self._mutex = threading.Lock()
+        self._chains: dict[ChainName, Chain] = {}
+        #: Those with open files, the least recently used first; under the states' lock.
+        self._open: dict[ChainName, Chain] = {}
+
+    def chain(self, name: ChainName) -> Chain:
+        """Return the chain of that name, made when first asked for."""
+        chain = self._chains.get(name)
+        if chain is None:
+            with self._mutex:
+                chain = self._chains.get(name)
+                if chain is None:
+                    chain = self._chains[name] = self._make(name)
+        return chain
+
+    def chain_for(self, wait_ms: int, *, is_fixed: bool) -> Chain:
+        """Return the chain where a message waits that is due after so long."""
+        if not is_fixed:
+            return self.chain(rung(self.ladder.rung(wait_ms)))
+        name = ChainName(wait_ms, ChainKind.FIXED)
+        if name not in self._table.chains and self._is_crowded():
+            return self.chain_for(wait_ms, is_fixed=False)
+        return self.chain(name)
+
+    def parts(self, entries: RecordColumns, now_ms: int, *, is_fixed: bool) -> list[Part]:
+        """Checked messages as blocks of the chains they wait in."""
+        if entries.begun is not None and (not is_fixed or entries.begun[0] < now_ms - LATE_MS):
+            entries, is_fixed = _from_now(entries, now_ms), False
+        by_wait = {wait: self.chain_for(wait, is_fixed=is_fixed) for wait in set(entries.waits)}
+        if len(set(by_wait.values())) == 1:
+            chain = by_wait[entries.waits[0]]
+            return [(chain, _blocks(chain, entries, now_ms))]
+        places: dict[Chain, list[int]] = {}
+        for place, wait in enumerate(entries.waits):
+            places.setdefault(by_wait[wait], []).append(place)
+        return [(chain, _blocks(chain, entries.take(chosen), now_ms)) for chain, chosen in places.items()]
+
+    def append(self, parts: Iterable[Part], now_ms: int) -> Appended:
+        """Append blocks to their chains; they are not durable yet."""
+        appended: Appended = []
+        lock = self._table.lock
+        try:
+            lock.acquire()
+            self._table.catch_up()
+            for chain, each in parts:
+                self._open.pop(chain.name, None)
+                self._open[chain.name] = chain
+                appended += [(chain, chain.append(block, now_ms)) for block in each]
+            while len(self._open) > OPEN_MAX:
+                self._open.pop(next(iter(self._open))).release()
+        finally:
+            lock.drop()
+        return appended
+
+    def sync(self, appended: Appended) -> None:
+        """Return when all of these are durable."""
+        last = {(place.name, chain): place for chain, place in appended}
+        for (_, chain), place in last.items():
+            chain.sync(place)
+
+    def close(self) -> None:
+        """Release every chain."""
+        for chain in self._chains.values():
+            chain.release()
+
+    def _is_crowded(self) -> bool:
+        """Whether so many delays have files that no further one may."""
+        return sum(each.kind is ChainKind.FIXED for each in self._table.chains) >= CHAINS_MAX
 
 
-def _forget() -> None:
-    """Forget the threads in a forked child, which has none of them."""
-    global _sync_threads
-    _sync_threads = None
+def _blocks(chain: Chain, entries: RecordColumns, now_ms: int) -> list[Block]:
+    if not chain.has_rests:
+        return blocks(entries, None)
+    return blocks(_from_now(entries, now_ms), chain.delay_ms)
 
 
-os.register_at_fork(after_in_child=_forget)
+def _from_now(entries: RecordColumns, now_ms: int) -> RecordColumns:
+    """The entries with what is left of their waits."""
+    if entries.begun is None:
+        return entries
+    left = [max(begun + wait - now_ms, 0) for begun, wait in zip(entries.begun, entries.waits, strict=True)]
+    return entries._replace(waits=left, begun=None)

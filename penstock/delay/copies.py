@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.delay.chains import Chains
+from penstock.delay.chain import Chains
 from penstock.delay.file_names import rung
 from penstock.delay.records import NewRecord, blocks, some_columns
 from penstock.delay.window import TakenMessage, Window

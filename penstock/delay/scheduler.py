@@ -18,7 +18,7 @@ from itertools import count
 from operator import attrgetter
 
 from penstock.delay import file_names, file_repair
-from penstock.delay.chains import Chains
+from penstock.delay.chain import Chains
 from penstock.delay.copies import Copies
 from penstock.delay.ladder import wait_ms
 from penstock.delay.records import NewRecord, RecordColumns, check, some_columns

@@ -16,8 +16,7 @@ from types import TracebackType
 from penstock.checksum import crc32
 from penstock.clock import Clock
 from penstock.delay import file_reader
-from penstock.delay.chain import Chain
-from penstock.delay.chains import Chains, Part
+from penstock.delay.chain import Chain, Chains, Part
 from penstock.delay.ladder import DEFAULT, Ladder, checked_wait, wait_ms
 from penstock.delay.records import (
     NewRecord,

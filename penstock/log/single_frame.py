@@ -18,7 +18,7 @@ from penstock.codecs import RAW
 from penstock.headers import Headers
 from penstock.log.frame_columns import Buffer
 from penstock.log.frame_header import HEADER_BYTES, HEADERS, KEYS, Head
-from penstock.log.single_run import KEYED_SHAPE, PLAIN_SHAPE, EvenRun, take_even
+from penstock.log.single_run import EVEN_LEAST, KEYED_SHAPE, PLAIN_SHAPE, EvenRun, take_even
 from penstock.parse import KIB
 
 if TYPE_CHECKING:
@@ -165,7 +165,9 @@ def take_singles(data: Buffer, at: int, *, offset: int, stop: int, salt: int) ->
     taken, begin, view = Singles(offset), at, memoryview(data)
     stop, identity = min(stop, offset + _ROWS_MOST), 1 | salt << 32
     while offset < stop:
-        even = take_even(view, at, offset=offset, most=stop - offset, identity=identity)
+        even = None
+        if stop - offset >= EVEN_LEAST:
+            even = take_even(view, at, offset=offset, most=stop - offset, identity=identity)
         if even is not None and even.values:
             taken.add(even)
             at += len(even.values) * even.stride

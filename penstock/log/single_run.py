@@ -23,7 +23,7 @@ KEYED_SHAPE = HEADER_BYTES | KEYS << 16 | RAW << 48
 PLAIN_SHAPE = HEADER_BYTES | RAW << 48
 
 #: Fewer are as quick one by one.
-_LEAST = 8
+EVEN_LEAST = 8
 _AT_ONCE = 16
 _HALF, _WORD = Struct("<I"), Struct("<Q")
 _LENGTH_AT, _KEY_LENGTH_AT = 12, HEADER_BYTES + 4
@@ -67,7 +67,7 @@ def take_even(data: memoryview, at: int, *, offset: int, most: int, identity: in
     """
     kind = _kind_of(data, at)
     count = 0 if kind is None else _reach(data, at, kind.stride, most)
-    if kind is None or count < _LEAST:
+    if kind is None or count < EVEN_LEAST:
         return None
     run = data[at : at + count * kind.stride]
     strings = _strings(run, kind)
@@ -140,8 +140,8 @@ def _sound_bodies(run: memoryview, kind: _Kind, keys: list[bytes], values: list[
 def _reach(data: memoryview, at: int, stride: int, most: int) -> int:
     """How many frames from `at` on seem to be like the first, by the low bytes of two of its lengths."""
     count = min(most, (len(data) - at) // stride)
-    likely = at + (_LEAST - 1) * stride + _LENGTH_AT
-    if count < _LEAST or data[likely] != data[at + _LENGTH_AT]:
+    likely = at + (EVEN_LEAST - 1) * stride + _LENGTH_AT
+    if count < EVEN_LEAST or data[likely] != data[at + _LENGTH_AT]:
         return 0  # mostly known by one look
     stop = at + count * stride
     lengths, keys = data[at + _LENGTH_AT : stop : stride], data[at + _KEY_LENGTH_AT : stop : stride]

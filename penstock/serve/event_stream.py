@@ -81,7 +81,7 @@ class EventStream:
 
     def read_on(self, wanted: CatchUpRange, found: EventQueryStep | None) -> None:
         """Write what was found, and have more read until it is live again."""
-        reached = wanted.stop if found is None else self._tell(found)
+        reached = wanted.stop if found is None else self.write_found(found)
         if self._extras:
             rest = self._extras[1:]
             self._extras = rest if reached >= self.next else ((wanted.asked, reached), *rest)
@@ -137,12 +137,13 @@ class EventStream:
         self.match = asked
         self.feed.register(self, asked)
         self.next = question.next
-        self._first_step(question)
+        self.take_first_step(question)
 
-    def _first_step(self, question: EventQuery) -> None:
+    def take_first_step(self, question: EventQuery) -> None:
+        """Write what is in memory of an answer; the rest is read from the log."""
         if self.feed.is_near(question):
             found = question.search(self.feed.position)
-            self.next = question.next if found is None else self._tell(found)
+            self.next = question.next if found is None else self.write_found(found)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -154,7 +155,7 @@ class EventStream:
         else:
             self.feed.wake(self)
 
-    def _tell(self, found: EventQueryStep) -> int:
+    def write_found(self, found: EventQueryStep) -> int:
         """Write what was found; the offset that was reached."""
         if found.gap is not None:
             self.connection.write(self.gap_frame(found.gap, found.behind))

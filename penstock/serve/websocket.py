@@ -234,7 +234,7 @@ class WebSocketStream(EventStream):
         else:
             self._extras = ()
             self.next = question.next
-            self._first_step(question)
+            self.take_first_step(question)
 
     def _replay(self, wanted: Match, question: EventQuery) -> None:
         """Read keys that came later from where they begin up to where the others stand."""
@@ -244,7 +244,7 @@ class WebSocketStream(EventStream):
             offset = question.next
             if self.feed.is_near(question):
                 found = question.search(self.next)
-                offset = question.next if found is None else self._tell(found)
+                offset = question.next if found is None else self.write_found(found)
             if offset < self.next:
                 self._extras = (*self._extras, (wanted, offset))
         self.feed.wake(self)

@@ -97,10 +97,6 @@ class Transactions:
         """Whether a transaction is committed and not yet finished."""
         return self._database.row("SELECT 1 FROM transactions WHERE id = ?", (tx,)) is not None
 
-    def is_committed(self, name: str) -> bool:
-        """Whether a transaction of that name was committed."""
-        return self._database.row("SELECT 1 FROM transactions WHERE name = ?", (name,)) is not None
-
     def names(self, prefix: str) -> list[str]:
         """Names of committed transactions that begin so."""
         rows = self._database.rows(

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.delay import chains, file_reader
+from penstock.delay import chain as chain_module
+from penstock.delay import file_reader
 from penstock.delay import states as state_files
 from penstock.delay.records import NewRecord, RecordColumns, uuid7
 from penstock.delay.waiting import WaitingMessages
@@ -129,7 +130,7 @@ def test_what_has_no_fixed_delay_waits_on_the_ladder_in_files_of_its_own(opened,
 
 
 def test_more_delays_than_chains_wait_on_the_ladder(opened, clock, monkeypatch):
-    monkeypatch.setattr(chains, "CHAINS_MAX", 5)
+    monkeypatch.setattr(chain_module, "CHAINS_MAX", 5)
     waiting, begin = opened(), now_ms(clock)
     for number in range(8):
         put(waiting, b"%d" % number, wait=2 + number / 10)
@@ -154,7 +155,7 @@ def test_a_folder_has_256_chains_at_most_and_few_files_open(opened, clock):
     assert len(fixed) == 256
     clock.advance("1h")
     assert len(waiting.take()) == 300
-    assert len(os.listdir("/proc/self/fd")) - before < 2 * chains.OPEN_MAX + 10
+    assert len(os.listdir("/proc/self/fd")) - before < 2 * chain_module.OPEN_MAX + 10
 
 
 def test_a_chain_goes_when_it_is_empty(opened, clock):

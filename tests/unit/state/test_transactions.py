@@ -39,10 +39,10 @@ def test_transaction_that_is_not_in_place_yet_is_not_forgotten(transactions):
     part = Part(7, 0, [PlacedPiece(1, 0, 0, 1, None, b"")])
     transactions.commit(1, "a", [part], (), 0, check=nothing)
     transactions.forget(["a"])
-    assert transactions.is_committed("a")
+    assert transactions.names("a") == ["a"]
     transactions.finish(1, [(7, 0)])
     transactions.forget(["a"])
-    assert not transactions.is_committed("a")
+    assert transactions.names("a") == []
 
 
 def test_refusal_at_the_last_moment_commits_nothing(transactions):
