@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from typing import NamedTuple
 
-from penstock.consume.drained_parents import left_behind
 from penstock.consume.gates import Gates
 from penstock.consume.membership import Member, refuse_held
 from penstock.consume.options import ReaderOptions
 from penstock.consume.partition import Fetched, Gap, HeldPartition, Key
+from penstock.consume.removed_parents import left_behind
 from penstock.consume.retries import PartitionRetries
 from penstock.errors import AlreadyExists, Closed, InvalidOption, PartitionLost, UnknownConsumer
 from penstock.place import Place

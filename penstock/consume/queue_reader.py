@@ -17,13 +17,13 @@ from typing import Any
 from penstock.consume import dead_letter_topic, hand_over
 from penstock.consume.assignment import create_consumer, lost
 from penstock.consume.dead_letter_topic import DIED, EXHAUSTED, deaths
-from penstock.consume.drained_parents import go_on_behind, left_behind
 from penstock.consume.lag import Lag, lag_behind
 from penstock.consume.membership import QueueMember, members
 from penstock.consume.options import ReaderOptions, Retry, checked_policy
 from penstock.consume.partition import Gap, Key
 from penstock.consume.queue_partition import LOOK_AGAIN_S, QueuePartition
 from penstock.consume.read_quota import ReadQuotas
+from penstock.consume.removed_parents import go_on_behind, left_behind
 from penstock.consume.settle import checked_reason, cut, ranges_of, wait_after
 from penstock.consume.transaction_part import Transactional
 from penstock.errors import Closed, ConflictError, InvalidOption, UsageError, WrongType

@@ -17,9 +17,9 @@ import msgspec
 from penstock.consume import dead_letter_topic
 from penstock.consume.assignment import Assignment, lost
 from penstock.consume.dead_letter_topic import DIED, EXHAUSTED, deaths
-from penstock.consume.drained_parents import pass_removed
 from penstock.consume.options import Retry
 from penstock.consume.partition import HeldPartition
+from penstock.consume.removed_parents import pass_removed
 from penstock.consume.retries import Envelope, enclosed, error_text
 from penstock.errors import InvalidOption, PartitionLost, UnknownConsumer, UsageError, WrongType
 from penstock.log.rows import MessageRows

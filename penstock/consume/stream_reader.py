@@ -13,11 +13,11 @@ from typing import Any
 
 from penstock.consume import hand_over
 from penstock.consume.assignment import LOOK_AGAIN_S, Assignment
-from penstock.consume.drained_parents import go_on_behind
 from penstock.consume.lag import Lag, lag_behind
 from penstock.consume.options import ReaderOptions, Retry, checked_policy
 from penstock.consume.partition import Gap, HeldPartition, Key
 from penstock.consume.read_quota import ReadQuotas
+from penstock.consume.removed_parents import go_on_behind
 from penstock.consume.settle import Settlement, checked_reason, cut, ranges_of
 from penstock.consume.transaction_part import Transactional, TransactionParts
 from penstock.errors import Closed, UsageError

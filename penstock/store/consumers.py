@@ -7,11 +7,11 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from penstock.consume import membership
-from penstock.consume.drained_parents import pass_removed
 from penstock.consume.lag import Lag, lag_behind
 from penstock.consume.membership import MemberStats
 from penstock.consume.options import Moment, moment
 from penstock.consume.read_quota import forget_quota
+from penstock.consume.removed_parents import pass_removed
 from penstock.errors import InvalidOption, UnknownConsumer
 from penstock.parse import Duration, Size, consumer_name, seconds, size, whole
 from penstock.place import Place

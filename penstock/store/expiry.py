@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.clock import NANOSECONDS, Clock
-from penstock.consume.drained_parents import remove_drained
+from penstock.consume.removed_parents import remove_emptied
 from penstock.errors import Closed, OffsetTrimmed, PenstockError, TopicReplaced
 from penstock.locks import Claimed, claim, forget_in_child
 from penstock.log.key_retention import KeyDurations
@@ -153,7 +153,7 @@ class Expiry:
         bounds = log.stored()
         if topic.tree.is_active(log.partition) or bounds.start < bounds.end:
             return 0
-        remove_drained(topic)
+        remove_emptied(topic)
         return now + _AGAIN_NS
 
 

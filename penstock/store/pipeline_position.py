@@ -16,7 +16,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.consume.drained_parents import refuse_left_behind
+from penstock.consume.removed_parents import refuse_left_behind
 from penstock.errors import AlreadyExists
 from penstock.files import Files
 from penstock.place import EARLIEST, Place

@@ -8,9 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal
 
-from penstock.consume.drained_parents import remove_drained
 from penstock.consume.options import Kind, Moment, Retry, reader_options
 from penstock.consume.reader import Reader, open_reader
+from penstock.consume.removed_parents import remove_emptied
 from penstock.errors import InvalidOption, WrongType
 from penstock.files import speak, speaking
 from penstock.growth_rules import refuse_own_partitioner, refuse_split
@@ -365,7 +365,7 @@ class Topic(Generic[V]):
         """Remove what retention lets go, now, and report it."""
         self.require_writable()
         self.open_topic.refresh()
-        return vacuum(self.open_topic)._replace(removed=remove_drained(self.open_topic))
+        return vacuum(self.open_topic)._replace(removed=remove_emptied(self.open_topic))
 
     def delete_before(self, place: Place) -> Batch[V]:
         """Remove everything before a place ("7d" ago, an offset), for good, and return what was removed.

@@ -1,6 +1,8 @@
 """The package as text: its modules, what they define, import and reach for. For tests of the code's order."""
 
 import ast
+import io
+import tokenize
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -140,12 +142,10 @@ def classes(module: Module) -> Iterator[ast.ClassDef]:
 
 
 def private_reaches(module: Module) -> Iterator[tuple[int, str]]:
-    """Yield (line, name) of each private name that a module uses and does not define."""
+    """Yield (line, name) of each private name that a module uses and does not define, be it of a base class."""
     own = _private_definitions(module.tree)
     for node in module.nodes:
         match node:
-            case ast.Attribute(value=ast.Name(id="self" | "cls")):
-                continue
             case ast.Attribute(attr=name) if _is_private(name) and name not in own:
                 yield node.lineno, name
             case ast.ImportFrom(module=source, names=names) if (source or "").split(".")[0] in PACKAGES:
@@ -170,6 +170,31 @@ def _private_definitions(tree: ast.Module) -> set[str]:
             case ast.Constant(value=str(name)):  # __slots__
                 own.add(name)
     return own
+
+
+def words_of(module: Module) -> Iterator[tuple[int, str]]:
+    """Yield (line, text) of every comment and docstring."""
+    for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+    for node in module.nodes:
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield getattr(node, "lineno", 1), ast.get_docstring(node) or ""
+
+
+def names_in(module: Module) -> Iterator[str]:
+    """Every name that a module defines, uses or imports, and the words of its own name."""
+    yield from module.name.split(".")
+    for node in module.nodes:
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case (
+                ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=str(name))
+            ):
+                yield name
+            case ast.alias(name=name):
+                yield from name.split(".")
 
 
 def undocumented(module: Module) -> Iterator[str]:

@@ -5,6 +5,8 @@ broken more often fails, and so does a line that could be lowered. Run by `make 
 """
 
 import ast
+import builtins
+import keyword
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
@@ -99,6 +101,25 @@ PIPELINES = {
 
 #: Whether a test may import more than `penstock` itself; a quick look before a thorough one.
 INTERNAL = re.compile(r"penstock\.[a-z]|from penstock import [^\n]*\b[a-z]")
+
+#: A name in a comment or docstring: set in backticks, perhaps dotted, perhaps called.
+NAME = re.compile(r"`([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\([^`\n]*\))?`")
+#: Words in backticks that are no names of the package: files, settings, fields and options of others.
+NOT_OURS = set(
+    re.findall(
+        r"\w+",
+        """
+        AWS_ACCESS_KEY_ID AWS_ENDPOINT_URL AWS_REGION JAVA_HOME db df false fixed headers_encoding
+        includeHeaders isal kafka key_encoding keyColumn null optimize ping python3 session_end session_start
+        synchronous transformWithState true value_ value_encoding varuint window_start writeStream z_order
+        _raw aws_ killed Scope __cause__ orders_16
+        """,
+    )
+)
+#: A line of a package's docstring that says what one of its files is, or what a few are.
+MEMBERS = re.compile(r"^    ([a-z_0-9]+(?:, [a-z_0-9]+)*)  +\S", re.MULTILINE)
+#: Not imported by others: what is run, and what is for users' own tests.
+RUN = {"penstock.__main__", "penstock.spark.rehearsal", "penstock.testing"}
 
 KNOWN = source.modules()
 EDGES = source.graph(KNOWN)
@@ -237,6 +258,11 @@ def test_no_file_is_too_long():
     check("files over 450 lines", {m.name for m in KNOWN.values() if m.lines > LINES_MOST})
 
 
+def test_every_file_is_imported_or_run():
+    imported = {target for targets in EDGES.values() for target in targets}
+    assert {m.name for m in KNOWN.values() if not m.is_package} - imported == RUN
+
+
 def test_a_small_file_has_more_than_one_importer_or_belongs_to_a_family():
     importers = Counter(target for targets in EDGES.values() for target in targets)
     alone = [
@@ -269,6 +295,42 @@ def test_a_docstring_says_what_the_thing_is():
         "docstrings that begin with “The same”",
         [name for m in KNOWN.values() for name, text in source.docstrings(m) if text.startswith("The same")],
     )
+
+
+def test_names_in_comments_and_docstrings_exist():
+    """What is set in backticks and looks like a name of ours is one: a stranger looks for it."""
+    there = {name for module in KNOWN.values() for name in source.names_in(module)} | set(dir(builtins))
+    gone = {
+        f"{module.name}:{line} `{name}`"
+        for module in KNOWN.values()
+        for line, text in source.words_of(module)
+        for name in NAME.findall(text)
+        if not set(name.split(".")) <= there | NOT_OURS and not keyword.iskeyword(name)
+    }
+    assert not gone, "\n".join(sorted(gone))
+
+
+def test_canary_a_name_that_is_gone_is_seen():
+    module = module_of('"""See `Log.wholly_gone` and `log`."""\n# `also_gone()`\n')
+    found = [name for _, text in source.words_of(module) for name in NAME.findall(text)]
+    assert sorted(found) == ["Log.wholly_gone", "also_gone", "log"]
+
+
+def test_lists_of_modules_name_modules():
+    """The docstring of a package may say what its files are: indented, names first."""
+    for package in (module for module in KNOWN.values() if module.is_package):
+        members = {m.stem for m in KNOWN.values() if m.name.rpartition(".")[0] == package.name}
+        listed = MEMBERS.findall(ast.get_docstring(package.tree) or "")
+        words = {word for line in listed for word in re.findall(r"\w+", line)}
+        assert words <= members, f"{package.name}: {sorted(words - members)}"
+
+
+def test_a_word_of_the_glossary_has_one_meaning():
+    lines = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").splitlines()
+    words = Counter(
+        word.strip() for line in lines if line.startswith("|") for word in line.split("|")[1].split(",")
+    )
+    assert [word for word, count in words.items() if count > 1] == []
 
 
 def test_every_decision_is_in_the_index_once():
@@ -373,9 +435,13 @@ def test_canary_private_reaches_are_seen():
         "    def f(self, other, log):\n"
         "        self._mine = other._mine\n"
         "        log._theirs()\n"
-        "        return self._asdict(), log._replace(a=1), log.__dict__\n"
+        "        return self._asdict(), log._replace(a=1), log.__dict__, self._of_its_base\n"
     )
-    assert sorted(source.private_reaches(module_of(text))) == [(1, "_now"), (5, "_theirs")]
+    assert sorted(source.private_reaches(module_of(text))) == [
+        (1, "_now"),
+        (5, "_theirs"),
+        (6, "_of_its_base"),
+    ]
 
 
 def test_canary_cycles_are_seen():

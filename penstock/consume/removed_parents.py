@@ -31,7 +31,7 @@ logger = logging.getLogger("penstock.retention")
 _GONE = ".removed-"
 
 
-def remove_drained(topic: OpenTopic) -> tuple[int, ...]:
+def remove_emptied(topic: OpenTopic) -> tuple[int, ...]:
     """Remove split partitions that are empty and that nobody needs any more; returns their numbers."""
     topic.refresh()
     split = [number for number in topic.numbers() if not topic.tree.is_active(number)]
