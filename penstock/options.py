@@ -232,7 +232,7 @@ class TopicOptions:
     compress: str | None = None
     #: "key" lets messages be read by their key or its beginning; None saves the space that takes.
     index: str | None = None
-    #: Messages of some keys live shorter than `retention_s`: (pattern, seconds), as in `penstock.lifetimes`.
+    #: Messages of some keys live shorter than `retention_s`: (pattern, seconds).
     key_retention: tuple[tuple[str, float], ...] = ()
     #: Where values lie that are too large for the log, and from what size on; None keeps all in the log.
     payloads: Payloads | None = None

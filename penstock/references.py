@@ -86,7 +86,7 @@ def place_id(store: str, topic: int, address: str) -> int:
 
 
 class BodySource(Protocol):
-    """What a place must do for those who read (`penstock.payloads.stores.BodyStore`)."""
+    """The part of a place of bodies that readers use (`penstock.payloads.store.BodyStore`)."""
 
     def get(self, name: str, start: int = 0, length: int | None = None) -> bytes:
         """Return a body or a part of it."""

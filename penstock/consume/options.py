@@ -138,7 +138,7 @@ class ReaderOptions:
     max_lag_s: float | None
     #: How long a partition that goes to another member waits for what was delivered to be committed.
     handover_s: float
-    #: Whether readers take single messages of the same partition (`penstock.consume.queue`).
+    #: Whether readers take single messages of the same partition (`QueueReader`).
     is_queue: bool = False
     #: How long a queue's reader has a message before it is anybody's again.
     lease_s: float = 30.0

@@ -26,7 +26,7 @@ SEED_FUNCTIONS = (
     "get_consumers_by_subject", "delete_old_messages", "get_message_by_sequence_decoded",
     "get_subject_message_count", "get_new_messages_count", "check_new_messages",
 )  # fmt: skip
-#: Those that are ours; they are called `penstock.publish` and so on.
+#: Functions of our own; in Lua they are `penstock.publish` and so on.
 OWN_FUNCTIONS = (
     "about", "advance", "bind", "consumers", "consumers_of", "count", "drop_consumer", "expire", "forget",
     "get", "last", "latest", "leftovers", "move", "position", "publish", "publish_many", "rows", "set",

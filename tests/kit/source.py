@@ -142,7 +142,7 @@ def classes(module: Module) -> Iterator[ast.ClassDef]:
 
 
 def private_reaches(module: Module) -> Iterator[tuple[int, str]]:
-    """Yield (line, name) of each private name that a module uses and does not define, be it of a base class."""
+    """Yield (line, name) of each private name that a module uses and does not define, or of a base class."""
     own = _private_definitions(module.tree)
     for node in module.nodes:
         match node:
