@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +23,7 @@ from penstock.cli.arguments import (
     parse_place,
 )
 from penstock.cli.facts import ConsumerFacts, ConsumerPartition, MemberFacts
+from penstock.cli.options import grouped
 from penstock.errors import AlreadyExists, InvalidOption, OffsetTrimmed, UnknownConsumer
 from penstock.parse import consumer_name
 from penstock.place import Place
@@ -104,6 +105,22 @@ _ReadBurst = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class AskedOptions:
+    """What a consumer asks of its topic, as it was typed."""
+
+    important: _Important = None
+    availability_period: _AvailabilityPeriod = None
+    read_from: _ReadFrom = None
+    read_speed: _ReadSpeed = None
+    read_burst: _ReadBurst = None
+
+    def changes(self) -> dict[str, Any]:
+        """Return what was given, as the library takes it; "none" takes a limit away."""
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: None if value == "none" else value for name, value in given.items()}
+
+
 @app.callback()
 def group(store: StoreOption = "") -> None:
     """List, show, add, alter, move, kick and drop consumers."""
@@ -145,14 +162,11 @@ def show(
 
 
 @app.command()
+@grouped
 def add(
     topic: TopicArgument,
     consumer: ConsumerArgument,
-    important: _Important = None,
-    availability_period: _AvailabilityPeriod = None,
-    read_from: _ReadFrom = None,
-    read_speed: _ReadSpeed = None,
-    read_burst: _ReadBurst = None,
+    asked: AskedOptions,
     start: Annotated[
         str, typer.Option("--from", metavar="PLACE", help=f"Where it begins: {PLACE_HELP}.")
     ] = "earliest",
@@ -160,7 +174,7 @@ def add(
     as_json: JsonOption = False,
 ) -> None:
     """Declare a consumer before its first reader."""
-    changes = _changes(important, availability_period, read_from, read_speed, read_burst)
+    changes = asked.changes()
     with open_to_write(store) as opened:
         try:
             opened.topic(topic).add_consumer(consumer, start=parse_place(start), **changes)
@@ -171,19 +185,16 @@ def add(
 
 
 @app.command()
+@grouped
 def alter(
     topic: TopicArgument,
     consumer: ConsumerArgument,
-    important: _Important = None,
-    availability_period: _AvailabilityPeriod = None,
-    read_from: _ReadFrom = None,
-    read_speed: _ReadSpeed = None,
-    read_burst: _ReadBurst = None,
+    asked: AskedOptions,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Change what a consumer asks of its topic."""
-    changes = _changes(important, availability_period, read_from, read_speed, read_burst)
+    changes = asked.changes()
     if not changes:
         raise InvalidOption("nothing to alter", hint="name an option, such as --important")
     with open_to_write(store) as opened:
@@ -308,18 +319,6 @@ def _find(topic: Topic, consumer: str) -> ConsumerFacts:
 def _state(member: MemberFacts) -> str:
     said = {"stopped": member.stopped, "kicked": member.kicked, "chose its partitions": member.fixed}
     return ", ".join(word for word, holds in said.items() if holds)
-
-
-def _changes(
-    important: bool | None, availability_period: str | None, read_from: str | None, read_speed: str | None,
-    read_burst: str | None,
-) -> dict[str, Any]:  # fmt: skip
-    """What was said, as the library takes it; "none" takes a limit away."""
-    said = {
-        "important": important, "availability_period": availability_period, "read_from": read_from,
-        "read_speed": read_speed, "read_burst": read_burst,
-    }  # fmt: skip
-    return {name: None if value == "none" else value for name, value in said.items() if value is not None}
 
 
 def _options(found: ConsumerFacts) -> ConsumerOptionFacts:

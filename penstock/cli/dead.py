@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from textwrap import indent
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from penstock.cli.arguments import (
     open_to_read,
     open_to_write,
 )
+from penstock.cli.options import grouped
 from penstock.clock import Clock
 from penstock.errors import InvalidOption
 from penstock.exchange.message_json import json_record
@@ -36,6 +38,16 @@ _Numbers = Annotated[
     list[int] | None, typer.Argument(metavar="[NUMBER]...", help="Their numbers.", show_default=False)
 ]
 _All = Annotated[bool, flag("--all", help="All of them, or all that --consumer and --reason leave.")]
+
+
+@dataclass(frozen=True)
+class LetterChoice:
+    """Which dead letters are meant."""
+
+    numbers: _Numbers = None
+    everything: _All = False
+    consumer: _Consumer = None
+    reason: _Reason = None
 
 
 @app.callback()
@@ -86,12 +98,10 @@ def show(
 
 
 @app.command()
+@grouped
 def replay(
     topic: TopicArgument,
-    numbers: _Numbers = None,
-    everything: _All = False,
-    consumer: _Consumer = None,
-    reason: _Reason = None,
+    choice: LetterChoice,
     rate: Annotated[
         str | None, typer.Option("--rate", metavar="RATE", help="At most so many a second: 500/s.")
     ] = None,
@@ -102,43 +112,42 @@ def replay(
     """Deliver dead letters again to the consumer that rejected them, at once, with new attempts."""
     per_second = None if rate is None else parse_rate(rate)
     _settle(
-        topic, numbers, everything, consumer, reason, "replay", "replayed", store, yes=yes, as_json=as_json,
+        topic, choice, "replay", "replayed", store, yes=yes, as_json=as_json,
         act=lambda letters, chosen: letters.replay(chosen, rate=per_second),
     )  # fmt: skip
 
 
 @app.command()
+@grouped
 def drop(
     topic: TopicArgument,
-    numbers: _Numbers = None,
-    everything: _All = False,
-    consumer: _Consumer = None,
-    reason: _Reason = None,
+    choice: LetterChoice,
     yes: YesOption = False,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Forget dead letters."""
     _settle(
-        topic, numbers, everything, consumer, reason, "drop", "dropped", store, yes=yes, as_json=as_json,
+        topic, choice, "drop", "dropped", store, yes=yes, as_json=as_json,
         act=lambda letters, chosen: letters.drop(chosen),
     )  # fmt: skip
 
 
 def _settle(
-    topic: str, numbers: list[int] | None, everything: bool, consumer: str | None, reason: str | None,
-    verb: str, done: str, store: str, *, yes: bool, as_json: bool,
+    topic: str, choice: LetterChoice, verb: str, done: str, store: str, *, yes: bool, as_json: bool,
     act: Callable[[DeadLetters, list[int]], int],
 ) -> None:  # fmt: skip
     """Choose letters, ask, then act on just those, also when more come meanwhile."""
-    if bool(numbers) == (everything or consumer is not None or reason is not None):
+    if bool(choice.numbers) == (
+        choice.everything or choice.consumer is not None or choice.reason is not None
+    ):
         raise InvalidOption(
             f"which dead letters of {topic}?", hint="give numbers, or --all, --consumer, --reason"
         )
     with open_to_write(store) as opened:
         letters = opened.dead_letters(topic)
-        chosen = numbers or [
-            each.number for each in letters.list(consumer=consumer, reason=reason, limit=_ALL)
+        chosen = choice.numbers or [
+            each.number for each in letters.list(consumer=choice.consumer, reason=choice.reason, limit=_ALL)
         ]
         if chosen:
             asked = f"{verb.capitalize()} {output.counted(len(chosen), 'dead letter')} of {topic}?"
