@@ -191,7 +191,8 @@ def _neighbours_fit(offsets: memoryview, size: int, limit: int) -> bool:
         return False
     edges = offsets[::together].tolist()
     edges.append(offsets[count])
-    return max(map(sub, edges[1:], edges)) <= limit
+    longest: int = max(map(sub, edges[1:], edges))
+    return longest <= limit
 
 
 def _longest(column: pa.Array) -> int:

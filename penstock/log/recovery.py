@@ -139,7 +139,7 @@ def _begin_segment(folder: Folder, first: int, end: _End, now: int) -> _End:
 
 
 def _bring_in_all(folder: Folder, end: _End, state: PartitionState, now: int) -> _End:
-    """Append what committed transactions lack, and make it durable: each segment before the next one begins."""
+    """Append what committed transactions lack, durably: each segment before the next one begins."""
     missing = [
         piece for piece in state.unfinished() if piece.stop > end.next and not is_missing(folder, piece)
     ]

@@ -129,8 +129,9 @@ def total_size(pieces: Iterable[PlacedPiece]) -> int:
 def bring_in(folder: Folder, end: End, piece: PlacedPiece, share: int) -> End:
     """Append what is missing of a piece; return where the partition ends then.
 
-    `share` is the size of all that comes with it. The append lock is held, and nothing lies behind `end`. What was copied is not yet durable; before a
-    file becomes a segment, the caller makes durable what came before it.
+    `share` is the size of all that comes with it. The append lock is held, and nothing lies behind `end`.
+    What was copied is not yet durable; before a file becomes a segment, the caller makes durable what came
+    before it.
     """
     if has_become_segment(folder, piece):
         return _as_segment(folder, piece)

@@ -1,7 +1,7 @@
 """A committed transaction of several files, through two power cuts in a row (S001-63).
 
-The first comes after the commit: recovery copies one file into the empty segment and makes segments of the others. The
-second comes when readers were shown all of it, so all of it must be on the disk by then.
+The first comes after the commit: recovery copies one file into the empty segment and makes segments of the
+others. The second comes when readers were shown all of it, so all of it must be on the disk by then.
 """
 
 import copy
@@ -52,11 +52,11 @@ def committed(folder, sync):
     return trace, began
 
 
-def values(folder, files, then=lambda: None):
+def values(folder, files, trace=None):
+    """All there is; and the calls that were made until it was shown, before the store is closed."""
     with penstock.open(os.path.join(folder, STORE), files=files, clock=HandClock()) as store:
         found = [message.value for message in store.topic("orders").scan().messages()]
-        then()
-        return found
+        return found, [] if trace is None else list(trace.calls)
 
 
 @pytest.mark.parametrize("sync", ["disk", "os"])
@@ -69,10 +69,10 @@ def test_what_recovery_has_shown_survives_the_next_power_cut(scratch, sync):
         if point.index < began or point.kind != "lost":
             continue
         put(point.disk.as_killed(), crashed)
-        again, calls = Trace(), []
+        again = Trace()
         with traced_commits(again):
             files = TracingFiles(crashed, again, boot=point.boot, nodes=point.disk.nodes())
-            shown = values(crashed, files, lambda: calls.extend(again.calls))
+            shown, calls = values(crashed, files, again)
         assert shown in ([], VALUES), f"{point}: a part of a transaction"
         if not shown:
             continue
@@ -82,7 +82,7 @@ def test_what_recovery_has_shown_survives_the_next_power_cut(scratch, sync):
             disk.apply(call)
         for _ in range(POWER_CUTS):
             put(Disk.holding(disk.as_lost(chance)).as_killed(), crashed)
-            left = values(crashed, BootFiles(point.boot + 1))
+            left, _ = values(crashed, BootFiles(point.boot + 1))
             if sync == "disk":
                 assert left == VALUES, f"{point}, then another: {len(left)} of {len(VALUES)} are left"
             else:
