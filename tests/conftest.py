@@ -13,7 +13,7 @@ from penstock.testing import Clock
 from tests.kit import processes
 
 SPARK_TESTS = Path(__file__).parent / "spark"
-#: Spark gives a Python process ten seconds to start, which no setting changes. With many other programs at work
+#: Spark gives a Python process ten seconds to start, which no setting changes. Beside many other programs
 #: that may not be enough, and says nothing about us: such a test is run again, from its beginning.
 SPARKS_OWN_LIMIT = "Python worker failed to connect back"
 
