@@ -13,6 +13,9 @@ from penstock.testing import Clock
 from tests.kit import processes
 
 SPARK_TESTS = Path(__file__).parent / "spark"
+#: Spark gives a Python process ten seconds to start, which no setting changes. Beside many other programs
+#: that may not be enough, and says nothing about us: such a test is run again, from its beginning.
+SPARKS_OWN_LIMIT = "Python worker failed to connect back"
 
 # No deadline: on a busy machine with two cores it fails tests that are not wrong.
 # The blob lets a failure from CI be replayed with @reproduce_failure.
@@ -58,6 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(SPARK_TESTS):
             item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.flaky(reruns=2, only_rerun=[SPARKS_OWN_LIMIT]))
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 

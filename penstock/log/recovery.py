@@ -31,7 +31,7 @@ from penstock.log.frame_header import MAGIC_BYTES, Head, read_head
 from penstock.log.lineage import is_seal
 from penstock.log.records import SEALED, AppendRecord, DurableRecord, ShownRecord
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
-from penstock.log.staging import End, PartitionState, bring_in, is_missing
+from penstock.log.staging import End, PartitionState, becomes_segment, bring_in, is_missing, total_size
 from penstock.options import TopicOptions
 
 logger = logging.getLogger("penstock.log")
@@ -139,19 +139,23 @@ def _begin_segment(folder: Folder, first: int, end: _End, now: int) -> _End:
 
 
 def _bring_in_all(folder: Folder, end: _End, state: PartitionState, now: int) -> _End:
-    """Append what committed transactions lack, and make it durable."""
+    """Append what committed transactions lack, durably: each segment before the next one begins."""
     missing = [
         piece for piece in state.unfinished() if piece.stop > end.next and not is_missing(folder, piece)
     ]
+    share = total_size(missing)
     for piece in missing:
         if end.damaged or end.next < piece.base:  # what came before it went with the power
             first = max(end.next, piece.base, end.segment + 1)
             if end.next <= piece.base < first:
                 piece = piece._replace(base=first)
                 state.move([piece])
+            _sync_segment(folder, end.segment)
             end = _begin_segment(folder, first, end, now)
         at = End(end.next, end.segment, end.byte, max(now, end.last_written_at))
-        end = _End(*bring_in(folder, at, piece))
+        if becomes_segment(folder, at, piece, share):
+            _sync_segment(folder, end.segment)
+        end = _End(*bring_in(folder, at, piece, share))
     if missing:
         _sync_segment(folder, end.segment)
         logger.info(

@@ -37,6 +37,7 @@ from penstock.log.staging import (
     has_become_segment,
     is_missing,
     remove_file,
+    total_size,
 )
 from penstock.parse import MIB
 
@@ -198,7 +199,7 @@ class Repair:
         pieces = [piece for piece in self._state.unfinished() if not is_missing(self.folder, piece)]
         taken = [piece for piece in pieces if has_become_segment(self.folder, piece)]
         if taken and taken[-1].stop > a.next:
-            a = _ending(a, bring_in(self.folder, End(a.next, a.segment, a.byte, 0), taken[-1]))
+            a = _ending(a, bring_in(self.folder, End(a.next, a.segment, a.byte, 0), taken[-1], 0))
             durable = ends.durable._replace(end=a.next, segment=a.segment, byte=a.byte)
             ends = Ends(a, ends.shown, durable)
         return ends
@@ -269,19 +270,19 @@ class Repair:
 
     def bring_in(self, ends: Ends, pieces: Sequence[PlacedPiece]) -> Ends:
         """Append what is missing of a committed transaction; the announcement goes with it."""
-        now = self.active.written_at(ends.append)
+        now, share = self.active.written_at(ends.append), total_size(pieces)
         for piece in pieces:
             a = ends.append
             if piece.stop <= a.next:
                 continue
             end = End(a.next, a.segment, a.byte, now)
-            if becomes_segment(self.folder, end, piece):
-                ends = self._take_segment(ends, end, piece)
+            if becomes_segment(self.folder, end, piece, share):
+                ends = self._take_segment(ends, end, piece, share)
             else:
-                ends = ends._replace(append=_ending(a, bring_in(self.folder, end, piece)))
+                ends = ends._replace(append=_ending(a, bring_in(self.folder, end, piece, share)))
         return self.active.show(self.active.publish(ends, pending=0))
 
-    def _take_segment(self, ends: Ends, end: End, piece: PlacedPiece) -> Ends:
+    def _take_segment(self, ends: Ends, end: End, piece: PlacedPiece, share: int) -> Ends:
         """A staged file becomes the active segment; what came before it is durable first.
 
         No sync is under way meanwhile: were one to fail now, the next writer would cut off the new segment.
@@ -292,7 +293,7 @@ class Repair:
             synced = active.sync(ends)
             active.truncate(ends.append.byte)
             active.sealed.append(ends.append.segment)
-            after = synced._replace(append=_ending(ends.append, bring_in(self.folder, end, piece)))
+            after = synced._replace(append=_ending(ends.append, bring_in(self.folder, end, piece, share)))
             active.close()
             return active.publish_durable_end(after)
 

@@ -22,7 +22,8 @@ from penstock.options import TopicOptions
 from penstock.parse import KIB, MIB
 
 STAGED = ".staged"
-#: Larger pieces become segments of their own; to copy them would hold the append lock too long.
+#: More than this of a transaction in one partition is not copied: that would hold the append lock too long.
+#: Its files become segments of their own, but for those below a quarter of it.
 ADOPT_BYTES = 16 * MIB
 _COPY_BYTES = 8 * MIB
 
@@ -120,28 +121,36 @@ class PartitionState(Protocol):
         """Take note that the transaction is whole and durable in this partition."""
 
 
-def bring_in(folder: Folder, end: End, piece: PlacedPiece) -> End:
+def total_size(pieces: Iterable[PlacedPiece]) -> int:
+    """Bytes that pieces take in segments together."""
+    return sum(piece.size for piece in pieces)
+
+
+def bring_in(folder: Folder, end: End, piece: PlacedPiece, share: int) -> End:
     """Append what is missing of a piece; return where the partition ends then.
 
-    The append lock is held, and nothing lies behind `end`. What was copied is not yet durable; before a
-    file becomes a segment, the caller makes durable what came before it.
+    `share` is the size of all that comes with it. The append lock is held, and nothing lies behind `end`.
+    What was copied is not yet durable; before a file becomes a segment, the caller makes durable what came
+    before it.
     """
     if has_become_segment(folder, piece):
         return _as_segment(folder, piece)
-    if becomes_segment(folder, end, piece):
+    if becomes_segment(folder, end, piece, share):
         return _rename_in(folder, end, piece)
     assert end.next >= piece.base, "a gap before a transaction: the caller begins a segment there"
     return _copy_in(folder, end, piece)
 
 
-def becomes_segment(folder: Folder, end: End, piece: PlacedPiece) -> bool:
-    """Whether the piece is taken as a segment of its own.
+def becomes_segment(folder: Folder, end: End, piece: PlacedPiece, share: int) -> bool:
+    """Whether the piece, one of a share of so many bytes, is taken as a segment of its own.
 
     Not in the place of one without messages, which other processes have open under the same name.
     """
     if piece.file is None or end.next > piece.base:
         return False
-    return has_become_segment(folder, piece) or (end.next > end.segment and piece.size > ADOPT_BYTES)
+    if has_become_segment(folder, piece):
+        return True
+    return end.next > end.segment and share > ADOPT_BYTES and piece.size > ADOPT_BYTES // 4
 
 
 def has_become_segment(folder: Folder, piece: PlacedPiece) -> bool:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidOption, MessageTooLarge, WrongType
+from penstock.log.arrow_input import ArrowStrings
 from penstock.parse import HEADERS_BYTES_MAX, KEY_BYTES_MAX
 
 _TEXTS = ("binary", "string")
@@ -158,10 +159,9 @@ def rows(batch: pa.RecordBatch, shape: Shape) -> WriteRows:
 
 def check_values(values: pa.Array, limit: int, topic: str) -> None:
     """Raise `MessageTooLarge` when a value is over the topic's limit."""
-    longest = _longest(values)
-    if longest > limit:
+    if not ArrowStrings(values).fits(limit):
         raise MessageTooLarge(
-            f"a value of {longest} bytes is over the limit of {limit} of topic {topic!r}",
+            f"a value of {_longest(values)} bytes is over the limit of {limit} of topic {topic!r}",
             hint="raise max_message_bytes of the topic, or store the body elsewhere",
         )
 
@@ -184,9 +184,8 @@ def _json(batch: pa.RecordBatch) -> pa.Array:
 
 def _key(column: pa.Array) -> pa.Array:
     keys = _binary(column)
-    longest = _longest(keys)
-    if longest > KEY_BYTES_MAX:
-        raise MessageTooLarge(f"a key of {longest} bytes is over the limit of {KEY_BYTES_MAX}")
+    if not ArrowStrings(keys).fits(KEY_BYTES_MAX):
+        raise MessageTooLarge(f"a key of {_longest(keys)} bytes is over the limit of {KEY_BYTES_MAX}")
     return keys
 
 

@@ -16,11 +16,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.clock import Clock
 from penstock.errors import NotAStore, TopicReplaced
 from penstock.files import Files
+from penstock.log.arrow_input import ArrowStrings
 from penstock.log.folder import Folder
 from penstock.log.frame_encode import FRAME_BYTES, FRAME_MESSAGES, EncodedFrame, frames
 from penstock.log.staging import StagedPiece, StagingArea
@@ -52,8 +52,7 @@ class TaskBodies:
 
     def drafts(self, messages: pa.RecordBatch, created: int) -> Iterable[EncodedFrame]:
         """Messages of one partition, that follow each other in it, as frames."""
-        longest = pc.max(pc.binary_length(messages.column("value"))).as_py() or 0
-        if self._bodies is None or longest <= self._inline_bytes:
+        if self._bodies is None or ArrowStrings(messages.column("value")).fits(self._inline_bytes):
             return frames(columns_of(messages, created), created=created, compress=self._compress)
         lifted = self._bodies.lift(columns_of(messages, created))
         self._made += lifted.made
