@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from datetime import UTC, tzinfo
+from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -116,12 +116,15 @@ def _asked(
     return _Asked(store_path(os.fspath(store)), topic_name(topic), chosen, needed, found)
 
 
-def session_zone(spark: SparkSession) -> tzinfo:
-    """The time zone in which the session understands times that do not name one."""
+def session_zone(spark: SparkSession) -> tzinfo | None:
+    """The time zone in which the session understands times that do not name one.
+
+    None for one that Java knows and Python does not, such as "PST" or "UTC-05:00".
+    """
     try:
         return ZoneInfo(str(spark.conf.get("spark.sql.session.timeZone", "UTC")))
-    except (ZoneInfoNotFoundError, ValueError):  # an offset such as "+02:00": times then narrow nothing
-        return UTC
+    except (ZoneInfoNotFoundError, ValueError):
+        return None
 
 
 def _columns(columns: str | Iterable[str] | None) -> tuple[str, ...]:
