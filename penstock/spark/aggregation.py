@@ -35,9 +35,8 @@ from penstock.spark.source.filters import FilterBounds, bounds, to_text
 from penstock.spark.source.options import parse, store_path
 from penstock.spark.source.plan import Slice, bundled, divided
 from penstock.spark.source.schema import ALL
-from penstock.spark.source.survey import survey
+from penstock.spark.source.survey import STORE_HINT, opened_store, survey
 from penstock.spark.user_session import cores
-from penstock.store import open_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,7 +87,7 @@ def _tasks(
     if not limits.is_everything:
         given["bounds"] = to_text(limits)
     if archive is not None and "history" not in given:
-        with open_store(store, read_only=True, create=False) as opened:
+        with opened_store(store, STORE_HINT) as opened:
             past = find_past(opened, opened.topic(topic).open_topic, os.fspath(archive), limits)
         given |= {} if past is None else {"history": past.table}
     asked = parse(given)

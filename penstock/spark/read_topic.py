@@ -23,9 +23,8 @@ from penstock.spark.source.filter_parse import columns_in, understood
 from penstock.spark.source.filters import FilterBounds, bounds, to_text
 from penstock.spark.source.options import store_path
 from penstock.spark.source.schema import ALL, DEFAULT, NEVER_NULL, REFERENCE, TYPES, check_names
-from penstock.spark.source.survey import count_messages
+from penstock.spark.source.survey import STORE_HINT, count_messages, opened_store
 from penstock.spark.user_session import cores, is_connect
-from penstock.store import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -82,7 +81,7 @@ def count(
     if where is not None:
         return read(spark, store, topic, where=where, columns="offset", archive=archive).count()
     asked = _asked(spark, store, topic, None, "offset")
-    with open_store(asked.store, read_only=True, create=False) as opened:
+    with opened_store(asked.store, STORE_HINT) as opened:
         found = opened.topic(topic).open_topic
         past = find_past(opened, found, None if archive is None else os.fspath(archive), asked.bounds)
         begin = {} if past is None else past.next
@@ -139,7 +138,7 @@ def _columns(columns: str | Iterable[str] | None) -> tuple[str, ...]:
 
 def _past(spark: SparkSession, asked: _Asked, archive: str) -> NativePast | None:
     try:
-        with open_store(asked.store, read_only=True, create=False) as opened:
+        with opened_store(asked.store, STORE_HINT) as opened:
             return find_past(opened, opened.topic(asked.topic).open_topic, archive, asked.bounds)
     except NotAStore:
         if (

@@ -54,6 +54,13 @@ def test_quality_divides_by_rules_in_one_transaction(spark, store):
             quality(store, "orders", good="good", bad="bad", rules=wrong, name="w", spark=spark)
 
 
+def test_quality_wants_two_topics(store):
+    for name in ("orders", "good"):
+        store.create_topic(name)
+    with pytest.raises(penstock.InvalidOption, match="would both go to 'good'"):
+        quality(store, "orders", good="good", bad="good", rules={"has a key": "key IS NOT NULL"}, once=True)
+
+
 def test_a_mirror_has_the_same_messages_in_the_same_partitions(spark, store, tmp_path):
     source = store.create_topic("orders", partitions=3)
     source.write_many(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 import penstock
-from penstock.spark import aggregate, count, read
+from penstock.spark import aggregate, count, read, to_topic
 from penstock.spark.pipelines.archive import archive
 from tests.lake.past import MESSAGES, PARTITIONS, Kept, make, opened
 
@@ -169,3 +169,15 @@ def test_aggregate_asks_for_the_zone_that_it_does_not_know(spark, store):
         assert made.first()[0] == 5
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_a_store_that_is_not_there_is_told_in_words_that_help(spark, tmp_path):
+    """The hint was that of `penstock.open`: create=True, which is no argument of these."""
+    for asks in (
+        lambda: read(spark, tmp_path / "nothing", "orders"),
+        lambda: count(spark, tmp_path / "nothing", "orders"),
+        lambda: aggregate(spark, tmp_path / "nothing", "orders", {"n": "count"}),
+        lambda: to_topic(spark.range(1), tmp_path / "nothing", "orders"),
+    ):
+        with pytest.raises(penstock.NotAStore, match="name the folder of a store"):
+            asks()
