@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import tzinfo
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidOption
@@ -29,14 +30,13 @@ from penstock.spark.aggregation_tasks import (
 from penstock.spark.archive_files import AUTO, find_past
 from penstock.spark.executors import settle_in
 from penstock.spark.read_topic import session_zone
-from penstock.spark.source.filter_parse import Comparison, understood
+from penstock.spark.source.filter_parse import Comparison, moment, understood
 from penstock.spark.source.filters import FilterBounds, bounds, to_text
 from penstock.spark.source.options import parse, store_path
 from penstock.spark.source.plan import Slice, bundled, divided
 from penstock.spark.source.schema import ALL
-from penstock.spark.source.survey import survey
+from penstock.spark.source.survey import STORE_HINT, opened_store, survey
 from penstock.spark.user_session import cores
-from penstock.store import open_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 
 _MICROSECONDS = 1_000_000
+_TIMES = ("timestamp", "written_at")
 
 
 def aggregate(
@@ -63,7 +64,7 @@ def aggregate(
     """
     one_of("time", time, ("timestamp", "written_at"))
     place, found = store_path(os.fspath(store)), _fields(spark, fields)
-    conditions = _conditions(spark, where)
+    conditions = _conditions(spark, where, found)
     named = [_measure(name, text) for name, text in measures.items()]
     if not named:
         raise InvalidOption("no measures", hint='{"orders": "count"}')
@@ -86,7 +87,7 @@ def _tasks(
     if not limits.is_everything:
         given["bounds"] = to_text(limits)
     if archive is not None and "history" not in given:
-        with open_store(store, read_only=True, create=False) as opened:
+        with opened_store(store, STORE_HINT) as opened:
             past = find_past(opened, opened.topic(topic).open_topic, os.fspath(archive), limits)
         given |= {} if past is None else {"history": past.table}
     asked = parse(given)
@@ -137,16 +138,29 @@ def _measure(name: str, text: str) -> Measure:
     return Measure(name, function, column)
 
 
-def _conditions(spark: SparkSession, where: str | None) -> tuple[Comparison, ...]:
+def _conditions(spark: SparkSession, where: str | None, fields: Sequence[Any]) -> tuple[Comparison, ...]:
     if where is None:
         return ()
-    found = understood(where, session_zone(spark))
-    if not found.is_whole:
+    zone = session_zone(spark)
+    found = understood(where, zone)
+    times = {*_TIMES, *(each.name for each in fields if "timestamp" in str(each.type))}
+    known = [_timed(each, zone) if each.column in times else each for each in found.comparisons]
+    if not found.is_whole or None in known:
         raise InvalidOption(
             f"where {where!r} is more than comparisons with constants joined by AND",
-            hint="read(…, where=…) and Spark's own groupBy take any condition",
+            hint="read(…, where=…) and Spark's own groupBy take any condition"
+            + ("; times must say their zone, as in '2026-03-01 12:00:00Z'" if zone is None else ""),
         )
-    return found.comparisons
+    return tuple(each for each in known if each is not None)
+
+
+def _timed(given: Comparison, zone: tzinfo | None) -> Comparison | None:
+    """A comparison with times that were written as text, which are of the session's zone as in SQL."""
+    values = given.value if given.operator == "in" else (given.value,)
+    known = [moment(each, zone) if isinstance(each, str) else each for each in values]
+    if None in known:
+        return None
+    return given._replace(value=tuple(known) if given.operator == "in" else known[0])
 
 
 def _fields(spark: SparkSession, fields: str | None) -> tuple[Any, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -159,12 +158,8 @@ def _passes(column: pa.ChunkedArray, given: Comparison) -> Any:
 
 
 def _like(value: Any, kind: pa.DataType) -> Any:
-    """A constant as the column has it: text of a binary column is UTF-8, text of a time is ISO 8601."""
-    if pa.types.is_binary(kind) and isinstance(value, str):
-        return value.encode()
-    if pa.types.is_timestamp(kind) and isinstance(value, str):
-        return datetime.fromisoformat(value)
-    return value
+    """A constant as the column has it: text of a binary column is UTF-8."""
+    return value.encode() if pa.types.is_binary(kind) and isinstance(value, str) else value
 
 
 def _first(rows: pa.Table, work: Reduction) -> pa.Table:

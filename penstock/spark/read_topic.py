@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from datetime import UTC, tzinfo
+from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -23,9 +23,8 @@ from penstock.spark.source.filter_parse import columns_in, understood
 from penstock.spark.source.filters import FilterBounds, bounds, to_text
 from penstock.spark.source.options import store_path
 from penstock.spark.source.schema import ALL, DEFAULT, NEVER_NULL, REFERENCE, TYPES, check_names
-from penstock.spark.source.survey import count_messages
+from penstock.spark.source.survey import STORE_HINT, count_messages, opened_store
 from penstock.spark.user_session import cores, is_connect
-from penstock.store import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -82,7 +81,7 @@ def count(
     if where is not None:
         return read(spark, store, topic, where=where, columns="offset", archive=archive).count()
     asked = _asked(spark, store, topic, None, "offset")
-    with open_store(asked.store, read_only=True, create=False) as opened:
+    with opened_store(asked.store, STORE_HINT) as opened:
         found = opened.topic(topic).open_topic
         past = find_past(opened, found, None if archive is None else os.fspath(archive), asked.bounds)
         begin = {} if past is None else past.next
@@ -116,12 +115,15 @@ def _asked(
     return _Asked(store_path(os.fspath(store)), topic_name(topic), chosen, needed, found)
 
 
-def session_zone(spark: SparkSession) -> tzinfo:
-    """The time zone in which the session understands times that do not name one."""
+def session_zone(spark: SparkSession) -> tzinfo | None:
+    """The time zone in which the session understands times that do not name one.
+
+    None for one that Java knows and Python does not, such as "PST" or "UTC-05:00".
+    """
     try:
         return ZoneInfo(str(spark.conf.get("spark.sql.session.timeZone", "UTC")))
-    except (ZoneInfoNotFoundError, ValueError):  # an offset such as "+02:00": times then narrow nothing
-        return UTC
+    except (ZoneInfoNotFoundError, ValueError):
+        return None
 
 
 def _columns(columns: str | Iterable[str] | None) -> tuple[str, ...]:
@@ -136,7 +138,7 @@ def _columns(columns: str | Iterable[str] | None) -> tuple[str, ...]:
 
 def _past(spark: SparkSession, asked: _Asked, archive: str) -> NativePast | None:
     try:
-        with open_store(asked.store, read_only=True, create=False) as opened:
+        with opened_store(asked.store, STORE_HINT) as opened:
             return find_past(opened, opened.topic(asked.topic).open_topic, archive, asked.bounds)
     except NotAStore:
         if (

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from penstock.errors import InvalidOption, UsageError
 from penstock.parse import one_of, topic_name
 from penstock.spark.source.options import store_path
-from penstock.store import open_store
+from penstock.spark.source.survey import STORE_HINT, opened_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -88,7 +88,7 @@ def _app(checkpoint: str | os.PathLike[str]) -> str:
 
 
 def _check(store: str, topic: str, output_mode: OutputMode) -> None:
-    with open_store(store, read_only=True, create=False) as opened:
+    with opened_store(store, STORE_HINT) as opened:
         found = opened.topic(topic)
         if output_mode == "complete" and found.options.index != "key":
             raise InvalidOption(

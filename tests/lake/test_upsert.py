@@ -76,8 +76,10 @@ def test_a_store_put_back_is_noticed(store, topic, table, tmp_path):
     shutil.copytree(store.path, tmp_path / "backup")
     topic.write_many([b"2"] * 10, keys=[f"k{n}" for n in range(10)])
     upsert(store, "users", table, engine="python")
-    with penstock.open(tmp_path / "backup") as restored, pytest.raises(penstock.HistoryChanged):
+    with penstock.open(tmp_path / "backup") as restored, pytest.raises(penstock.HistoryChanged) as raised:
         upsert(restored, "users", table, engine="python")
+    assert "checkpointLocation" not in raised.value.hint  # an upsert has none
+    assert "new table" in raised.value.hint
 
 
 def test_tables_of_something_else_are_refused(store, topic, table, tmp_path):

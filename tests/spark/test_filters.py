@@ -51,6 +51,14 @@ def test_times_without_a_zone_are_of_the_session():
     assert wanted("written_at < '2024-02-29 13:00'", berlin).written == NumberSpan(stop=NS)
 
 
+def test_times_in_a_zone_that_is_not_known_narrow_nothing():
+    """Java knows zones that Python does not ("PST", "UTC-05:00"): taken for UTC, they left rows out."""
+    for condition in ("written_at < '2024-02-29 13:00'", "written_at > timestamp '2024-02-29 13:00:00'"):
+        assert wanted(condition, None) == FilterBounds()
+    assert wanted("written_at < '2024-02-29 12:00Z'", None).written == NumberSpan(stop=NS)
+    assert wanted("written_at < timestamp_seconds(99999999999999)") == FilterBounds()
+
+
 def test_partitions_and_topics():
     found = wanted("partition in (1, 3) and partition > 1 and topic = 'a'")
     assert found.has("a", 3)

@@ -1,6 +1,7 @@
 """`sessions`, `quality`, `mirror`, `enrich`, and `upsert` on Spark (18.9)."""
 
 import json
+import shutil
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -53,6 +54,13 @@ def test_quality_divides_by_rules_in_one_transaction(spark, store):
             quality(store, "orders", good="good", bad="bad", rules=wrong, name="w", spark=spark)
 
 
+def test_quality_wants_two_topics(store):
+    for name in ("orders", "good"):
+        store.create_topic(name)
+    with pytest.raises(penstock.InvalidOption, match="would both go to 'good'"):
+        quality(store, "orders", good="good", bad="good", rules={"has a key": "key IS NOT NULL"}, once=True)
+
+
 def test_a_mirror_has_the_same_messages_in_the_same_partitions(spark, store, tmp_path):
     source = store.create_topic("orders", partitions=3)
     source.write_many(
@@ -75,6 +83,23 @@ def test_a_mirror_has_the_same_messages_in_the_same_partitions(spark, store, tmp
         assert told(copy) == told(source)
     with pytest.raises(penstock.InvalidOption, match="into itself"):
         mirror(store, "orders", to=store.path, spark=spark)
+    with pytest.raises(penstock.InvalidOption, match=r"no store to mirror into.*--create"):
+        mirror(store, "orders", to=tmp_path / "nothing", spark=spark)
+
+
+def test_a_mirror_put_back_to_before_its_first_batch_is_noticed(spark, store, tmp_path):
+    """Batch 1 was taken for the first of a new writer, and what batch 0 had was missing without a word."""
+    source = store.create_topic("orders")
+    source.write(b"1")
+    with penstock.open(tmp_path / "other") as other:
+        other.create_topic("orders")
+    shutil.copytree(tmp_path / "other", tmp_path / "backup")
+    assert mirror(store, "orders", to=tmp_path / "other", once=True, spark=spark).copied == 1
+    shutil.rmtree(tmp_path / "other")
+    shutil.copytree(tmp_path / "backup", tmp_path / "other")
+    source.write(b"2")
+    with pytest.raises(penstock.PipelineFailed, match=r"ConflictError.*put back"):
+        mirror(store, "orders", to=tmp_path / "other", once=True, spark=spark)
 
 
 def test_enrich_adds_the_row_that_belongs_to_a_message(spark, store, tmp_path):

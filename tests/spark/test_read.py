@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 import penstock
-from penstock.spark import count, read
+from penstock.spark import aggregate, count, read, to_topic
 from penstock.spark.pipelines.archive import archive
 from tests.lake.past import MESSAGES, PARTITIONS, Kept, make, opened
 
@@ -137,3 +137,47 @@ def test_messages_are_counted_by_the_index(store):
     left = sum(1 for batch in topic.scan() for _ in batch)
     assert 0 < left < 1500
     assert count(None, store.path, "orders") == left
+
+
+@pytest.mark.parametrize("zone", ["UTC-05:00", "PST", "+02:00", "Europe/Berlin"])
+def test_times_are_of_the_sessions_zone_however_it_is_spelled(spark, store, zone):
+    """A zone that Python does not know was taken for UTC, and rows were missing without a word."""
+    store.create_topic("orders", sync="os").write_many([b"x"] * 5)
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        now = spark.sql("SELECT string(current_timestamp() + INTERVAL 1 MINUTE)").first()[0][:19]
+        for where, rows in ((f"written_at <= timestamp '{now}'", 5), (f"written_at > '{now}'", 0)):
+            assert read(spark, store.path, "orders", where=where, columns="offset").count() == rows
+            if zone == "Europe/Berlin":
+                made = aggregate(spark, store.path, "orders", {"n": "count"}, where=where)
+                assert (made.first() or [0])[0] in (rows, None)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_aggregate_asks_for_the_zone_that_it_does_not_know(spark, store):
+    store.create_topic("orders", sync="os").write_many([b"x"] * 5)
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "PST")
+    try:
+        with pytest.raises(penstock.InvalidOption, match="times must say their zone"):
+            aggregate(spark, store.path, "orders", {"n": "count"}, where="written_at > '2026-01-01 00:00:00'")
+        made = aggregate(
+            spark, store.path, "orders", {"n": "count"}, where="written_at > '2024-01-01 00:00:00Z'"
+        )
+        assert made.first()[0] == 5
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_a_store_that_is_not_there_is_told_in_words_that_help(spark, tmp_path):
+    """The hint was that of `penstock.open`: create=True, which is no argument of these."""
+    for asks in (
+        lambda: read(spark, tmp_path / "nothing", "orders"),
+        lambda: count(spark, tmp_path / "nothing", "orders"),
+        lambda: aggregate(spark, tmp_path / "nothing", "orders", {"n": "count"}),
+        lambda: to_topic(spark.range(1), tmp_path / "nothing", "orders"),
+    ):
+        with pytest.raises(penstock.NotAStore, match="name the folder of a store"):
+            asks()

@@ -85,6 +85,18 @@ def test_batches_that_a_store_put_back_has_lost_are_noticed():
     assert not is_repeated(WriterCommit("q", 7, 10, is_counted=True), there)
 
 
+@pytest.mark.parametrize("app", [None, "pipeline/mirror-orders/1", "checkpoint/5f"])
+def test_a_store_put_back_to_before_the_first_batch_is_noticed_too(app):
+    """Nothing of the writer is there, and batch 4 was taken for its first."""
+    with pytest.raises(ConflictError, match=r"0 to 3 are not there: the store was put back"):
+        is_repeated(WriterCommit("q", 4, 10, app, is_counted=True), [])
+    assert not is_repeated(WriterCommit("q", 0, 10, app, is_counted=True), [])
+
+
+def test_a_name_of_the_users_own_may_be_new_to_an_old_checkpoint():
+    assert not is_repeated(WriterCommit("q", 4, 10, "nightly", is_counted=True), [])
+
+
 def test_batch_writes_may_leave_numbers_out():
     assert not is_repeated(WriterCommit("q", 10, 10, "app"), [WriterCommit("q", 6, 10, "app")])
 

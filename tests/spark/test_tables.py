@@ -3,6 +3,7 @@
 import pytest
 
 import penstock
+from penstock.spark import count
 from tests.kit.slices import of_table
 
 
@@ -83,10 +84,64 @@ def test_what_spark_does_not_tell_is_said_with_what_works(spark, store, topic):
         spark.sql("DROP TABLE IF EXISTS columned")
 
 
+def test_rows_of_one_table_are_never_written_back_into_it_instead_of_into_another(spark, store, topic, table):
+    """They went into the table they came from: Spark hands over the columns, and with them its options."""
+    copy = store.create_topic("copy", sync="os")
+    spark.sql(f"CREATE TABLE copy USING penstock OPTIONS (path '{store.path}', topic 'copy')")
+    rows = spark.table("orders")
+    try:
+        for wrong in (
+            lambda: spark.sql("INSERT INTO copy SELECT * FROM orders"),
+            lambda: spark.sql("INSERT INTO copy TABLE orders"),
+            lambda: spark.sql(
+                "INSERT INTO copy "
+                "SELECT topic, partition, CAST(NULL AS BIGINT) AS offset, timestamp, key, value FROM orders"
+            ),
+            lambda: spark.sql(
+                f"CREATE TABLE third USING penstock OPTIONS (path '{store.path}', topic 'copy') "
+                "AS SELECT key, value FROM orders"
+            ),
+            lambda: rows.write.insertInto("copy"),
+            lambda: rows.writeTo("copy").append(),
+        ):
+            with pytest.raises(Exception, match="Spark does not say which table"):
+                wrong()
+        with pytest.raises(Exception, match="which topic"):
+            rows.select("key", "value").write.format("penstock").mode("append").save(store.path)
+        assert (count(spark, store.path, "orders"), count(spark, store.path, "copy")) == (100, 0)
+        spark.sql("INSERT INTO copy (key, value) SELECT key, value FROM orders")
+        rows.select("key", "value").writeTo("copy").append()
+        rows.write.format("penstock").option("topic", "copy").mode("append").save(store.path)
+        assert (count(spark, store.path, "orders"), count(spark, store.path, "copy")) == (100, 300)
+        assert copy.get(250).value == b"50"
+    finally:
+        spark.sql("DROP TABLE IF EXISTS copy")
+        spark.sql("DROP TABLE IF EXISTS third")
+
+
+def test_a_table_with_options_for_reading_and_properties_of_its_own_is_written_too(spark, store, topic):
+    spark.sql(
+        f"CREATE TABLE orders USING penstock OPTIONS (path '{store.path}', topic 'orders', minPartitions 2, "
+        "includeHeaders true) COMMENT 'sold' TBLPROPERTIES ('team' = 'shop')"
+    )
+    try:
+        spark.sql("INSERT INTO orders (value, headers) VALUES (X'41', map('a', X'42'))")
+        assert one(spark.sql("SELECT count(*) FROM orders")) == 101
+        assert topic.get(100).headers == {"a": b"B"}
+    finally:
+        spark.sql("DROP TABLE IF EXISTS orders")
+
+
+def test_a_frame_with_a_tables_columns_is_loaded_by_its_own_options(spark, store, topic, table):
+    store.create_topic("other", sync="os").write(b"x")
+    frame = spark.read.format("penstock").schema(spark.table("orders").schema).option("subscribe", "other")
+    assert [row.value for row in frame.load(store.path).collect()] == [b"x"]
+
+
 def test_properties_of_tables_are_not_options():
     given = {
         "location": "file:/data", "path": "file:/data", "provider": "penstock", "owner": "me",
-        "topic": "orders", "option.topic": "orders", "external": "true",
+        "topic": "orders", "option.topic": "orders", "external": "true", "team": "shop",
     }  # fmt: skip
     assert of_table(given) == {"path": "file:/data", "topic": "orders"}
     assert of_table({"location": "x", "topic": "orders"}) is None

@@ -29,7 +29,8 @@ def mirror(
     watched = pipeline_progress.Watched()
     with open_to_write(asked.store) as opened:
         if asked.create:
-            with open_to_write(to) as other:
+            opened.topic(source)  # else a store would be made for a topic that is not there
+            with open_to_write(to, create=True) as other:
                 pipeline_progress.create_sinks(opened, source, sink or source, create=True, into=other)
         result = pipeline.mirror(
             opened, source, to=to, sink=sink, important=important or None, **asked.run(), watch=watched,

@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.errors import InvalidOption
+from penstock.errors import InvalidOption, NotAStore
 from penstock.parse import Duration
 from penstock.spark.pipelines.engine import started
 from penstock.spark.pipelines.expressions import topic_stream
@@ -58,7 +58,7 @@ def mirror(
             "a store is not mirrored into itself", hint="penstock pipeline replay copies a topic"
         )
     pace = StreamPace(once, trigger)
-    with open_store(place, create=False, read_only=True) as other:
+    with _other(place) as other:
         target = other.topic(sink or source)
         identity = {**identity_of(origin, target), "store": place, "store_id": other.id}
         is_alike = is_same_layout(origin.open_topic.tree, target.open_topic.tree)
@@ -69,3 +69,14 @@ def mirror(
         rows = topic_stream(started(spark, master), store, source, columns, called, important=important)
         run_into(run, rows, place, {"topic": target.name}, pace)
         return Mirrored(source, place, target.name, run.facts.rows)
+
+
+def _other(place: str) -> Store:
+    """The store that is written to, as it is."""
+    try:
+        return open_store(place, create=False, read_only=True)
+    except NotAStore:
+        raise InvalidOption(
+            f"there is no store to mirror into in {place}",
+            hint="penstock.open(…) makes one; on the command line --create does",
+        ) from None

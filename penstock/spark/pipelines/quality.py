@@ -64,7 +64,10 @@ def quality(
     """
     origin, target = two_topics(store, source, good)
     two_topics(store, source, bad)
-    two_topics(store, good, bad)
+    if good == bad:
+        raise InvalidOption(
+            f"good and bad messages would both go to {good!r}", hint="name two topics: good ones, bad ones"
+        )
     if not rules:
         raise InvalidOption("no rules", hint="rules={'has a key': 'key IS NOT NULL'}")
     if any("," in each or not each.strip() for each in rules):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.errors import HistoryChanged
 from penstock.lake.current import CurrentTable, open_or_create_current
 from penstock.lake.storage import storage
 from penstock.parse import MIB, Duration, seconds
@@ -138,7 +139,11 @@ class _Loop:
 
     def _round(self, start: dict[str, Any]) -> dict[str, Any] | None:
         """Plan, reduce, merge; returns where the table stands now, None when there was nothing to do."""
-        end = self._query.latest(start, None, _ROUND_BYTES)
+        try:
+            end = self._query.latest(start, None, _ROUND_BYTES)
+        except HistoryChanged as error:  # it speaks of options that only a query of Spark's has
+            error.hint = "bring a new table up to date: this one has rows that the topic does not have"
+            raise
         if end == start:
             return None
         slices = self._query.planned(start, end)

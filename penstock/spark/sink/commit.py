@@ -17,6 +17,8 @@ from penstock.spark.sink.task import TaskResult, WriteTarget, discard
 from penstock.store import Store, Topic, Transaction, open_store
 from penstock.topic.write_plan import TopicPlan, plan_of
 
+#: How the names begin that pipelines and `to_topic` give their writers, from a checkpoint's first batch on.
+OWN_APPS = ("pipeline/", "checkpoint/")
 #: In the place of a query, for writes that belong to none.
 _NO_QUERY = "-"
 
@@ -47,6 +49,11 @@ class WriterCommit(NamedTuple):
         own = "" if self.app is None else f"{self.query or _NO_QUERY}/"
         where = "" if self.topic is None else f"{self.topic:x}/"
         return f"{self.series}{own}{where}{self.number}/{self.rows}"
+
+    @property
+    def may_begin_anywhere(self) -> bool:
+        """Whether its first commit may have any number: a name of the user's may be new to a checkpoint."""
+        return self.app is not None and not self.app.startswith(OWN_APPS)
 
     def shares_versions(self, other: WriterCommit) -> bool:
         """Whether a version of the one is a version of the other, and not that of another topic."""
@@ -107,14 +114,16 @@ def _refuse_step_back(commit: WriterCommit, before: Sequence[WriterCommit]) -> N
 
 def _refuse_lost_batches(commit: WriterCommit, before: Sequence[WriterCommit]) -> None:
     """Raise when batches that Spark counts as done are not in the store: it was put back."""
-    if not commit.is_counted or not before:
+    if not commit.is_counted or (not before and commit.may_begin_anywhere):
         return
-    latest = max(each.number for each in before)
+    latest = max((each.number for each in before), default=-1)
     if commit.number > latest + 1:
+        elsewhere = "" if before else "; if they went elsewhere, a txnAppId lets this one begin here"
         raise ConflictError(
             f"{_what(commit)} comes, but {latest + 1} to {commit.number - 1} are not there: "
             "the store was put back to an earlier state, nothing was written",
-            hint="begin anew with a new checkpointLocation and txnAppId; its rows are then written again",
+            hint="begin anew with a new checkpointLocation and txnAppId; its rows are then written again"
+            + elsewhere,
         )
 
 

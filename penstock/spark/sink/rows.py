@@ -57,6 +57,8 @@ class Shape(NamedTuple):
     partition: int | None = None
     topic: int | None = None
     timestamp: int | None = None
+    #: A column that is null in rows which an INSERT made, and not in those of another table.
+    unset: int | None = None
 
 
 def shape(columns: Sequence[Column], *, topic_given: bool, key_column: str | None) -> Shape:
@@ -139,6 +141,8 @@ class WriteRows(NamedTuple):
 
 def rows(batch: pa.RecordBatch, shape: Shape) -> WriteRows:
     """The messages of a batch; raises for what no topic can store."""
+    if shape.unset is not None:
+        _refuse_read_rows(batch.column(shape.unset))
     made = {
         "value": _json(_without(batch, shape.topic))
         if shape.value is None
@@ -155,6 +159,19 @@ def rows(batch: pa.RecordBatch, shape: Shape) -> WriteRows:
         None if shape.topic is None else _topics(batch.column(shape.topic)),
         None if shape.partition is None else batch.column(shape.partition),
     )
+
+
+def _refuse_read_rows(offsets: pa.Array) -> None:
+    """Raise for rows that have offsets: they are as they were read, and so are their columns' options.
+
+    A table's options are found in the columns; with those of the rows' own table they would go back into it.
+    """
+    if offsets.null_count < len(offsets):
+        raise InvalidOption(
+            "Spark does not say which table these rows go into, since they have its columns already",
+            hint="name the columns: INSERT INTO t (key, value) SELECT key, value …, df.select('key', 'value')"
+            ".writeTo('t').append(), or df.write.format('penstock').option('topic', …)",
+        )
 
 
 def check_values(values: pa.Array, limit: int, topic: str) -> None:

@@ -21,6 +21,7 @@ from penstock.spark.sink.rows import Column, Shape, shape
 from penstock.spark.sink.task import WriteTarget
 from penstock.spark.source.kafka_options import hint_for
 from penstock.spark.source.options import store_path
+from penstock.spark.source.table_options import OFFSET
 
 if TYPE_CHECKING:
     import pyarrow
@@ -180,7 +181,10 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         self._write.abort(messages)
 
 
-def planned(options: Mapping[str, str], schema: StructType, *, overwrite: bool, streaming: bool) -> _Write:
+def planned(
+    options: Mapping[str, str], schema: StructType, *, overwrite: bool, streaming: bool,
+    into_table: bool = False,
+) -> _Write:  # fmt: skip
     """Understand and check a write, on the driver, before anything of it runs."""
     from penstock.spark.sink.commit import target
 
@@ -191,4 +195,7 @@ def planned(options: Mapping[str, str], schema: StructType, *, overwrite: bool, 
         raise InvalidOption(f"{what}: a topic is only ever appended to", hint=hint)
     columns = [Column(field.name, field.dataType.simpleString()) for field in schema.fields]
     found = shape(columns, topic_given=asked.topic is not None, key_column=asked.key_column)
+    names = [each.name for each in columns]
+    if into_table and OFFSET in names:
+        found = found._replace(unset=names.index(OFFSET))
     return _Write(asked, found, target(asked.store, asked.topic))

@@ -55,8 +55,8 @@ class _Token(NamedTuple):
         return self.kind in ("name", "sign") and self.text.lower() in words
 
 
-def understood(condition: str, zone: tzinfo = UTC) -> Understood:
-    """The comparisons in a condition; times without a zone of their own are of `zone`."""
+def understood(condition: str, zone: tzinfo | None = UTC) -> Understood:
+    """The comparisons in a condition; times without a zone of their own are of `zone`, unknown if None."""
     tokens = _tokens(condition)
     if not tokens or any(each.says("or", "case") for each in _outermost(tokens)):
         return Understood()
@@ -109,7 +109,7 @@ def _parts(tokens: Sequence[_Token]) -> Iterator[list[_Token]]:
     yield part
 
 
-def _comparisons(part: Sequence[_Token], zone: tzinfo) -> list[Comparison] | None:
+def _comparisons(part: Sequence[_Token], zone: tzinfo | None) -> list[Comparison] | None:
     """The comparisons that a part is; None when it is something else."""
     if len(part) > 2 and part[0].says("(") and part[-1].says(")") and _is_balanced(part[1:-1]):
         return _within(part[1:-1], zone)
@@ -124,7 +124,7 @@ def _comparisons(part: Sequence[_Token], zone: tzinfo) -> list[Comparison] | Non
     return None
 
 
-def _within(inner: Sequence[_Token], zone: tzinfo) -> list[Comparison] | None:
+def _within(inner: Sequence[_Token], zone: tzinfo | None) -> list[Comparison] | None:
     if any(each.says("or", "case") for each in _outermost(inner)):
         return None
     found = [_comparisons(part, zone) for part in _parts(inner)]
@@ -140,7 +140,9 @@ def _is_balanced(tokens: Sequence[_Token]) -> bool:
     return depth == 0
 
 
-def _of_column(column: str, sign: _Token, rest: Sequence[_Token], zone: tzinfo) -> list[Comparison] | None:
+def _of_column(
+    column: str, sign: _Token, rest: Sequence[_Token], zone: tzinfo | None
+) -> list[Comparison] | None:
     if sign.says("between"):
         ands = [at for at, token in enumerate(rest) if token.says("and")]
         if len(ands) != 1:
@@ -174,7 +176,7 @@ def _column(token: _Token) -> str | None:
     return token.text.lower() if token.kind == "name" and token.text.lower() not in _KEYWORDS else None
 
 
-def _value(tokens: Sequence[_Token], zone: tzinfo) -> Any:
+def _value(tokens: Sequence[_Token], zone: tzinfo | None) -> Any:
     """The constant that these words are; None when they are something else."""
     if len(tokens) == 2 and tokens[0].says("-") and tokens[1].kind == "number":
         found = _value(tokens[1:], zone)
@@ -183,8 +185,7 @@ def _value(tokens: Sequence[_Token], zone: tzinfo) -> Any:
         return moment(tokens[1].text, zone)
     if len(tokens) == 4 and tokens[1].says("(") and tokens[3].says(")") and tokens[2].text.isdecimal():
         unit = _TIMES.get(tokens[0].text.lower())
-        epoch = datetime(1970, 1, 1, tzinfo=UTC)
-        return None if unit is None else epoch + timedelta(microseconds=unit * int(tokens[2].text))
+        return None if unit is None else _since_1970(unit * int(tokens[2].text))
     if len(tokens) != 1:
         return None
     (token,) = tokens
@@ -195,7 +196,14 @@ def _value(tokens: Sequence[_Token], zone: tzinfo) -> Any:
     return {"true": True, "false": False}.get(token.text.lower())
 
 
-def moment(text: str, zone: tzinfo) -> datetime | None:
+def _since_1970(microseconds: int) -> datetime | None:
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
+    except OverflowError:  # Spark's time reaches further
+        return None
+
+
+def moment(text: str, zone: tzinfo | None) -> datetime | None:
     """A time as SQL spells it, when there is no doubt about it."""
     if _TIME.fullmatch(text.strip()) is None:
         return None
@@ -203,4 +211,6 @@ def moment(text: str, zone: tzinfo) -> datetime | None:
         found = datetime.fromisoformat(text.strip())
     except ValueError:
         return None
-    return found if found.tzinfo is not None else found.replace(tzinfo=zone)
+    if found.tzinfo is not None:
+        return found
+    return None if zone is None else found.replace(tzinfo=zone)

@@ -72,7 +72,7 @@ class FilterBounds:
         )
 
 
-def bounds(comparisons: Iterable[Comparison], zone: tzinfo = UTC) -> FilterBounds:
+def bounds(comparisons: Iterable[Comparison], zone: tzinfo | None = UTC) -> FilterBounds:
     """What may pass all of these comparisons; those of other columns let everything pass."""
     found = FilterBounds()
     for each in comparisons:
@@ -106,7 +106,7 @@ def from_text(text: str) -> FilterBounds:
         raise ValueError(f"no bounds: {text!r:.100}") from error
 
 
-def _narrowed(found: FilterBounds, given: Comparison, zone: tzinfo) -> FilterBounds:
+def _narrowed(found: FilterBounds, given: Comparison, zone: tzinfo | None) -> FilterBounds:
     column, operator, value = given
     values = value if operator == "in" else (value,)
     if column == "topic" and operator in ("=", "in") and all(isinstance(each, str) for each in values):
@@ -125,7 +125,7 @@ def _narrowed(found: FilterBounds, given: Comparison, zone: tzinfo) -> FilterBou
     return FilterBounds(found.topics, found.numbers, **spans_now)
 
 
-def _span(operator: Operator, value: Any, column: str, zone: tzinfo) -> NumberSpan | None:
+def _span(operator: Operator, value: Any, column: str, zone: tzinfo | None) -> NumberSpan | None:
     """The span of numbers or nanoseconds that a comparison lets pass."""
     if column == "written_at":
         at = moment(value, zone) if isinstance(value, str) else value

@@ -252,7 +252,8 @@ def refuse_for_stream(asked: ReadOptions) -> None:
 def store_path(path: str) -> str:
     """The store's folder as an absolute path: executors may run in another folder."""
     if not path:
-        raise InvalidOption("which store?", hint='.load("data") names its folder')
+        hint = """.load("data") names its folder; of a table, OPTIONS (path 'data')"""
+        raise InvalidOption("which store?", hint=hint)
     if path == ":memory:":
         raise InvalidOption("a store in memory cannot be read by Spark", hint="open it in a folder")
     address = urlsplit(path)

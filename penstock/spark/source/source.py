@@ -38,7 +38,14 @@ from penstock.spark.source.options import (
     refuse_reference,
 )
 from penstock.spark.source.schema import check_types, ddl
-from penstock.spark.source.table_options import kept, of_table, with_kept, with_metadata
+from penstock.spark.source.table_options import (
+    for_table_write,
+    is_table_write,
+    kept,
+    of_table,
+    with_kept,
+    with_metadata,
+)
 
 if TYPE_CHECKING:
     import pyarrow
@@ -106,7 +113,13 @@ class DefaultSource(DataSource):
         from penstock.spark.sink.sink import TopicWriter, planned
 
         settle_in()
-        return TopicWriter(planned(self._options(schema), schema, overwrite=overwrite, streaming=False))
+        options = dict(self.options)
+        into_table = is_table_write(options)
+        if into_table:
+            options = for_table_write(options, [(each.name, each.metadata or {}) for each in schema.fields])
+        return TopicWriter(
+            planned(options, schema, overwrite=overwrite, streaming=False, into_table=into_table)
+        )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A streaming write."""

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from penstock.lake.layout import LakeFile
 
 
+#: What to say where a store is an argument, and none is there.
+STORE_HINT = "name the folder of a store; penstock.open(…) makes one"
+
+
 class TopicPast:
     """What the table has that was named by the option `history`; nothing, when none was."""
 
@@ -97,10 +101,15 @@ def _all_parts(partitions: OpenTopic, past: TopicPast) -> list[Log | RemovedPart
 
 def opened(options: ReadOptions, *, read_only: bool = True) -> Store:
     """The store; only those who keep a consumer's position need to write to it."""
+    return opened_store(options.store, "load(…) takes the folder of a store", read_only=read_only)
+
+
+def opened_store(path: str, hint: str, *, read_only: bool = True) -> Store:
+    """The store in a folder; raises `NotAStore` with this hint when there is none."""
     try:
-        return open_store(options.store, read_only=read_only, create=False)
+        return open_store(path, read_only=read_only, create=False)
     except NotAStore as error:
-        error.hint = "load(…) takes the folder of a store"
+        error.hint = hint
         raise
 
 
