@@ -156,7 +156,8 @@ class _InThisThread:
             try:
                 self._commit()
             finally:
-                engine.deliver_again(filter(None, self._messages[self._done :]))
+                uncommitted = self._scattered[self._committed : self._done]
+                engine.deliver_again([*uncommitted, *filter(None, self._messages[self._done :])])
 
     def _handle(self, batch: Batch[Any]) -> None:
         began = time.monotonic()
@@ -212,12 +213,12 @@ class _InThisThread:
         first, stop = self._committed, self._done
         if first == stop:
             return
-        self._committed = stop
         if self._range is None:
             self._account.commit_all(self._scattered[first:stop])
         else:
             topic, partition, begin, _ = self._range
             self._account.commit(topic, partition, begin + first, begin + stop)
+        self._committed = stop  # only now: what fails is tried again
 
     def _wait(self, pause: float) -> None:
         self._signals.waits = True
