@@ -1,8 +1,8 @@
-"""Delayed messages on their way from a writer to where they wait: stored once, whatever interrupts the caller.
+"""Delayed messages on their way from a writer to where they wait: stored once, whatever interrupts.
 
 Ctrl-C may come at any step of the main thread, and files of waiting messages do not tell which of two equal
-messages is one too many. So in that thread nothing is stored: another one does it, which no interrupt reaches.
-Who was interrupted while it waited for that asks again later, and nothing is stored a second time.
+messages is one too many. So in that thread nothing is stored: another one does it, and no interrupt reaches
+that. Who was interrupted while it waited asks again later, and nothing is stored a second time.
 """
 
 from __future__ import annotations
