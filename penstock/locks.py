@@ -147,7 +147,7 @@ class FileLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.release()
+        self.drop()  # an interrupt may have come when it was just released
 
     def held_here(self) -> LockTimeout:
         """The error for wanting the lock again in the thread that has it."""
