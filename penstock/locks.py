@@ -26,8 +26,7 @@ from penstock.files import Files, OpenFile
 #: A lock is mostly held for microseconds, the shortest sleep takes 80: give way so often before sleeping
 #: (16 processes on 2 cores: 8 to 9 thousand durable writes a second instead of 4 to 5).
 _YIELDS = 50
-_SLEEP_FIRST_S = 30e-6
-_SLEEP_MOST_S = 1e-3
+_SLEEP_FIRST_S, _SLEEP_MOST_S = 30e-6, 1e-3
 #: How long a writer waits for another process before it gives up with `LockTimeout`.
 PATIENCE_S = 30.0
 
@@ -133,11 +132,13 @@ class FileLock:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Have the lock for a while; free afterwards, also when Ctrl-C comes at its beginning or end."""
-        try:
+        try:  # as `hold`
             self.acquire()
             yield
-        finally:
             self.drop()
+        except BaseException:
+            self.drop()
+            raise
 
     def __enter__(self) -> FileLock:
         self.acquire()
@@ -146,7 +147,7 @@ class FileLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.release()
+        self.drop()  # an interrupt may have come when it was just released
 
     def held_here(self) -> LockTimeout:
         """The error for wanting the lock again in the thread that has it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from penstock.clock import NANOSECONDS
 from penstock.errors import InvalidOption, WrongType
@@ -166,12 +167,23 @@ def nanoseconds(name: str, value: int | datetime) -> int:
 
 def datetime_ns(moment: datetime) -> int:
     """Exact nanoseconds of a datetime; one without a zone is local time, as everywhere in Python."""
+    if moment.__class__ is not datetime and hasattr(moment, "nanosecond"):
+        return _timestamp_ns(moment)
     try:
         aware = moment if moment.tzinfo is not None else moment.astimezone()
     except (ValueError, OverflowError, OSError):  # at the ends of what a datetime can say
         aware = moment.replace(tzinfo=UTC)
     delta = aware - _EPOCH
     return (delta.days * 86400 + delta.seconds) * NANOSECONDS + delta.microseconds * 1000
+
+
+def _timestamp_ns(moment: Any) -> int:
+    """Exact nanoseconds of a Timestamp of pandas, which is a datetime with three digits more."""
+    if moment != moment:  # its NaT
+        raise InvalidOption(f"{moment} is no moment")
+    own = moment.year, moment.month, moment.day, moment.hour, moment.minute, moment.second, moment.microsecond
+    plain = datetime(*own, tzinfo=moment.tzinfo, fold=moment.fold)
+    return datetime_ns(plain) + int(moment.nanosecond)
 
 
 def utc(moment_ns: int) -> datetime:

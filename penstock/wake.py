@@ -71,7 +71,10 @@ class Bell:
     """An event that one thread waits for and watches ring."""
 
     def __init__(self) -> None:
-        self._rung = threading.Event()
+        #: Held until somebody rings. Not an Event: an interrupt can leave the lock of one behind, and whoever
+        #: rings would wait for ever.
+        self._silence = threading.Lock()
+        self._silence.acquire()
         self._asleep: _Hub | None = None  # where its thread listens, while it does so itself
         self._hearer: Hearer | None = None
 
@@ -89,7 +92,9 @@ class Bell:
 
     def ring(self) -> None:
         """Wake those who wait."""
-        self._rung.set()
+        if self._silence.locked():
+            with suppress(RuntimeError):  # another thread was quicker
+                self._silence.release()
         asleep = self._asleep
         if asleep is not None:
             asleep.nudge()
@@ -103,11 +108,11 @@ class Bell:
         of threads.
         """
         deadline = time.monotonic() + timeout
-        while not self._rung.is_set() and (left := deadline - time.monotonic()) > 0:
+        while self._silence.locked() and (left := deadline - time.monotonic()) > 0:
             hub = _hub
-            if hub is None or not self._listen(hub, left):
-                self._rung.wait(left)
-        self._rung.clear()
+            if (hub is None or not self._listen(hub, left)) and self._silence.acquire(timeout=left):
+                return
+        self._silence.acquire(blocking=False)
 
     def _listen(self, hub: _Hub, timeout: float) -> bool:
         """Listen in this thread; False when another one does."""
@@ -116,7 +121,7 @@ class Bell:
             return False
         try:
             self._asleep = hub
-            ready = hub.poll(0 if self._rung.is_set() else timeout)
+            ready = hub.poll(timeout if self._silence.locked() else 0)
             self._asleep = None
             hub.hear(ready)
         finally:

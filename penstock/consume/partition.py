@@ -169,6 +169,9 @@ class HeldPartition:
         #: Something was skipped since this was last looked at.
         self.passed_over = False
         self.cursor: Cursor = topic.log(partition).cursor(position)
+        #: Where the last read began, until what it read is noted as delivered: an interrupt in between would
+        #: leave messages that nobody got, and that look like offsets that nobody has.
+        self._reads_from: int | None = None
         #: Whether all that comes before it is known to be read.
         self.is_open = False
         #: Whether the last read of it found something.
@@ -213,17 +216,22 @@ class HeldPartition:
         self._in_hands = 0
         self.commits = Commits(offset)
         self.stored = offset
-        self.cursor = self.log.cursor(offset)
+        self._go_to(offset)
 
     def move_back(self, offset: int) -> None:
         """Take back what was fetched from `offset` on: it was not delivered after all."""
         self.commits.rewind(max(offset, self._in_hands))
-        self.cursor = self.log.cursor(offset)
+        self._go_to(offset)
 
     def deliver_again(self, offset: int) -> None:
         """Deliver again from `offset` on; what was delivered before may still be committed."""
         self._in_hands = self.commits.delivered
-        self.cursor = self.log.cursor(offset)
+        self._go_to(offset)
+
+    def _go_to(self, offset: int) -> None:
+        cursor = self.log.cursor(offset)
+        self.cursor = cursor
+        self._reads_from = None
 
     def close(self) -> None:
         """Stop watching the partition and close its waiting messages."""
@@ -237,7 +245,10 @@ class HeldPartition:
         self, max_messages: int, max_bytes: int, *, skip_gaps: bool, gaps: list[Gap], skipped: list[Gap]
     ) -> list[Rows]:
         """What comes next; where something is missing, raise, or note the gap and go on behind it."""
+        if self._reads_from is not None:
+            self._go_to(self._reads_from)
         while True:
+            self._reads_from = self.cursor.offset
             try:
                 rows = self.cursor.read(max_messages, max_bytes)
             except (OffsetTrimmed, Corrupt) as error:
@@ -254,6 +265,7 @@ class HeldPartition:
             for each in rows:
                 self.commits.deliver(each.first, each.stop)
             self.had_more = bool(rows)
+            self._reads_from = None
             return rows
 
     def _step_over(self, error: OffsetTrimmed | Corrupt) -> Gap:

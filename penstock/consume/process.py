@@ -8,7 +8,6 @@ Several workers take messages from one list and put what ended into another; onl
 from __future__ import annotations
 
 import inspect
-import queue
 import signal
 import threading
 import time
@@ -156,7 +155,8 @@ class _InThisThread:
             try:
                 self._commit()
             finally:
-                engine.deliver_again(filter(None, self._messages[self._done :]))
+                uncommitted = self._scattered[self._committed : self._done]
+                engine.deliver_again([*uncommitted, *filter(None, self._messages[self._done :])])
 
     def _handle(self, batch: Batch[Any]) -> None:
         began = time.monotonic()
@@ -212,12 +212,12 @@ class _InThisThread:
         first, stop = self._committed, self._done
         if first == stop:
             return
-        self._committed = stop
         if self._range is None:
             self._account.commit_all(self._scattered[first:stop])
         else:
             topic, partition, begin, _ = self._range
             self._account.commit(topic, partition, begin + first, begin + stop)
+        self._committed = stop  # only now: what fails is tried again
 
     def _wait(self, pause: float) -> None:
         self._signals.waits = True
@@ -313,8 +313,9 @@ class Handlers:
         self.is_here = workers == 1
         self._handled: deque[Message[Any]] = deque()
         self._failed: deque[Handled] = deque()
-        #: One entry for each worker that is to look at the list; False ends it.
-        self._calls: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        #: Each worker waits for its own, which is released when it is to look at the list. A queue would not
+        #: do: signals that other threads than the main one get can have its `get` miss what is put.
+        self._calls = [threading.Lock() for _ in range(workers)]
         self._threads: list[threading.Thread] = []
         #: What each worker has now; its place is its own.
         self._current: list[Message[Any] | None] = [None] * workers
@@ -338,8 +339,7 @@ class Handlers:
             return
         for _ in range(min(len(self._ready), self._workers)):
             if self._idle:
-                self._idle.popleft()
-                self._calls.put(True)
+                self._calls[self._idle.popleft()].release()
             elif len(self._threads) < self._workers:
                 self._begin()
             else:
@@ -358,10 +358,12 @@ class Handlers:
     def end(self) -> list[Message[Any]]:
         """Wait for running handlers and begin no more; return messages that were begun and never ended."""
         self._is_over = True
-        for _ in self._threads:
-            self._calls.put(False)
+        for call in self._calls:
+            if call.locked():  # else it is called already, and sees that all is over
+                call.release()
         for thread in self._threads:
-            thread.join()
+            if thread.is_alive():  # else an interrupt came before it began, and it will find nothing to do
+                thread.join()
         return [message for message in self._current if message is not None]
 
     def _begin(self) -> None:
@@ -369,16 +371,16 @@ class Handlers:
         thread = threading.Thread(
             target=self._serve, args=(number,), name=f"penstock-worker-{number}", daemon=True
         )
+        self._calls[number].acquire()
         self._threads.append(thread)
         thread.start()
 
     def _serve(self, number: int) -> None:
-        while True:
+        while not self._is_over:
             self._work_off(number)
             self._idle.append(number)
             self._ring()
-            if not self._calls.get():
-                return
+            self._calls[number].acquire()
 
     def _work_off(self, number: int) -> None:
         """Handle what is in the list, until nothing is."""

@@ -125,6 +125,8 @@ class ProcessQueue:
         self._candidates: dict[Line, None] = {}
         self._busy: dict[Line, Message[Any]] = {}
         self._done: list[Message[Any]] = []
+        #: Ended and not settled yet: it stays here while settling fails.
+        self._ended: deque[Handled] = deque()
         self._commit_at = float("inf")
         self._settled = 0
         self._since = time.monotonic()
@@ -186,15 +188,19 @@ class ProcessQueue:
     def settle(self, finished: Iterable[Handled]) -> None:
         """Settle all of them, then raise what no handler should: Ctrl-C, or the end of the program."""
         ending: BaseException | None = None
-        for message, error in finished:
+        ended = self._ended
+        ended.extend(finished)
+        while ended:
+            message, error = ended[0]
             if error is None:
                 self.finish([message])
             elif isinstance(error, Exception):
-                self._leave(message)
                 self._account.failed(message, error)
+                self._leave(message)
             else:
                 ending = error
                 self.ready.appendleft(message)  # it was not handled: it is delivered again
+            ended.popleft()
         if ending is not None:
             raise ending
 
@@ -204,26 +210,36 @@ class ProcessQueue:
         return time.monotonic() >= self._commit_at
 
     def commit(self) -> None:
-        """Commit what is done."""
-        done, self._done = self._done, []
+        """Commit what is done; should that fail, it is tried again."""
+        self._account.commit_all(self._done)
+        self._done = []
         self._commit_at = float("inf")
-        self._account.commit_all(done)
         now = time.monotonic()
         self._pace.note(self._settled, now - self._since)
         self._settled, self._since = 0, now
 
     def end(self, running: Iterable[Message[Any]] = ()) -> None:
-        """Commit what is done, have what is blocked wait in files, and give back what was not handled."""
-        self.commit()
+        """Commit what is done, have what is blocked wait in files, and give back what was not handled.
+
+        So is what was handled and cannot be committed: nothing behind it could be, as long as it is open.
+        """
+        try:
+            self.commit()
+            self._park_blocked()
+        finally:
+            left = [*running, *self.ready, *self._busy.values(), *self._done]
+            left += [message for message, _ in self._ended]
+            left += [message for heap in self._lines.values() for _, message in heap]
+            self._engine.deliver_again({(m.topic, m.partition, m.offset): m for m in left}.values())
+
+    # Inside.
+
+    def _park_blocked(self) -> None:
+        """Have all lines wait that are blocked."""
         for line in list(self._lines):
             blocked_ms = None if line in self._busy else self._blocked_ms(line)
             if blocked_ms is not None:
                 self._park(line, blocked_ms)
-        left = [*running, *self.ready, *self._busy.values()]
-        left += [message for heap in self._lines.values() for _, message in heap]
-        self._engine.deliver_again({(m.topic, m.partition, m.offset): m for m in left}.values())
-
-    # Inside.
 
     def _first_of(self, line: Line) -> Message[Any] | None:
         """The first message of a line, if it may go; it is busy then."""
@@ -249,15 +265,18 @@ class ProcessQueue:
 
     def _park(self, line: Line, blocked_ms: int) -> None:
         """Have all of a line wait behind the message that blocks it."""
-        self._candidates.pop(line, None)
-        heap = self._lines.pop(line)
-        self._in_hand -= len(heap)
+        heap = self._lines[line]
         while heap:
-            _, message = heapq.heappop(heap)
+            message = heap[0][1]
             try:
-                self._engine.park(message, (blocked_ms + 1) / 1000)
+                if not self._engine.is_settled(message):  # else only its commit failed, the last time
+                    self._engine.park(message, (blocked_ms + 1) / 1000)
             except PartitionLost as lost:
                 logger.info("%s", lost)
+            heapq.heappop(heap)
+            self._in_hand -= 1
+        del self._lines[line]
+        self._candidates.pop(line, None)
 
     def _leave(self, message: Message[Any]) -> None:
         """Forget a message that is settled."""

@@ -128,21 +128,22 @@ class QueuePartition:
     def take_new(self, limit: int, max_bytes: int, *, skip_gaps: bool, gaps: list[Gap]) -> list[Rows]:
         """What nobody was given yet, for the time of a lease."""
         while (begin := self._next if self._next is not None else self._find()) is not None:
+            # Until they are taken: an interrupt leaves what was read ahead in front of messages nobody has.
+            self._next = None
             try:
-                rows = self._read(limit, max_bytes)
+                rows = self._read(begin, limit, max_bytes)
             except (OffsetTrimmed, Corrupt) as error:
                 behind = self._behind(error, begin)
                 if not skip_gaps:
                     raise
-                self._next = None
                 if self._queues.take_new(self._place, (), behind, begin, self._member, 0):
                     gaps.append(Gap(self.topic.name, self.partition, begin, behind, str(error)))
                 continue
             if not rows:
                 if self._queues.next(self._place) == begin:
+                    self._next = begin
                     return []
-                self._next = None  # the consumer was moved
-                continue
+                continue  # the consumer was moved
             runs, behind = [(each.first, each.stop) for each in rows], rows[-1].stop
             if limit <= _FEW:  # they are settled one by one: a lease each
                 runs = [(offset, offset + 1) for first, stop in runs for offset in range(first, stop)]
@@ -150,13 +151,13 @@ class QueuePartition:
             if self._queues.take_new(self._place, runs, behind, begin, self._member, until_ms):
                 self._next = behind
                 return rows
-            self._next = None  # another reader was quicker
+            # Another reader was quicker.
         self.topic.require_open()
         return []
 
     def _find(self) -> int | None:
         """Go where the queue goes on; None when the consumer was dropped."""
-        begin = self._next = self._queues.next(self._place)
+        begin = self._queues.next(self._place)
         while self._ahead and begin is not None and self._ahead[-1].offset < begin:
             self._ahead.pop()
         if begin is not None and (not self._ahead or self._ahead[-1].offset != begin):
@@ -164,15 +165,14 @@ class QueuePartition:
             self._cursor = self.topic.log(self.partition).cursor(begin)
         return begin
 
-    def _read(self, limit: int, max_bytes: int) -> list[Rows]:
+    def _read(self, begin: int, limit: int, max_bytes: int) -> list[Rows]:
         """Read what comes next; one at a time, a few more are read, which others may still take."""
         assert self._cursor is not None
-        assert self._next is not None
         log = self.topic.log(self.partition)
         is_old = self._ahead and self._now_ms() >= self._ahead_until_ms
-        if is_old or (self._ahead and self._next < log.bounds().start):
+        if is_old or (self._ahead and begin < log.bounds().start):
             self._ahead.clear()
-            self._cursor = log.cursor(self._next)
+            self._cursor = log.cursor(begin)
         if not self._ahead and limit > _FEW:
             return self._cursor.read(limit, max_bytes)
         if not self._ahead:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -99,6 +100,13 @@ class Settlement:
             self._store(source)
         if source.leaving_since is not None:
             self._assignment.release_if_leaving(source)
+
+    def store_late(self) -> None:
+        """Store positions whose storing failed, if nothing has been committed since."""
+        for source in list(self._held.values()):
+            if source.commits.position > source.stored:
+                with suppress(PartitionLost):  # it is another member's, who begins at what is stored
+                    self._store(source)
 
     def store_skipped(self, source: HeldPartition) -> bool:
         """Store that something was skipped, if all before it is done; False if the partition is lost."""

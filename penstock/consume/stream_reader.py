@@ -226,8 +226,10 @@ class StreamReader:
 
     def begin_process(self, policy: Retry | None, *, keep_order: bool) -> Retry:
         """Prepare for `process` and return the policy."""
-        self._require_consumer()
+        settlement = self._require_consumer()
         self._policy = self._options.retry if policy is None else checked_policy(policy)
+        with self._mutex:
+            settlement.store_late()
         self._is_processing = True
         self._assignment.gates.by_retries = keep_order
         return self._policy

@@ -398,7 +398,7 @@ class Chains:
         """Append blocks to their chains; they are not durable yet."""
         appended: Appended = []
         lock = self._table.lock
-        try:
+        try:  # as `hold`, which costs a microsecond
             lock.acquire()
             self._table.catch_up()
             for chain, each in parts:
@@ -407,8 +407,10 @@ class Chains:
                 appended += [(chain, chain.append(block, now_ms)) for block in each]
             while len(self._open) > OPEN_MAX:
                 self._open.pop(next(iter(self._open))).release()
-        finally:
+            lock.release()
+        except BaseException:
             lock.drop()
+            raise
         return appended
 
     def sync(self, appended: Appended) -> None:

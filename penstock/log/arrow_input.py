@@ -14,6 +14,7 @@ from typing import Any, overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.errors import InvalidOption, WrongType
 from penstock.log.frame_columns import PackedStrings, pack_bits, padded
 from penstock.log.header_column import PackedHeaders
 from penstock.parse import HEADERS_BYTES_MAX
@@ -193,6 +194,37 @@ def _neighbours_fit(offsets: memoryview, size: int, limit: int) -> bool:
     edges.append(offsets[count])
     longest: int = max(map(sub, edges[1:], edges))
     return longest <= limit
+
+
+def header_rows(column: pa.Array | pa.ChunkedArray) -> list[dict[Any, Any] | None]:
+    """A column of headers as dicts: of maps, of structs, or of lists of pairs, as maps come elsewhere."""
+    kind, rows = column.type, column.to_pylist()
+    entry = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else None
+    if entry is not None and pa.types.is_struct(entry) and entry.num_fields == 2:
+        name, value = entry.field(0).name, entry.field(1).name
+        rows = [each and [(pair[name], pair[value]) for pair in each] for each in rows]
+    elif not (pa.types.is_map(kind) or pa.types.is_struct(kind) or pa.types.is_null(kind)) and (
+        entry is None or not pa.types.is_list(entry)
+    ):
+        raise WrongType(f"headers are a column of maps, not of {kind}")
+    try:
+        return [dict(each) if each else None for each in rows]
+    except (TypeError, ValueError):
+        raise WrongType(f"headers are a column of maps, not of {kind}") from None
+
+
+def moments(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """A column of moments as nanoseconds since 1970; those without a zone are in UTC, as Arrow has it."""
+    if pa.types.is_int64(column.type):
+        return column
+    try:
+        return column.cast(pa.timestamp("ns", tz="UTC")).cast(pa.int64())
+    except pa.ArrowNotImplementedError:
+        raise WrongType(
+            f"timestamps are a column of moments or of int64 nanoseconds, not of {column.type}"
+        ) from None
+    except pa.ArrowException as error:
+        raise InvalidOption(f"timestamps of a column of {column.type} cannot be stored: {error}") from error
 
 
 def _longest(column: pa.Array) -> int:

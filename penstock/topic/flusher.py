@@ -26,6 +26,7 @@ from penstock.log.meter import QuotaTerms
 from penstock.message import Receipts, StoredRun
 from penstock.options import Sync
 from penstock.topic.delayed import Postponed
+from penstock.topic.delayed_hand_over import DelayedHandOver
 from penstock.topic.delivery import Delivery
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.producer import Numbering, Producer
@@ -69,6 +70,7 @@ class Flusher:
         self._terms = QuotaTerms(timeout_s)
         self._changed = threading.Condition(self.lock)
         self._leaving: Delivery | None = None
+        self._storing: DelayedHandOver | None = None
         self._deadline = 0.0  # when what is pending has lingered long enough
         self._unsynced: list[StoredRun] = []
         self._unsynced_bytes = 0
@@ -168,7 +170,7 @@ class Flusher:
         """Close in the child and drop what is buffered: the parent stores it."""
         self.lock = threading.Lock()
         self._changed = threading.Condition(self.lock)
-        self._unsynced, self.later, self._leaving = [], [], None
+        self._unsynced, self.later, self._leaving, self._storing = [], [], None, None
         self.buffer.rows = []
         self._thread = None
         self.closed, self.broken, self.buffer.alert = FORKED, True, True
@@ -236,13 +238,26 @@ class Flusher:
 
     def _store_later(self) -> None:
         """Store what is delayed; what cannot be stays here, and is tried again with the rest."""
+        self._finish_storing()
         later = self.later
         count = len(later)
         if count:
-            self.topic.require_place()
-            self.topic.delayed.add(self.topic.name, later[:count], durable=self.sync == "disk")
-            self.written += count
+            storing = DelayedHandOver(self.topic, later[:count], durable=self.sync == "disk")
+            # No call between these.
+            self._storing = storing
             del later[:count]
+            self._finish_storing()
+
+    def _finish_storing(self) -> None:
+        """See that delayed messages are stored that left before; after an interrupt they may be already."""
+        storing = self._storing
+        if storing is None:
+            return
+        storing.store()
+        written = self.written + storing.count
+        # No call between these.
+        self.written = written
+        self._storing = None
 
     def _note(self, delivery: Delivery) -> None:
         """Take up what was stored: remember where it is, and count it, or have it synced first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import gt
@@ -19,6 +20,8 @@ from penstock.topic.value_codec import Packing, checked_seqno, checked_times, ch
 from penstock.topic.write_batch import WriteBatch
 
 Value = bytes | str | None
+#: What pandas calls the labels of its rows when they become a column: they are nobody's data.
+_ROW_LABELS = re.compile(r"__index_level_\d+__")
 
 
 def batch_of_one(
@@ -57,7 +60,8 @@ def batch_of_many(
     They are lists, Arrow arrays, an Arrow table or record batch, a `Batch`, or any Arrow stream. Values of a
     table or a `Batch` are bytes, also for a typed topic.
     """
-    is_whole = isinstance(values, Batch) or _is_table(values)
+    values = _in_arrow(values)
+    is_whole = isinstance(values, Batch) or hasattr(values, "column_names")
     if is_whole and not (keys is None and headers is None and timestamps is None):
         raise InvalidOption("a table or a Batch brings its own keys, headers and timestamps")
     if isinstance(values, Batch):
@@ -124,7 +128,7 @@ def _headers(given: Any, count: int) -> Sequence[Any] | None:
         if found is not None:
             _require_length("headers", found, count)
             return None if found.is_empty else found
-        given = [dict(each) if each else None for each in given.to_pylist()]
+        given = arrow_input.header_rows(given)
     headers = _of_length("headers", given, count)
     return checked_header_column(headers) if headers else None
 
@@ -158,9 +162,10 @@ def _longest(lengths: Lengths) -> int:
 def _times(given: Any, count: int) -> Sequence[int] | None:
     if given is None:
         return None
-    if not isinstance(given, (list, tuple)) and _is_int64(given):
+    if not isinstance(given, (list, tuple)) and hasattr(given, "to_pylist"):
         from penstock.log import arrow_input
 
+        given = arrow_input.moments(given)
         numbers = arrow_input.numbers(given)
         if numbers is not None:
             _require_length("timestamps", numbers, count)
@@ -169,10 +174,6 @@ def _times(given: Any, count: int) -> Sequence[int] | None:
     if set(map(type, timestamps)) == {int}:
         return checked_times(timestamps)
     return [nanoseconds("timestamp", each) for each in timestamps]
-
-
-def _is_int64(column: Any) -> bool:
-    return hasattr(column, "to_pylist") and str(column.type) == "int64"
 
 
 def seqnos_of(column: Any, count: int) -> Sequence[int]:
@@ -242,20 +243,29 @@ def _of_batch(batch: Batch[Any], partition: int | None, limit: int, packing: Pac
     return WriteBatch(columns, None if partition is None else [partition] * len(messages))
 
 
-def _is_table(values: object) -> bool:
-    return (hasattr(values, "__arrow_c_stream__") and not hasattr(values, "to_pylist")) or hasattr(
-        values, "column_names"
-    )
+def _in_arrow(values: Any) -> Any:
+    """A table or a column of another library (Polars, pandas, DuckDB) as Arrow's; all else as it is."""
+    is_foreign = hasattr(values, "__arrow_c_stream__") and not hasattr(values, "to_pylist")
+    if not is_foreign or isinstance(values, Batch) or hasattr(values, "column_names"):
+        return values
+    from penstock.arrow import require_pyarrow
+
+    pa = require_pyarrow()
+    try:
+        return pa.table(values)
+    except pa.ArrowException as error:
+        try:
+            return pa.chunked_array(values)
+        except (pa.ArrowException, TypeError):
+            raise WrongType(f"no Arrow table can be made of this {type(values).__name__}: {error}") from error
 
 
 def _table_columns(table: Any) -> tuple[Any, Any, Any, Any]:
     """The columns of an Arrow table that messages are made of; others are an error, not lost."""
-    from penstock.arrow import require_pyarrow
-
-    pa = require_pyarrow()
-    if not hasattr(table, "column_names"):
-        table = pa.table(table)
-    names = set(table.column_names)
+    listed = [name for name in table.column_names if not _ROW_LABELS.fullmatch(name)]
+    names = set(listed)
+    if len(names) < len(listed):
+        raise InvalidOption(f"the table has two columns of one name: {', '.join(sorted(listed))}")
     if "value" not in names:
         raise InvalidOption(f"the table has no column 'value', only {', '.join(sorted(names))}")
     place = {"topic", "partition", "offset", "written_at", "producer_id", "group", "seqno", "codec"}
@@ -265,10 +275,7 @@ def _table_columns(table: Any) -> tuple[Any, Any, Any, Any]:
             f"columns that a message does not have: {', '.join(sorted(unknown))}",
             hint="value, key, headers and timestamp are written",
         )
-    timestamps = (
-        table["timestamp"].cast(pa.timestamp("ns", tz="UTC")).cast(pa.int64())
-        if "timestamp" in names
-        else None
+    keys, headers, timestamps = (
+        table[name] if name in names else None for name in ("key", "headers", "timestamp")
     )
-    keys, headers = (table[name] if name in names else None for name in ("key", "headers"))
     return table["value"], keys, headers, timestamps

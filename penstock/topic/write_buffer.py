@@ -157,15 +157,15 @@ class WriteBuffer:
                 value = self._encode(value) if value.__class__ is self._exact else self._odd(value)
             if key.__class__ is not bytes and key is not None:
                 key = key.encode() if key.__class__ is str else checked_key(key)
+            if headers is not None:
+                given, stored = self._known
+                headers = stored if headers == given else self._new_headers(headers)
+            else:
+                headers = self._own
         except PenstockError:
             raise
         except Exception as error:
-            raise self._refusal(value, error) from error
-        if headers is not None:
-            given, stored = self._known
-            headers = stored if headers == given else self._new_headers(headers)
-        else:
-            headers = self._own
+            raise self._refusal(value, key, headers, error) from error
         if timestamp is not None and (
             timestamp.__class__ is not int or not TIME_MIN_NS <= timestamp <= TIME_MAX_NS
         ):
@@ -261,13 +261,14 @@ class WriteBuffer:
             return self.stored(value)
         return checked_value(value, self._limit) if self._packing is None else self._packing.one(value)
 
-    def _refusal(self, value: Any, error: Exception) -> Exception:
-        """What is wrong with a value or a key that cannot be encoded."""
+    def _refusal(self, value: Any, key: Any, headers: Any, error: Exception) -> Exception:
+        """What is wrong with a value or a key that cannot be encoded, or with headers."""
+        if isinstance(error, UnicodeEncodeError) and error.object is key:
+            checked_key(key)  # says so
+        checked_headers(headers)
         if self._packing is not None:
-            self._packing.one(value)  # says so
-        if isinstance(error, UnicodeEncodeError):
-            what = "value" if error.object is value else "key"
-            return InvalidOption(f"the {what} holds a lone surrogate and cannot be stored as UTF-8")
+            self._packing.one(value)
+        checked_value(value, self._limit)
         return error
 
     def _new_headers(self, headers: Mapping[str, str | bytes]) -> Headers | None:
@@ -299,6 +300,8 @@ class WriteBuffer:
         waits = delay is not None or deliver_at is not None
         if waits and value.__class__ not in (bytes, str):
             refuse_waiting_file(value)
+        if waits and seqno is not None:
+            raise InvalidOption("a seqno needs a producer, and of a producer's messages none can wait")
         if partition is not None:
             self._topic.growth.require_active(partition)
         moment = None if timestamp is None else nanoseconds("timestamp", timestamp)
@@ -348,6 +351,7 @@ def _shown(function: Callable[..., None]) -> Signature:
 
 
 WriteBuffer.add.__signature__ = _shown(WriteBuffer.add)  # type: ignore[attr-defined]
+WriteBuffer.add.__qualname__ = "Writer.write"  # as callers know it, for what Python says of wrong arguments
 
 
 def _copied(headers: Mapping[str, str | bytes] | None) -> Headers | None:

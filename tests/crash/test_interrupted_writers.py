@@ -7,6 +7,7 @@ writes and flushes. The program goes on each time, as it would in a notebook.
 import os
 import random
 import signal
+import time
 from collections import Counter
 
 import pytest
@@ -45,7 +46,7 @@ class Interrupts:
         signal.signal(signal.SIGALRM, self._before)
 
 
-def write_all(writer, interrupts, *, numbered):
+def write_all(writer, interrupts, *, numbered=False, **options):
     """Write through the interrupts; the numbers that were accepted, and those that may have been.
 
     With seqnos the caller writes again what may not have been accepted.
@@ -56,7 +57,7 @@ def write_all(writer, interrupts, *, numbered):
             interrupts.arm()
             while interrupts.is_armed:  # or a destructor met the interrupt, which Python ignores
                 seqno = {"seqno": number} if numbered else {}
-                writer.write(b"%d" % number, key=b"k%d" % (number % 7), **seqno)
+                writer.write(b"%d" % number, key=b"k%d" % (number % 7), **seqno, **options)
                 accepted.append(number)
                 number += 1
                 if not number % 997:
@@ -91,3 +92,23 @@ def test_an_interrupted_writer_stores_everything_once(tmp_path, partitions, prod
     assert [number for number, count in stored.items() if count > 1] == []
     assert [number for number in accepted if number not in stored] == []
     assert set(stored) <= {0, *accepted, *unsure}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupted_writer_stores_delayed_messages_once(tmp_path):
+    with penstock.open(tmp_path / "store") as store:
+        topic = store.create_topic("orders", partitions=4, sync="os")
+        writer = topic.writer(linger="1ms")
+        writer.write(b"0", delay="1ms")
+        with Interrupts(4) as interrupts:
+            accepted, unsure = write_all(writer, interrupts, delay="1ms")
+        writer.close()
+        stored, deadline = Counter(), time.monotonic() + 120
+        with topic.reader() as reader:
+            while stored.total() < writer.written and time.monotonic() < deadline:
+                stored.update(int(message.value) for message in reader.receive_batch(10_000, timeout=5))
+            stored.update(int(message.value) for message in reader.receive_batch(timeout=0.3))
+    assert [number for number, count in stored.items() if count > 1] == []
+    assert [number for number in accepted if number not in stored] == []
+    assert set(stored) <= {0, *accepted, *unsure}
+    assert stored.total() == writer.written

@@ -1,11 +1,14 @@
 """`process` in the thread that calls it: what it keeps of a batch, and what an interrupt leaves undone."""
 
+import random
 import weakref
+from contextlib import suppress
 
 import msgspec
 import pytest
 
 import penstock
+from penstock.state.database import Database
 from tests.crash.lines import Interrupter
 
 
@@ -61,3 +64,35 @@ def test_an_interrupt_at_any_moment_loses_no_message(store, opcodes):  # S001-03
     steps = Interrupter(("consume/process.py",), opcodes=opcodes).each(write_and_process, check)
     readers.pop().close()
     assert steps > (300 if opcodes else 50)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"workers": 4}, {"keep_order": True}, {"workers": 4, "keep_order": True}], ids=str
+)
+def test_a_commit_that_failed_is_made_good_by_the_next_process(store, monkeypatch, options):
+    topic, source, rate = store.topic("orders"), random.Random(15), [0.3]
+    topic.write_many([b"value"] * 2000, keys=[b"%d" % (number % 50) for number in range(2000)])
+    quick, handled, failed = Database.quick, set(), set()
+
+    def sometimes(self, *arguments):
+        if source.random() < rate[0]:
+            raise penstock.Unavailable("the disk is busy")
+        return quick(self, *arguments)
+
+    monkeypatch.setattr(Database, "quick", sometimes)
+
+    def handle(message):
+        if message.offset % 97 == 0 and message.offset not in failed:
+            failed.add(message.offset)
+            raise ValueError("not yet")
+        handled.add(message.offset)
+
+    with topic.reader(consumer="c", retry=penstock.Retry(first="1ms", jitter=0)) as reader:
+        for _ in range(30):
+            with suppress(penstock.Unavailable):
+                reader.process(handle, follow=False, **options)
+        rate[0] = 0.0
+        while len(handled) < 2000:
+            reader.process(handle, follow=False, **options)
+        reader.process(handle, follow=False, **options)
+        assert [each.lag for each in topic.consumers()] == [0]

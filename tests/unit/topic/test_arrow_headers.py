@@ -109,3 +109,18 @@ def test_a_writers_own_headers_are_added(topic):
     with topic.writer(headers={"host": "a"}) as writer:
         writer.write_many(table([[("id", b"1")], None], BYTES))
     assert stored(topic) == [{"host": "a", "id": b"1"}, {"host": "a"}]
+
+
+def test_a_map_that_comes_as_a_list_of_pairs_is_a_map(topic):
+    pairs = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    given = [[{"key": "a", "value": b"1"}, {"key": "b", "value": b"2"}], None, []]
+    topic.write_many(table(given, pa.list_(pairs)))
+    found = {message.value: dict(message.headers) for message in topic.read()}
+    assert found == {b"0": {"a": b"1", "b": b"2"}, b"1": {}, b"2": {}}
+
+
+@pytest.mark.parametrize("column", [["abc"], [5], [["a", "b"]]], ids=["text", "number", "list"])
+def test_what_is_no_column_of_maps_is_refused(topic, column):
+    with pytest.raises(penstock.WrongType, match="headers are a column of maps"):
+        topic.write_many(pa.table({"value": ["a"], "headers": column}))
+    assert topic.stats().messages == 0

@@ -118,3 +118,73 @@ def test_large_columns_are_cut_into_frames(topics):
     arrow.write_many(pa.table({"value": pa.array(values, pa.large_binary()), "key": keys}))
     lists.write_many(values, keys=keys)
     assert [row[:4] for row in contents(arrow)] == [row[:4] for row in contents(lists)]
+
+
+# What cannot be taken is refused in our words; what other libraries call a table or a column is one.
+
+
+@pytest.mark.parametrize(
+    ("column", "error"),
+    [
+        (pa.array([1.5]), "not of double"),
+        (pa.array([True]), "not of bool"),
+        (pa.array(["soon"]), "column of string cannot be stored"),
+        (pa.array([2**40], pa.timestamp("s")), "out of bounds"),
+    ],
+    ids=["float", "bool", "text", "too far"],
+)
+def test_timestamps_that_are_none_are_refused(topics, column, error):
+    topic, _ = topics
+    for write in (
+        lambda: topic.write_many(pa.table({"value": ["a"], "timestamp": column})),
+        lambda: topic.write_many(["a"], timestamps=column),
+    ):
+        with pytest.raises(penstock.UsageError, match=error):
+            write()
+    assert topic.stats().messages == 0
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "America/New_York"])
+def test_timestamps_keep_their_nanoseconds(topics, zone):
+    topic, _ = topics
+    moment = 1_600_000_000_000_000_123
+    topic.write_many(["a"], timestamps=pa.array([moment], pa.timestamp("ns", tz=zone)))
+    assert topic.read()[0].timestamp == moment
+
+
+def test_a_timestamp_of_pandas_keeps_its_nanoseconds(topics):
+    topic, _ = topics
+    pd = module("pandas")
+    moment = pd.Timestamp(1_600_000_000_000_000_123, tz="UTC")
+    topic.write("a", timestamp=moment)
+    topic.write_many(["b"], timestamps=pd.Series([moment]))
+    assert {message.timestamp for message in topic.read()} == {1_600_000_000_000_000_123}
+    local = pd.Timestamp("2020-01-01 12:00")
+    topic.write("c", timestamp=local, key="k")
+    assert local.to_pydatetime().astimezone() in [message.time for message in topic.read()]
+    with pytest.raises(penstock.InvalidOption, match="NaT"):
+        topic.write("d", timestamp=pd.NaT)
+
+
+def test_a_frame_of_pandas_leaves_the_labels_of_its_rows_behind(topics):
+    topic, _ = topics
+    pd = module("pandas")
+    frame = pd.DataFrame({"value": ["a", "b", "c"], "key": ["k", "l", "m"]})
+    topic.write_many(frame[frame["value"] != "b"])
+    assert sorted(message.text for message in topic.read()) == ["a", "c"]
+    with pytest.raises(penstock.InvalidOption, match="id"):
+        topic.write_many(frame.assign(id=["x", "y", "z"]).set_index("id"))
+
+
+def test_a_series_of_polars_is_a_column(topics):
+    topic, _ = topics
+    pl = module("polars")
+    topic.write_many(pl.Series(["a", None]), keys=pl.Series(["k", "k"]))
+    assert [message.value for message in topic.read()] == [b"a", None]
+
+
+def test_two_columns_of_one_name_are_refused(topics):
+    topic, _ = topics
+    table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["value", "value"])
+    with pytest.raises(penstock.InvalidOption, match="two columns"):
+        topic.write_many(table)

@@ -1,5 +1,6 @@
 """When messages leave a writer: alone, in company, and behind a sync that is under way."""
 
+import signal
 import threading
 import time
 
@@ -27,6 +28,28 @@ def test_a_lone_message_does_not_wait_for_company_that_does_not_come(tmp_path, m
             writer.write(b"alone")
             wait_until(lambda: len(topic.read()) == 1)
             assert writer.written == 1
+
+
+def test_an_interrupt_right_behind_the_storing_of_delayed_messages_stores_none_twice(tmp_path, monkeypatch):
+    with penstock.open(tmp_path / "store") as store:
+        topic = store.create_topic("orders", sync="os")
+        delayed = topic.open_topic.delayed
+        add = delayed.add
+
+        def interrupted(*arguments, **options):
+            add(*arguments, **options)
+            signal.raise_signal(signal.SIGINT)
+
+        with topic.writer(linger="1h") as writer:
+            with monkeypatch.context() as patch:
+                patch.setattr(delayed, "add", interrupted)
+                writer.write(b"once", delay="1ms")
+                with pytest.raises(KeyboardInterrupt):
+                    writer.flush()
+        assert writer.written == 1
+        with topic.reader() as reader:
+            assert reader.receive(timeout=PATIENCE_S).value == b"once"
+            assert reader.receive(timeout=0.3) is None
 
 
 class HeldSyncs(penstock.Files):

@@ -4,9 +4,11 @@ import inspect
 import random
 from types import MappingProxyType
 
+import msgspec
 import pytest
 
 import penstock
+from penstock.topic.value_codec import coder_of
 from penstock.topic.write_buffer import WIDTH
 
 
@@ -142,3 +144,39 @@ def test_a_row_is_added_in_one_step(writer):
     assert len(writer.buffer.rows) == 2 * WIDTH
     assert writer.buffer.rows[:3] == [b"a", b"k", None]
     assert writer.buffer.rows[4:6] == [b"b", b"k"]
+
+
+def test_of_a_typed_topic_a_key_that_is_wrong_is_called_so(topic):
+    class Order(msgspec.Struct):
+        number: int
+
+    for kind, value in ((Order, Order(1)), (str, "text"), (float, 1.5)):
+        with type(topic)(topic.open_topic, coder_of(kind)).writer(linger=60) as typed:
+            with pytest.raises(penstock.InvalidOption, match="key holds a lone surrogate"):
+                typed.write(value, key="\ud800")
+            typed.write(value, key="k")
+    assert topic.stats().messages == 3
+
+
+def test_headers_that_cannot_be_compared_are_refused_like_others(topic, writer):
+    class Vague:
+        def __eq__(self, other):
+            raise ValueError("neither nor")
+
+        __hash__ = None
+
+    writer.write(b"one", headers={"a": "1"})
+    with pytest.raises(penstock.WrongType, match="header 'a' is str or bytes, not Vague"):
+        writer.write(b"two", headers={"a": Vague()})
+    writer.flush()
+    assert writer.written == 1
+
+
+def test_a_seqno_of_a_delayed_message_is_refused_not_forgotten(writer):
+    with pytest.raises(penstock.InvalidOption, match="a seqno needs a producer"):
+        writer.write(b"one", seqno=1, delay="1h")
+
+
+def test_what_python_says_of_wrong_arguments_names_the_call(writer):
+    with pytest.raises(TypeError, match=r"Writer\.write\(\) got an unexpected keyword argument 'colour'"):
+        writer.write(b"one", colour="red")
