@@ -104,7 +104,7 @@ def _message(error: BaseException) -> str:
 
 
 def _hint(error: BaseException) -> str:
-    if isinstance(error, UnknownTopic):
+    if isinstance(error, UnknownTopic) and not error.hint.startswith("--"):
         known = error.hint.partition(";")[0]
         return f"{known}; `penstock topic create {error.name}` makes one"
     own = error.hint if isinstance(error, PenstockError) else ""

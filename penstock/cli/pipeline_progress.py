@@ -20,6 +20,7 @@ import typer
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption, StoreOption, flag
 from penstock.clock import NANOSECONDS
+from penstock.errors import UnknownTopic
 from penstock.spark.pipelines.engine import Choice
 from penstock.state.pipelines import RunFacts
 from penstock.store import PipelineRun, Store
@@ -47,13 +48,20 @@ TimeOption = Annotated[
 def create_sinks(
     store: Store, source: str, *sinks: str | None, create: bool, into: Store | None = None
 ) -> None:
-    """Make the sinks of a pipeline that are not there yet, if that was asked for."""
-    if create:
-        from penstock.spark.pipelines.sink_run import create_like
+    """Make the sinks of a pipeline that are not there yet, if that was asked for; else say how."""
+    from penstock.spark.pipelines.sink_run import create_like
 
-        for sink in sinks:
-            if sink is not None:
-                create_like(store, source, sink, into)
+    store.topic(source)  # if that is missing, too, it is said first
+    target = store if into is None else into
+    known = tuple(each.name for each in target.topics())
+    for sink in sinks:
+        if sink is None or sink in known:
+            continue
+        if not create:
+            missing = UnknownTopic(sink, known)
+            missing.hint = f"--create makes it, with as many partitions as {source!r} has"
+            raise missing
+        create_like(store, source, sink, into)
 
 
 def say_engine(choice: Choice) -> None:

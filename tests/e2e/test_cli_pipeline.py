@@ -52,3 +52,26 @@ def test_drop_asks_first(cli):
     assert cli.quick_json("pipeline", "drop", "hourly", "--yes") == {"pipeline": "hourly"}
     assert cli.quick("pipeline", "list").out == "no pipelines yet\n"
     assert cli.quick("pipeline", "show", "hourly").code == Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ("rollup", "orders", "counts", "--window", "1m"),
+        ("quality", "orders", "good", "bad", "--rule", "x=partition = 0"),
+        ("dedup", "orders", "once", "--within", "1h"),
+    ],
+    ids=lambda verb: verb[0],
+)
+def test_a_sink_that_is_missing_is_told_how_to_be_made(cli, verb):
+    result = cli.quick("pipeline", *verb)
+    assert result.code == Exit.USAGE
+    assert result.err.splitlines() == [
+        f"error: no topic {verb[2]!r}",
+        "hint: --create makes it, with as many partitions as 'orders' has",
+    ]
+
+
+def test_a_source_that_is_missing_is_said_before_its_sink(cli):
+    result = cli.quick("pipeline", "dedup", "ordres", "once", "--within", "1h")
+    assert result.err.splitlines()[0] == "error: no topic 'ordres'"
