@@ -19,7 +19,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from penstock.checksum import crc32_of_few
+from penstock.checksum import crc32
 from penstock.errors import DataError, InvalidOption
 
 #: Hashes are below this.
@@ -35,7 +35,7 @@ _NONE: Mapping[int, int] = MappingProxyType({})
 
 def hash_of(key: bytes) -> int:
     """The hash of a key: its CRC-32, mixed."""
-    return crc32_of_few(key) * MIX & _U32
+    return crc32(key) * MIX & _U32
 
 
 def pair_hash(producer: str, group: str, parent: int) -> int:

@@ -15,7 +15,7 @@ from itertools import chain, pairwise
 from struct import Struct
 from typing import Any, NamedTuple, cast
 
-from penstock.checksum import crc32, crc32_of_few
+from penstock.checksum import crc32
 from penstock.errors import MessageTooLarge
 from penstock.headers import Headers
 from penstock.log import single_frame
@@ -107,7 +107,7 @@ class EncodedFrame:
         )  # fmt: skip
         if self._extension:
             rest += self._extension
-        return MAGIC_BYTES + _CRC.pack(crc32_of_few(rest)) + rest
+        return MAGIC_BYTES + _CRC.pack(crc32(rest)) + rest
 
 
 def placed(header: bytes, *, base: int, written_at: int, synced: int, salt: int) -> bytes:
@@ -119,7 +119,7 @@ def placed(header: bytes, *, base: int, written_at: int, synced: int, salt: int)
         crc, length, header_length, flags, may_ignore, codec, count, salt, base, written_at, created, synced
     )
     rest += header[HEADER_BYTES:header_length]
-    return MAGIC_BYTES + _CRC.pack(crc32_of_few(rest)) + rest
+    return MAGIC_BYTES + _CRC.pack(crc32(rest)) + rest
 
 
 class _Scratch(threading.local):

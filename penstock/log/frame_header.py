@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from penstock.checksum import crc32_of_few
+from penstock.checksum import crc32
 from penstock.errors import UnknownFormat
 from penstock.log.frame_columns import Buffer, round_up
 from penstock.parse import FRAME_BYTES_MAX
@@ -75,7 +75,7 @@ def read_head(data: Buffer, at: int = 0) -> Head | None:
     head = Head._make(HEADER.unpack_from(data, at))
     if head.magic != MAGIC or head.header_length < HEADER_BYTES or head.body_length > FRAME_BYTES_MAX:
         return None
-    if crc32_of_few(data[at + 8 : at + head.header_length]) != head.header_crc:
+    if crc32(data[at + 8 : at + head.header_length]) != head.header_crc:
         return None
     if head.flags & ~KNOWN:
         raise UnknownFormat(

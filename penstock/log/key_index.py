@@ -16,7 +16,7 @@ from itertools import accumulate, islice
 from struct import Struct
 from typing import NamedTuple
 
-from penstock.checksum import crc32, crc32_of_few
+from penstock.checksum import crc32
 from penstock.errors import Corrupt, OffsetTrimmed
 from penstock.keys import Match
 from penstock.log.cursor import Cursor
@@ -51,7 +51,7 @@ class Hole(NamedTuple):
 
 def key_hash(key: bytes) -> int:
     """64 bits of a key, for the filter only."""
-    return crc32_of_few(key) * _GOLDEN & _64
+    return crc32(key) * _GOLDEN & _64
 
 
 def probes(hashed: int, power: int) -> list[tuple[int, int]]:

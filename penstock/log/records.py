@@ -16,7 +16,7 @@ from functools import partial
 from struct import Struct
 from typing import NamedTuple
 
-from penstock.checksum import crc32_of_few
+from penstock.checksum import crc32
 
 RECORD_BYTES = 64
 APPEND_AT = 0
@@ -67,7 +67,7 @@ class AppendRecord(NamedTuple):
     def pack(self) -> bytes:
         """Return the record as bytes, with its checksum."""
         fields = _APPEND.pack(_VERSION, *self)
-        return crc32_of_few(fields).to_bytes(4, "little") + fields
+        return crc32(fields).to_bytes(4, "little") + fields
 
     @property
     def rolling(self) -> bool:
@@ -91,7 +91,7 @@ class ShownRecord(NamedTuple):
     def pack(self) -> bytes:
         """Return the record as bytes, with its checksum."""
         fields = _SHOWN.pack(_VERSION, *self)
-        return crc32_of_few(fields).to_bytes(4, "little") + fields
+        return crc32(fields).to_bytes(4, "little") + fields
 
     @property
     def sealed(self) -> bool:
@@ -118,7 +118,7 @@ class DurableRecord(NamedTuple):
     def pack(self) -> bytes:
         """Return the record as bytes, with its checksum."""
         fields = _DURABLE.pack(_VERSION, *self)
-        return crc32_of_few(fields).to_bytes(4, "little") + fields
+        return crc32(fields).to_bytes(4, "little") + fields
 
     @property
     def poisoned(self) -> bool:
@@ -167,7 +167,4 @@ def parse_tail(data: bytes) -> tuple[ShownRecord, DurableRecord] | None:
 
 
 def _sound(data: bytes) -> bool:
-    if len(data) != RECORD_BYTES or data[4] != _VERSION:
-        return False
-    checksum: int = _CRC.unpack_from(data)[0]
-    return crc32_of_few(data[4:]) == checksum
+    return len(data) == RECORD_BYTES and data[4] == _VERSION and crc32(data[4:]) == _CRC.unpack_from(data)[0]

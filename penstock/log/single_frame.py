@@ -13,7 +13,7 @@ from itertools import accumulate, repeat
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from penstock.checksum import crc32, crc32_of_few
+from penstock.checksum import crc32
 from penstock.codecs import RAW
 from penstock.headers import Headers
 from penstock.log.frame_columns import Buffer
@@ -195,7 +195,7 @@ def _take_each(taken: Singles, data: bytes, stop: int, identity: int) -> int:
             found != identity
             or base != offset
             or end > size
-            or crc32_of_few(data[at + 8 : body_at]) != header_crc
+            or crc32(data[at + 8 : body_at]) != header_crc
             or crc32(data[body_at:end]) != body_crc
         ):
             break

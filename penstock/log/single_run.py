@@ -14,7 +14,7 @@ from itertools import chain, repeat
 from struct import Struct
 from typing import NamedTuple
 
-from penstock.checksum import FEW, crc32, crc32_of_few
+from penstock.checksum import crc32
 from penstock.codecs import RAW
 from penstock.log.frame_header import HEADER_BYTES, KEYS
 
@@ -117,7 +117,7 @@ def _sound_heads(run: memoryview, kind: _Kind, heads: list[bytes], bases: range,
     """How many headers are sound and as they should be, from the first on."""
     words, halves, each, count = run.cast("q"), run.cast("I"), kind.stride // 8, len(heads)
     return min(
-        _agreeing(halves[1 :: 2 * each], array("I", map(crc32_of_few, heads)).tobytes()),
+        _agreeing(halves[1 :: 2 * each], array("I", map(crc32, heads)).tobytes()),
         _agreeing(halves[3 :: 2 * each], _HALF.pack(kind.length) * count),
         _agreeing(words[2::each], _WORD.pack(kind.shape) * count),
         _agreeing(words[3::each], _WORD.pack(identity) * count),
@@ -129,8 +129,7 @@ def _sound_bodies(run: memoryview, kind: _Kind, keys: list[bytes], values: list[
     """How many bodies are sound and have strings of the first one's lengths, from the first on."""
     words, halves, each = run.cast("q"), run.cast("I"), kind.stride // 8
     offsets = bytes(run[HEADER_BYTES : HEADER_BYTES + kind.offsets])
-    sum_of = crc32_of_few if kind.value <= FEW else crc32
-    checksums = map(sum_of, values, map(crc32_of_few, keys, repeat(crc32_of_few(offsets))))
+    checksums = map(crc32, values, map(crc32, keys, repeat(crc32(offsets))))
     sound = _agreeing(halves[2 :: 2 * each], array("I", checksums).tobytes())
     for at in range(0, kind.offsets, 8):
         column = words[(HEADER_BYTES + at) // 8 :: each]

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import accumulate, chain, compress, pairwise
 from typing import Any, NamedTuple, overload
 
-from penstock.checksum import crc32_of_few
+from penstock.checksum import crc32
 from penstock.errors import InvalidOption, WrongType
 from penstock.log.frame_encode import MessageColumns
 from penstock.partition_tree import MIX, PartitionTree, hash_of
@@ -207,7 +207,7 @@ def by_range(key: bytes, partitions: int) -> int:
 def by_range_all(keys: Sequence[bytes], partitions: int) -> Sequence[int]:
     """`by_range` of each key: the sums of all are multiplied as one number, 64 bits for each."""
     count = len(keys)
-    sums = int.from_bytes(array("Q", map(crc32_of_few, keys)).tobytes(), "little")
+    sums = int.from_bytes(array("Q", map(crc32, keys)).tobytes(), "little")
     lower_halves = int.from_bytes(b"\xff\xff\xff\xff\0\0\0\0" * count, "little")
     placed = ((sums * MIX & lower_halves) * partitions).to_bytes(8 * count, "little")
     return placed[4::8] if partitions <= 256 else memoryview(placed).cast("I")[1::2].tolist()
