@@ -1,8 +1,8 @@
 """CRC-32, as in zlib, gzip and PNG, by the fastest library there is.
 
-`zlib_ng` computes the same sum with the processor's own instructions: 70 GB/s against zlib's 4.5 on 200 KB, and a
-third of the time on 60 bytes. It comes with the `arrow` extra; without it everything works, slower. Figures, and
-why not another library: docs/decisions/0002-crc32.md.
+`zlib_ng` computes the same sum with the processor's own instructions: 70 GB/s against zlib's 4.5 on 200 KB,
+and a third of the time on 60 bytes. It comes with the `arrow` extra; without it everything works, slower.
+Figures, and why not another library: docs/decisions/0002-crc32.md.
 """
 
 from __future__ import annotations
