@@ -111,8 +111,8 @@ NOT_OURS = set(
         """
         AWS_ACCESS_KEY_ID AWS_ENDPOINT_URL AWS_REGION JAVA_HOME db df false fixed headers_encoding
         includeHeaders kafka key_encoding keyColumn null optimize ping python3 session_end session_start
-        synchronous transformWithState true value_ value_encoding varuint window_start writeStream z_order zlib_ng
-        _raw aws_ killed Scope __cause__ orders_16
+        synchronous transformWithState true value_ value_encoding varuint window_start writeStream z_order
+        zlib_ng _raw aws_ killed Scope __cause__ orders_16
         """,
     )
 )
