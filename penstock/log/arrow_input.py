@@ -26,13 +26,14 @@ _BYTES_MOST = 2**31 - 1
 class ArrowStrings(Sequence[bytes | None]):
     """A column of strings in Arrow's buffers; a list of bytes objects only for those who ask for one."""
 
-    __slots__ = ("_array",)
+    __slots__ = ("_array", "_first", "_offsets", "_stop")
 
     def __init__(self, column: pa.Array) -> None:
         self._array = column
+        self._first, self._stop, self._offsets = _bounds(column.buffers()[1], column.offset, len(column))
 
     def __len__(self) -> int:
-        return len(self._array)
+        return len(self._offsets) - 1
 
     def __iter__(self) -> Iterator[bytes | None]:
         return iter(self._array.to_pylist())
@@ -51,14 +52,12 @@ class ArrowStrings(Sequence[bytes | None]):
     @property
     def size(self) -> int:
         """Bytes of all its strings."""
-        first, stop, _ = _bounds(self._array.buffers()[1], self._array.offset, len(self._array))
-        return stop - first
+        return self._stop - self._first
 
     def fits(self, limit: int) -> bool:
         """Whether no string has more bytes than `limit`."""
-        first, stop, offsets = _bounds(self._array.buffers()[1], self._array.offset, len(self._array))
-        size = stop - first
-        return size <= limit or _neighbours_fit(offsets, size, limit) or _longest(self._array) <= limit
+        size = self._stop - self._first
+        return size <= limit or _neighbours_fit(self._offsets, size, limit) or _longest(self._array) <= limit
 
     @property
     def is_empty(self) -> bool:
@@ -71,15 +70,14 @@ class ArrowStrings(Sequence[bytes | None]):
 
     def packed(self) -> PackedStrings:
         """Return the column as a frame holds it."""
-        column, nulls = self._array, b""
+        column = self._array
         if column.null_count:
-            nulls = padded(_bits(pc.is_valid(column)))
-            column = pc.fill_null(column, b"" if pa.types.is_binary(column.type) else "")
+            filled = pc.fill_null(column, b"" if pa.types.is_binary(column.type) else "")
+            return ArrowStrings(filled).packed()._replace(nulls=padded(_bits(pc.is_valid(column))))
         _, offsets, data = column.buffers()
-        first, stop, rebased = _rebased(offsets, column.offset, len(column))
-        return PackedStrings(
-            rebased, (data.slice(first, stop - first),) if stop > first else (), nulls, stop - first
-        )
+        first, size = self._first, self._stop - self._first
+        rebased = _rebased(offsets, column.offset, len(self))[2] if first else padded(self._offsets.tobytes())
+        return PackedStrings(rebased, (data.slice(first, size),) if size else (), b"", size)
 
 
 class ArrowHeaders(Sequence[Any]):
