@@ -147,7 +147,8 @@ class FileLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.drop()  # an interrupt may have come when it was just released
+        if self._is_mine():  # else an interrupt came when it was just released
+            self.release()
 
     def held_here(self) -> LockTimeout:
         """The error for wanting the lock again in the thread that has it."""

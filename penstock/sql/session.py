@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 from penstock import arrow
 from penstock.errors import InvalidSql, MissingExtra, PenstockError, Unavailable
@@ -106,6 +107,8 @@ class SqlSession:
         self._store = store
         self._connection: Any = None
         self._tables: dict[str, TopicTable] = {}
+        #: Those and what earlier statements had, as long as somebody may read of it.
+        self._made: WeakSet[TopicTable] = WeakSet()
         #: What was read of topics.
         self.scans: list[ScanPlan] = []
 
@@ -127,8 +130,10 @@ class SqlSession:
                 yield SqlResult(self, self._query(statement, text), None)
 
     def close(self) -> None:
-        """Release what DuckDB holds."""
+        """Release what DuckDB holds, and end what is read ahead for it."""
         connection, self._connection = self._connection, None
+        for table in self._made:
+            table.close()
         if connection is not None:
             connection.close()
 
@@ -164,6 +169,7 @@ class SqlSession:
         for name in self._named(statement):
             topic = self._store.topic(name).open_topic
             table = self._tables[name] = TopicTable(topic, self.scans.append)
+            self._made.add(table)
             base = f"messages of {name}"
             self._connection.register(base, table)
             made = ["*"] + [

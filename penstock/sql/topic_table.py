@@ -9,6 +9,7 @@ Texts are texts: bytes of a key or a value that are not UTF-8 are escaped (\\xff
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -74,6 +75,8 @@ class TopicTable(ds.Dataset):  # type: ignore[misc]
         self._topic = topic
         self._planned = planned
         self._ends = {log.partition: log.bounds().end for log in topic.logs()}
+        self._reading = threading.Lock()
+        self._is_closed = False
         #: What went wrong while a query read: DuckDB only hands on its text.
         self.failure: Exception | None = None
 
@@ -88,8 +91,25 @@ class TopicTable(ds.Dataset):  # type: ignore[misc]
         looked_at = [] if filter is None else columns_of(filter, schema)
         wanted = set(schema.names if columns is None else columns) | set(looked_at)
         read = pa.schema([each for each in schema if each.name in wanted])
-        batches = self._batches(read, filter)
+        batches = self._until_closed(self._batches(read, filter))
         return ds.Scanner.from_batches(batches, schema=read, columns=columns, filter=filter)
+
+    def close(self) -> None:
+        """End all scans, and wait for what is being read.
+
+        Arrow reads ahead in threads of its own, further than a query with a LIMIT needs; one that is still in
+        Python's code when the interpreter ends takes the whole process down.
+        """
+        with self._reading:
+            self._is_closed = True
+
+    def _until_closed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        while True:
+            with self._reading:
+                batch = None if self._is_closed else next(batches, None)
+            if batch is None:
+                return
+            yield batch
 
     def _batches(self, schema: pa.Schema, filter: Any) -> Iterator[pa.RecordBatch]:
         try:

@@ -70,7 +70,7 @@ def _hand_over(call: Callable[[], None]) -> bool:
     """Have a call made by the thread; False when there can be none, since the interpreter is ending."""
     global _thread
     if _thread is None:
-        thread = threading.Thread(target=_serve, name="penstock-delayed-writes", daemon=True)
+        thread = threading.Thread(target=_serve, name="penstock-hand-over", daemon=True)
         try:
             thread.start()
         except RuntimeError:

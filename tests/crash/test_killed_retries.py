@@ -317,7 +317,7 @@ def nothing_is_delayed(opened):
     if opened._database.row("SELECT 1 FROM delayed") is not None:
         return False
     folder, files = os.path.join(opened.path, "delay", "publish"), penstock.Files()
-    return not view.count(folder, files, view.states(folder, files))
+    return not view.count(folder, files, view.stored_states(folder, files))
 
 
 def die_while_delaying(scratch, step):
