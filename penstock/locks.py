@@ -405,12 +405,11 @@ def _after_fork_in_child() -> None:
 
 
 os.register_at_fork(
-    before=_before_fork,
-    after_in_parent=_after_fork_in_parent,
-    after_in_child=_after_fork_in_child,
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
 )
 
 
+#: A file that another process has is asked for again after so long.
 _PAUSE_S = 0.05
 
 
