@@ -11,7 +11,8 @@ from typing import Any
 PAGES = Path(__file__).parent / "pages"
 #: By these a request is known, in whatever connection it comes.
 _MARKS = {"websocket": b"upgrade: websocket", "sse": b"accept: text/event-stream"}
-PATIENCE_MS = 60_000
+#: A page that was cut off rests for up to half a minute before it tries again, and may have to try twice.
+PATIENCE_MS = 240_000
 
 
 class Network:
