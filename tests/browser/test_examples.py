@@ -14,7 +14,7 @@ import penstock
 from tests.require import require
 from tests.serve.kit import ROOT, served
 
-PATIENCE_MS = 60_000
+PATIENCE_MS = 240_000
 
 
 class Example:
