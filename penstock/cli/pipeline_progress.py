@@ -54,7 +54,7 @@ def create_sinks(
     store.topic(source)  # if that is missing, too, it is said first
     target = store if into is None else into
     known = tuple(each.name for each in target.topics())
-    for sink in sinks:
+    for sink in dict.fromkeys(sinks):
         if sink is None or sink in known:
             continue
         if not create:

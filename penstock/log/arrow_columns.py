@@ -89,7 +89,7 @@ class _Columns:
             return self._same.key
         at = self._frame.layout
         return self._cut(
-            _binary(
+            binary_column(
                 self._body, self.head.count, at.key_offsets, at.keys,
                 at.key_nulls if self._flags & KEY_NULLS else None,
             )
@@ -100,7 +100,7 @@ class _Columns:
             return decoded_values(self._frame, self._first, self._stop, *self._where)
         at = self._frame.layout
         return self._cut(
-            _binary(
+            binary_column(
                 self._body, self.head.count, at.value_offsets, at.values,
                 at.value_nulls if self._flags & VALUE_NULLS else None,
             )
@@ -285,7 +285,10 @@ def from_messages(messages: Sequence[Message], names: Names = None) -> pa.Record
     return whole if names is None else whole.select(list(names))
 
 
-def _binary(body: pa.Buffer, count: int, offsets_at: int, bytes_at: int, nulls_at: int | None) -> pa.Array:
+def binary_column(
+    body: pa.Buffer, count: int, offsets_at: int, bytes_at: int, nulls_at: int | None
+) -> pa.Array:
+    """A column of strings of a frame's body, which it points into; `nulls_at` is None where none is null."""
     nulls = body.slice(nulls_at, (count + 7) // 8) if nulls_at is not None else None
     offsets = body.slice(offsets_at, 4 * (count + 1))
     return pa.Array.from_buffers(pa.binary(), count, [nulls, offsets, body.slice(bytes_at)])
@@ -303,7 +306,7 @@ def headers_of(frame: Frame, body: pa.Buffer) -> pa.Array:
         entries,
         [None, body.slice(at.header_name_offsets, 4 * (entries + 1)), body.slice(at.header_names)],
     )
-    values = _binary(body, entries, at.header_value_offsets, at.header_values, None)
+    values = binary_column(body, entries, at.header_value_offsets, at.header_values, None)
     has_some = pc.less(bounds[:-1], bounds[1:])
     nulls = pa.array(has_some.to_pylist()).buffers()[1] if pc.any(pc.invert(has_some)).as_py() else None
     kind = schema().field("headers").type

@@ -57,7 +57,12 @@ class ArrowStrings(Sequence[bytes | None]):
     def fits(self, limit: int) -> bool:
         """Whether no string has more bytes than `limit`."""
         size = self._stop - self._first
-        return size <= limit or _neighbours_fit(self._offsets, size, limit) or _longest(self._array) <= limit
+        return size <= limit or _neighbours_fit(self._offsets, size, limit) or self.longest <= limit
+
+    @property
+    def longest(self) -> int:
+        """Bytes of its longest string."""
+        return pc.max(pc.binary_length(self._array)).as_py() or 0
 
     @property
     def is_empty(self) -> bool:
@@ -173,7 +178,7 @@ def headers(column: pa.Array | pa.ChunkedArray) -> ArrowHeaders | None:
     if names.null_count or values.null_count or pc.sum(counts.filter(whole.is_null())).as_py():
         return None  # the last: a null that holds something
     most = pc.max(counts).as_py()
-    if most * (_longest(names) + _longest(values)) > HEADERS_BYTES_MAX:
+    if most * (ArrowStrings(names).longest + ArrowStrings(values).longest) > HEADERS_BYTES_MAX:
         return None
     lists = pa.ListArray.from_arrays(pc.subtract(bounds, pa.scalar(first, pa.int32())), names)
     return None if most > 1 and _has_twice(lists) else ArrowHeaders(whole)
@@ -223,10 +228,6 @@ def moments(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
         ) from None
     except pa.ArrowException as error:
         raise InvalidOption(f"timestamps of a column of {column.type} cannot be stored: {error}") from error
-
-
-def _longest(column: pa.Array) -> int:
-    return pc.max(pc.binary_length(column)).as_py() or 0
 
 
 def _has_twice(lists: pa.ListArray) -> bool:

@@ -31,7 +31,15 @@ from penstock.log.frame_header import MAGIC_BYTES, Head, read_head
 from penstock.log.lineage import is_seal
 from penstock.log.records import SEALED, AppendRecord, DurableRecord, ShownRecord
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
-from penstock.log.staging import End, PartitionState, becomes_segment, bring_in, is_missing, total_size
+from penstock.log.staging import (
+    End,
+    PartitionState,
+    becomes_segment,
+    copy_in,
+    is_missing,
+    take_segment,
+    total_size,
+)
 from penstock.options import TopicOptions
 
 logger = logging.getLogger("penstock.log")
@@ -155,7 +163,9 @@ def _bring_in_all(folder: Folder, end: _End, state: PartitionState, now: int) ->
         at = End(end.next, end.segment, end.byte, max(now, end.last_written_at))
         if becomes_segment(folder, at, piece, share):
             _sync_segment(folder, end.segment)
-        end = _End(*bring_in(folder, at, piece, share))
+            end = _End(*take_segment(folder, at, piece))
+        else:
+            end = _End(*copy_in(folder, at, piece))
     if missing:
         _sync_segment(folder, end.segment)
         logger.info(

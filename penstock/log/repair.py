@@ -33,10 +33,11 @@ from penstock.log.staging import (
     PartitionState,
     PlacedPiece,
     becomes_segment,
-    bring_in,
+    copy_in,
     has_become_segment,
     is_missing,
     remove_file,
+    take_segment,
     total_size,
 )
 from penstock.parse import MIB
@@ -199,7 +200,7 @@ class Repair:
         pieces = [piece for piece in self._state.unfinished() if not is_missing(self.folder, piece)]
         taken = [piece for piece in pieces if has_become_segment(self.folder, piece)]
         if taken and taken[-1].stop > a.next:
-            a = _ending(a, bring_in(self.folder, End(a.next, a.segment, a.byte, 0), taken[-1], 0))
+            a = _ending(a, take_segment(self.folder, End(a.next, a.segment, a.byte, 0), taken[-1]))
             durable = ends.durable._replace(end=a.next, segment=a.segment, byte=a.byte)
             ends = Ends(a, ends.shown, durable)
         return ends
@@ -277,12 +278,12 @@ class Repair:
                 continue
             end = End(a.next, a.segment, a.byte, now)
             if becomes_segment(self.folder, end, piece, share):
-                ends = self._take_segment(ends, end, piece, share)
+                ends = self._take_segment(ends, end, piece)
             else:
-                ends = ends._replace(append=_ending(a, bring_in(self.folder, end, piece, share)))
+                ends = ends._replace(append=_ending(a, copy_in(self.folder, end, piece)))
         return self.active.show(self.active.publish(ends, pending=0))
 
-    def _take_segment(self, ends: Ends, end: End, piece: PlacedPiece, share: int) -> Ends:
+    def _take_segment(self, ends: Ends, end: End, piece: PlacedPiece) -> Ends:
         """A staged file becomes the active segment; what came before it is durable first.
 
         No sync is under way meanwhile: were one to fail now, the next writer would cut off the new segment.
@@ -293,7 +294,7 @@ class Repair:
             synced = active.sync(ends)
             active.truncate(ends.append.byte)
             active.sealed.append(ends.append.segment)
-            after = synced._replace(append=_ending(ends.append, bring_in(self.folder, end, piece, share)))
+            after = synced._replace(append=_ending(ends.append, take_segment(self.folder, end, piece)))
             active.close()
             return active.publish_durable_end(after)
 

@@ -126,23 +126,8 @@ def total_size(pieces: Iterable[PlacedPiece]) -> int:
     return sum(piece.size for piece in pieces)
 
 
-def bring_in(folder: Folder, end: End, piece: PlacedPiece, share: int) -> End:
-    """Append what is missing of a piece; return where the partition ends then.
-
-    `share` is the size of all that comes with it. The append lock is held, and nothing lies behind `end`.
-    What was copied is not yet durable; before a file becomes a segment, the caller makes durable what came
-    before it.
-    """
-    if has_become_segment(folder, piece):
-        return _as_segment(folder, piece)
-    if becomes_segment(folder, end, piece, share):
-        return _rename_in(folder, end, piece)
-    assert end.next >= piece.base, "a gap before a transaction: the caller begins a segment there"
-    return _copy_in(folder, end, piece)
-
-
 def becomes_segment(folder: Folder, end: End, piece: PlacedPiece, share: int) -> bool:
-    """Whether the piece, one of a share of so many bytes, is taken as a segment of its own.
+    """Whether a piece, one of a share of so many bytes, is to be a segment of its own (`take_segment`).
 
     Not in the place of one without messages, which other processes have open under the same name.
     """
@@ -169,7 +154,12 @@ def remove_file(folder: Folder, piece: PlacedPiece) -> None:
         folder.files.unlink(folder.name(piece.file))
 
 
-def _copy_in(folder: Folder, end: End, piece: PlacedPiece) -> End:
+def copy_in(folder: Folder, end: End, piece: PlacedPiece) -> End:
+    """Append what is missing of a piece; return where the partition ends then. It is not yet durable.
+
+    The append lock is held, and nothing lies behind `end`.
+    """
+    assert end.next >= piece.base, "a gap before a transaction: the caller begins a segment there"
     files, now = folder.files, end.last_written_at
     source = -1 if piece.file is None else files.open(folder.name(piece.file), write=False)
     target = files.open(folder.segment_path(end.segment))
@@ -204,8 +194,15 @@ def _copy_in(folder: Folder, end: End, piece: PlacedPiece) -> End:
     return End(piece.stop, end.segment, byte, now)
 
 
+def take_segment(folder: Folder, end: End, piece: PlacedPiece) -> End:
+    """Make the staged file the next segment, if it is not that already; return where the partition ends then.
+
+    The append lock is held, nothing lies behind `end`, and the caller made durable what lies before it.
+    """
+    return _as_segment(folder, piece) if has_become_segment(folder, piece) else _rename_in(folder, end, piece)
+
+
 def _rename_in(folder: Folder, end: End, piece: PlacedPiece) -> End:
-    """Make the staged file the next segment."""
     files, now = folder.files, end.last_written_at
     assert piece.file is not None
     path = folder.name(piece.file)

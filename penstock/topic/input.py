@@ -22,9 +22,6 @@ from penstock.topic.write_batch import WriteBatch
 Value = bytes | str | None
 #: What pandas calls the labels of its rows when they become a column: they are nobody's data.
 _ROW_LABELS = re.compile(r"__index_level_\d+__")
-#: Columns that messages are made of; and those of messages that were read, which a written one is given.
-_WRITTEN = {"value", "key", "headers", "timestamp"}
-_GIVEN_BY_THE_LOG = {"topic", "partition", "offset", "written_at", "producer_id", "group", "seqno", "codec"}
 
 
 def batch_of_one(
@@ -265,13 +262,15 @@ def _in_arrow(values: Any) -> Any:
 
 def _table_columns(table: Any) -> tuple[Any, Any, Any, Any]:
     """The columns of an Arrow table that messages are made of; others are an error, not lost."""
+    from penstock.arrow import schema
+
     listed = [name for name in table.column_names if not _ROW_LABELS.fullmatch(name)]
     names = set(listed)
     if len(names) < len(listed):
         raise InvalidOption(f"the table has two columns of one name: {', '.join(sorted(listed))}")
     if "value" not in names:
         raise InvalidOption(f"the table has no column 'value', only {', '.join(sorted(names))}")
-    if unknown := names - _WRITTEN - _GIVEN_BY_THE_LOG:
+    if unknown := names.difference(schema().names):
         raise InvalidOption(
             f"columns that a message does not have: {', '.join(sorted(unknown))}",
             hint="value, key, headers and timestamp are written",

@@ -8,11 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.kit.patience import PATIENCE_S
+
 PAGES = Path(__file__).parent / "pages"
 #: By these a request is known, in whatever connection it comes.
 _MARKS = {"websocket": b"upgrade: websocket", "sse": b"accept: text/event-stream"}
 #: A page that was cut off rests for up to half a minute before it tries again, and may have to try twice.
-PATIENCE_MS = 240_000
+PATIENCE_MS = round(1000 * PATIENCE_S)
 
 
 class Network:

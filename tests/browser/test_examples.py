@@ -11,10 +11,9 @@ from contextlib import contextmanager
 import pytest
 
 import penstock
+from tests.browser.kit import PATIENCE_MS
 from tests.require import require
 from tests.serve.kit import ROOT, served
-
-PATIENCE_MS = 240_000
 
 
 class Example:

@@ -143,13 +143,27 @@ def classes(module: Module) -> Iterator[ast.ClassDef]:
 
 def private_reaches(module: Module) -> Iterator[tuple[int, str]]:
     """Yield (line, name) of each private name that a module uses and does not define, or of a base class."""
-    own = _private_definitions(module.tree)
+    own, imported = _private_definitions(module.tree), _imported_names(module)
     for node in module.nodes:
         match node:
+            case ast.Attribute(value=ast.Name(id=owner), attr=name) if (
+                _is_private(name) and owner in imported
+            ):
+                yield node.lineno, name  # whatever the module itself calls by that name
             case ast.Attribute(attr=name) if _is_private(name) and name not in own:
                 yield node.lineno, name
             case ast.ImportFrom(module=source, names=names) if (source or "").split(".")[0] in PACKAGES:
                 yield from ((node.lineno, each.name) for each in names if _is_private(each.name))
+
+
+def _imported_names(module: Module) -> set[str]:
+    """Names that a module has from elsewhere in the package, as it calls them."""
+    return {
+        each.asname or each.name
+        for node in module.nodes
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES
+        for each in node.names
+    }
 
 
 def _is_private(name: str) -> bool:

@@ -444,6 +444,11 @@ def test_canary_private_reaches_are_seen():
     ]
 
 
+def test_canary_a_private_name_of_an_imported_module_is_seen_beside_one_of_our_own():
+    text = "from penstock.log import log\ndef _now(): ...\ndef f(other): return log._now(), other._now()\n"
+    assert list(source.private_reaches(module_of(text))) == [(3, "_now")]
+
+
 def test_canary_cycles_are_seen():
     assert source.cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set()}) == [["a", "b", "c"]]
     text = "def f():\n  from penstock.log import log\nif TYPE_CHECKING:\n  from penstock.store.store import A"

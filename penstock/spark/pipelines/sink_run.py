@@ -49,7 +49,6 @@ def run_into(
 
 
 def create_like(store: Store, source: str, sink: str, into: Store | None = None) -> None:
-    """Make a topic that is not there yet, with as many partitions as its source has."""
+    """Make a topic with as many partitions as its source has."""
     target = store if into is None else into
-    if sink not in {each.name for each in target.topics()}:
-        target.create_topic(sink, partitions=store.topic(source).options.partitions)
+    target.create_topic(sink, partitions=store.topic(source).options.partitions)

@@ -176,9 +176,10 @@ def _refuse_read_rows(offsets: pa.Array) -> None:
 
 def check_values(values: pa.Array, limit: int, topic: str) -> None:
     """Raise `MessageTooLarge` when a value is over the topic's limit."""
-    if not ArrowStrings(values).fits(limit):
+    strings = ArrowStrings(values)
+    if not strings.fits(limit):
         raise MessageTooLarge(
-            f"a value of {_longest(values)} bytes is over the limit of {limit} of topic {topic!r}",
+            f"a value of {strings.longest} bytes is over the limit of {limit} of topic {topic!r}",
             hint="raise max_message_bytes of the topic, or store the body elsewhere",
         )
 
@@ -201,13 +202,10 @@ def _json(batch: pa.RecordBatch) -> pa.Array:
 
 def _key(column: pa.Array) -> pa.Array:
     keys = _binary(column)
-    if not ArrowStrings(keys).fits(KEY_BYTES_MAX):
-        raise MessageTooLarge(f"a key of {_longest(keys)} bytes is over the limit of {KEY_BYTES_MAX}")
+    strings = ArrowStrings(keys)
+    if not strings.fits(KEY_BYTES_MAX):
+        raise MessageTooLarge(f"a key of {strings.longest} bytes is over the limit of {KEY_BYTES_MAX}")
     return keys
-
-
-def _longest(strings: pa.Array) -> int:
-    return pc.max(pc.binary_length(strings)).as_py() or 0
 
 
 def _nanoseconds(column: pa.Array) -> pa.Array:

@@ -209,7 +209,7 @@ class _OfFrame(_Columns):
         return self._frame.producers(self._first, self._stop)
 
     def _binary(self, offsets_at: int, bytes_at: int, nulls_at: int | None) -> pa.Array:
-        whole = arrow_columns._binary(self._body, self._head.count, offsets_at, bytes_at, nulls_at)
+        whole = arrow_columns.binary_column(self._body, self._head.count, offsets_at, bytes_at, nulls_at)
         return whole[self._first : self._stop]
 
     def _time(self, flag: int, column: str, same_for_all: int) -> pa.Array:
