@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -303,7 +304,7 @@ class TopicOptions:
                     hint='raise retention, and give the other keys the pattern "*"',
                 )
 
-    @property
+    @cached_property
     def inline_bytes(self) -> int:
         """Values up to this size lie in the log."""
         if self.payloads is None or self.payloads.above is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from penstock.clock import NANOSECONDS
@@ -51,15 +52,15 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
 def seconds(name: str, value: Duration) -> float:
     """A duration in seconds from a number, a timedelta or text such as "2ms" or "7d"."""
-    if isinstance(value, timedelta):
-        result = value.total_seconds()
-    elif isinstance(value, str):
-        match = _DURATION.fullmatch(value)
-        if match is None:
+    if isinstance(value, str):
+        spelled = _spelled_seconds(value)
+        if spelled is None:
             raise InvalidOption(
                 f"{name}={value!r} is not a duration", hint='write it like "30s", "2h" or "7d"'
             )
-        result = float(match[1]) * _SECONDS[match[2]]
+        result = spelled
+    elif isinstance(value, timedelta):
+        result = value.total_seconds()
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         result = float(value)
     else:
@@ -67,6 +68,13 @@ def seconds(name: str, value: Duration) -> float:
     if not 0 <= result < 1e10:
         raise InvalidOption(f"{name}={value!r} must be between 0 and 300 years")
     return result
+
+
+@lru_cache(maxsize=256)
+def _spelled_seconds(text: str) -> float | None:
+    """A duration that is spelled out; None when it is not one."""
+    match = _DURATION.fullmatch(text)
+    return None if match is None else float(match[1]) * _SECONDS[match[2]]
 
 
 def is_duration(text: str) -> bool:
@@ -79,9 +87,9 @@ def wait_seconds(name: str, value: Duration) -> float:
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value < 0:
         raise InvalidOption(f"{name}={value!r} is negative", hint="a wait is longer than nothing")
     found = seconds(name, value)
-    if found == 0:
-        raise InvalidOption(f"{name}={value!r} is no wait", hint="leave it out for at once")
-    if found > WAIT_MAX_S:
+    if not 0 < found <= WAIT_MAX_S:
+        if found == 0:
+            raise InvalidOption(f"{name}={value!r} is no wait", hint="leave it out for at once")
         raise InvalidOption(f"{name}={value!r} is more than a year", hint="a year at most")
     return found
 

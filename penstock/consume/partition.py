@@ -39,7 +39,9 @@ class Commits:
 
     def is_done(self, offset: int) -> bool:
         """Whether the message at an offset is done."""
-        return offset < self.position or any(first <= offset < stop for first, stop in self._done)
+        if offset < self.position or not self._done:
+            return offset < self.position
+        return any(first <= offset < stop for first, stop in self._done)
 
     def copy(self) -> Commits:
         """Return a copy for a trial: what the position would be if more were committed."""
@@ -304,7 +306,10 @@ class HeldPartition:
     @property
     def is_drained(self) -> bool:
         """Whether it was split and all of it was read: nothing comes any more."""
-        end = self.topic.record.rows.row(self.partition).end
+        tree = self.topic.record.rows
+        if not tree.has_grown:
+            return False
+        end = tree.row(self.partition).end
         return end is not None and self.cursor.offset >= end
 
 

@@ -65,8 +65,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
 
     def failed(self, error: BaseException | str | None) -> Envelope:
         """The envelope after one more failure; unchanged when no error is given."""
-        text = error_text(error)
-        if not text:
+        if error is None or not (text := error_text(error)):
             return self
         return msgspec.structs.replace(
             self, first_error=self.first_error or text, last_error=text, traceback=traceback_text(error)
@@ -91,13 +90,14 @@ def _kept(message: Message[Any]) -> tuple[bytes | None, int]:
 
     A large one stays where it is, and so does one that cannot be had now: waiting must not fail for it.
     """
+    if type(message) is Message and message.codec == "raw":
+        return message.value, codecs.RAW
     reference = message.reference
     if reference is not None and reference.size <= _BODY_BYTES:
         with suppress(DataError, Unavailable):
             where = f"offset {message.offset} of {message.topic!r} partition {message.partition}"
             return references.fetch(reference, where), reference.codec
-    codec = message.codec
-    return message.stored, codecs.RAW if codec == "raw" else codecs.stored_number(codec)
+    return message.stored, codecs.stored_number(message.codec)
 
 
 def encoded(envelope: Envelope) -> bytes:

@@ -95,11 +95,7 @@ class Settlement:
             source = self.delivered(topic, partition, stop)
             if source is None:
                 return
-        source.commits.commit(first, stop)
-        if source.commits.position > source.stored:  # also when storing it failed the last time
-            self._store(source)
-        if source.leaving_since is not None:
-            self._assignment.release_if_leaving(source)
+        self._commit_delivered(source, first, stop)
 
     def store_late(self) -> None:
         """Store positions whose storing failed, if nothing has been committed since."""
@@ -166,7 +162,7 @@ class Settlement:
         assert source.retries is not None
         fixed = after is not None or chosen.is_exact
         source.retries.store(failed, wait_s=wait_s, attempts=message.attempt, fixed=fixed)
-        self._commit(message)
+        self._commit(source, message)
         return True
 
     def reject(self, message: Message[Any], reason: str) -> None:
@@ -179,7 +175,7 @@ class Settlement:
         source, found = self._unsettled(message)
         assert source.retries is not None
         source.retries.store(found, wait_s=wait_s, attempts=message.attempt - 1)
-        self._commit(message)
+        self._commit(source, message)
 
     def is_settled(self, message: Message[Any]) -> bool:
         """Whether nothing is left to decide: it was committed, stored or rejected, or is not ours now."""
@@ -232,12 +228,20 @@ class Settlement:
         found = enclosed(message, source.topic.record.id).failed(deaths(count))
         dead_letter_topic.add_letter(source.topic, self._consumer, found, attempts=count, reason=DIED)
         logger.error("%s/%d offset %d is a dead letter: %s", *source.key, message.offset, deaths(count))
-        self._commit(message)
+        self._commit(source, message)
 
     def _place(self, source: HeldPartition) -> tuple[str, int, int]:
         return self._consumer, source.topic.record.id, source.partition
 
     # Inside.
+
+    def _commit_delivered(self, source: HeldPartition, first: int, stop: int) -> None:
+        """Commit messages that the log delivered from a partition."""
+        source.commits.commit(first, stop)
+        if source.commits.position > source.stored:  # also when storing it failed the last time
+            self._store(source)
+        if source.leaving_since is not None:
+            self._assignment.release_if_leaving(source)
 
     def _store(self, source: HeldPartition) -> None:
         """Store how far a partition is; one that is lost is dropped."""
@@ -269,33 +273,29 @@ class Settlement:
         return True
 
     def _unsettled(self, message: Message[Any]) -> tuple[HeldPartition, Envelope]:
-        """Return the partition of a message that is not settled, and what is stored of it."""
+        """The partition of a message that is this reader's to settle, and what is stored of the message."""
         if not isinstance(message, Message):
             raise WrongType(f"this takes a Message, not {type(message).__name__}")
-        source = self._owner(message)
+        topic, partition, offset = message.topic, message.partition, message.offset
+        source = self._held.get((topic, partition))
+        if source is None:
+            raise lost(topic, partition)
         assert source.retries is not None
-        out = source.retries.out(message.offset)
+        out = source.retries.out(offset)
         if out is not None:
             return source, out.envelope
-        if source.commits.is_done(message.offset):
+        is_done = source.commits.is_done(offset)
+        if (is_done and message.attempt > 1) or self.delivered(topic, partition, offset + 1) is None:
+            raise lost(topic, partition)
+        if is_done:
             raise UsageError(
-                f"offset {message.offset} of {message.topic!r} partition {message.partition} is done already",
+                f"offset {offset} of {topic!r} partition {partition} is done already",
                 hint="commit, retry or reject each message once",
             )
-        if not isinstance(message.stored, bytes | None):
+        found = enclosed(message, source.topic.record.id)
+        if found.value is not None and type(found.value) is not bytes:
             raise WrongType("the value is not as it was received", hint="give the message that receive gave")
-        return source, enclosed(message, source.topic.record.id)
-
-    def _owner(self, message: Message[Any]) -> HeldPartition:
-        """The partition a message was delivered from, while it is this reader's to settle."""
-        source = self._held.get((message.topic, message.partition))
-        if source is not None and source.retries is not None and source.retries.out(message.offset):
-            return source
-        if source is None or (message.attempt > 1 and source.commits.is_done(message.offset)):
-            raise lost(message.topic, message.partition)
-        if self.delivered(message.topic, message.partition, message.offset + 1) is None:
-            raise lost(message.topic, message.partition)
-        return source
+        return source, found
 
     def _require_held(self, topic: str, partition: int) -> None:
         """Raise when the partition went to another member, with what had waited of it."""
@@ -306,10 +306,14 @@ class Settlement:
         dead_letter_topic.add_letter(
             source.topic, self._consumer, found, attempts=message.attempt, reason=reason
         )
-        self._commit(message)
+        self._commit(source, message)
 
-    def _commit(self, message: Message[Any]) -> None:
-        self.commit_range(message.topic, message.partition, message.offset, message.offset + 1)
+    def _commit(self, source: HeldPartition, message: Message[Any]) -> None:
+        """Commit a message that was delivered from a partition, by its log or after it had waited."""
+        if source.has_waited:
+            self.commit_range(message.topic, message.partition, message.offset, message.offset + 1)
+        else:
+            self._commit_delivered(source, message.offset, message.offset + 1)
 
 
 def wait_after(attempt: int, after: Duration | None, policy: Retry) -> float | None:

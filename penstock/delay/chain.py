@@ -13,6 +13,7 @@ import errno
 import logging
 import os
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ import msgspec
 
 from penstock.checksum import crc32
 from penstock.delay import checksums, file_names
-from penstock.delay.checksums import EMPTY, Sum
+from penstock.delay.checksums import EMPTY, Sum, make_sum
 from penstock.delay.file_names import ChainKind, ChainName, rung
 from penstock.delay.file_repair import last_entry
 from penstock.delay.ladder import Ladder
@@ -55,6 +56,8 @@ class WrittenFile:
     #: The last entry, and how many there are.
     last: Sum
     entries: int
+    #: No further record is due before this.
+    floor: int
     #: `StateTable.foreign_changes` when it was looked at last.
     seen: int
     #: So much is durable, as far as this process knows.
@@ -162,20 +165,20 @@ class Chain:
         if file is None or self._is_full(file, block.size, now_ms):
             begun = now_ms if block.dues is None else min(now_ms, block.dues[0] - self.delay_ms)
             file = self._roll(file, begun, now_ms)
-        last = file.last
-        data, first_due, due = block.written(now_ms + self.delay_ms, max(file.replay, last.due))
-        end = last.end + block.size
-        assert len(data) == block.size
-        state_id = self._table.announce()
-        synced = file.synced if file.synced > last.synced else last.synced
-        entry = Sum._make((
-            end, block.size, last.records + len(block.ids), synced, due, crc32(data), *state_id,
-        ))  # fmt: skip
-        self._files.pwrite(file.fd, data, last.end)
+        begin, _, records, synced, _, _, _, _ = file.last
+        data, first_due, due = block.written(now_ms + self.delay_ms, file.floor)
+        size = block.size
+        end = begin + size
+        assert len(data) == size
+        ms, counter = self._table.announce(now_ms)
+        synced = max(synced, file.synced)
+        entry = make_sum((end, size, records + len(block.ids), synced, due, crc32(data), ms, counter))
+        self._files.pwrite(file.fd, data, begin)
         self._files.pwrite(file.sums_fd, _LAYOUT.pack(entry), file.entries * _LAYOUT.entry_bytes)
-        file.last, file.entries = entry, file.entries + 1
+        file.last, file.floor = entry, due
+        file.entries += 1
         self._table.confirm()
-        return AppendedBlock(file.name, file.number, last.end, end, first_due)
+        return AppendedBlock(file.name, file.number, begin, end, first_due)
 
     def _current(self) -> WrittenFile | None:
         """The file that is written now, with what other processes appended; None when there is none."""
@@ -212,7 +215,7 @@ class Chain:
         if last is None:
             self._give_up(self._table.states[file.name], "its last checksum is damaged")
             return False
-        file.last, file.entries = last, entries
+        file.last, file.entries, file.floor = last, entries, max(file.replay, last.due)
         return True
 
     def _has_lost_checksums(self, file: WrittenFile) -> bool:
@@ -224,7 +227,7 @@ class Chain:
         if size <= last.end:
             return False
         behind = self._files.pread(file.fd, size - last.end, last.end)
-        if not are_records(behind, max(last.due, file.replay), self.has_rests):
+        if not are_records(behind, file.floor, self.has_rests):
             return False
         self._give_up(self._table.states[file.name], "it has records without checksums")
         return True
@@ -244,20 +247,19 @@ class Chain:
         self.release()
 
     def _is_full(self, file: WrittenFile, size: int, now_ms: int) -> bool:
+        end = file.last.end
         return (
-            file.number in self._failed
+            (end > 0 and (end + size > self._file_bytes or self._is_old(file, now_ms)))
             or self._is_far_ahead(file, now_ms)
-            or (file.last.end > 0 and file.last.end + size > self._file_bytes)
-            or self._is_old(file, now_ms)
+            or file.number in self._failed
         )
 
     def _is_old(self, file: WrittenFile, now_ms: int) -> bool:
-        return now_ms - (file.replay - self.delay_ms) > self._file_age_ms and file.last.end > 0
+        return now_ms - (file.replay - self.delay_ms) > self._file_age_ms
 
     def _is_far_ahead(self, file: WrittenFile, now_ms: int) -> bool:
         """Whether the clock was set back so far that nobody should wait until it has caught up."""
-        latest = now_ms + self.delay_ms + STEP_BACK_MS
-        return file.last.due > latest or file.replay > latest
+        return file.floor > now_ms + self.delay_ms + STEP_BACK_MS
 
     def _roll(self, file: WrittenFile | None, begun: int, now_ms: int) -> WrittenFile:
         """Begin a new file; its records are due no earlier than those before, unless the clock jumped."""
@@ -312,9 +314,8 @@ class Chain:
         except BaseException:
             self._files.close(fd)
             raise
-        return WrittenFile(
-            state.name, file_names.made(state.name).number, fd, sums_fd, state.replay, EMPTY, 0, -1
-        )
+        number = file_names.made(state.name).number
+        return WrittenFile(state.name, number, fd, sums_fd, state.replay, EMPTY, 0, state.replay, -1)
 
     def _cut_back(self) -> None:
         """Cut off what a failed write left."""
@@ -360,7 +361,9 @@ class Chains:
         self._mutex = threading.Lock()
         self._chains: dict[ChainName, Chain] = {}
         #: Those with open files, the least recently used first; under the states' lock.
-        self._open: dict[ChainName, Chain] = {}
+        self._open: OrderedDict[Chain, None] = OrderedDict()
+        #: The chains of fixed delays, by their milliseconds.
+        self._fixed: dict[int, Chain] = {}
 
     def chain(self, name: ChainName) -> Chain:
         """Return the chain of that name, made when first asked for."""
@@ -376,10 +379,13 @@ class Chains:
         """Return the chain where a message waits that is due after so long."""
         if not is_fixed:
             return self.chain(rung(self.ladder.rung(wait_ms)))
-        name = ChainName(wait_ms, ChainKind.FIXED)
-        if name not in self._table.chains and self._is_crowded():
-            return self.chain_for(wait_ms, is_fixed=False)
-        return self.chain(name)
+        chain = self._fixed.get(wait_ms)
+        if chain is None or chain.name not in self._table.chains:
+            name = ChainName(wait_ms, ChainKind.FIXED)
+            if name not in self._table.chains and self._is_crowded():
+                return self.chain_for(wait_ms, is_fixed=False)
+            chain = self._fixed[wait_ms] = self.chain(name)
+        return chain
 
     def parts(self, entries: RecordColumns, now_ms: int, *, is_fixed: bool) -> list[Part]:
         """Checked messages as blocks of the chains they wait in."""
@@ -402,11 +408,12 @@ class Chains:
             lock.acquire()
             self._table.catch_up()
             for chain, each in parts:
-                self._open.pop(chain.name, None)
-                self._open[chain.name] = chain
-                appended += [(chain, chain.append(block, now_ms)) for block in each]
+                self._open[chain] = None
+                self._open.move_to_end(chain)
+                for block in each:
+                    appended.append((chain, chain.append(block, now_ms)))
             while len(self._open) > OPEN_MAX:
-                self._open.pop(next(iter(self._open))).release()
+                self._open.popitem(last=False)[0].release()
             lock.release()
         except BaseException:
             lock.drop()

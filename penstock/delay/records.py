@@ -35,6 +35,8 @@ from penstock.uvarint import decode_uvarint, encode_uvarint
 _DUE = struct.Struct("<Q")
 _HEAD = struct.Struct("<Q16s")
 TOPIC_BYTES_MAX = 4 * KIB
+#: A topic of so many characters fits, whatever they are.
+_TOPIC_CHARACTERS = TOPIC_BYTES_MAX // 4
 DATA_BYTES_MAX = 16 * MIB
 ATTEMPTS_MAX = 2**63 - 1
 #: So much is covered by one checksum, unless a single record is longer.
@@ -94,7 +96,10 @@ class Block(NamedTuple):
 
     def at(self, due: int) -> bytes:
         """The block as it is written when all its records are due at one time."""
-        return self._joined([_DUE.pack(due)] * len(self.ids))
+        ids, middles, datas, _, _ = self
+        if len(ids) == 1:
+            return b"".join((_DUE.pack(due), ids[0], middles[0], datas[0]))
+        return self._joined([_DUE.pack(due)] * len(ids))
 
     def written(self, due: int, floor: int) -> tuple[bytes, int, int]:
         """The bytes, and when the first and the last record are due.
@@ -102,7 +107,8 @@ class Block(NamedTuple):
         That is at their own times, or else at `due`, but never before `floor`.
         """
         if self.dues is None:
-            due = max(due, floor)
+            if due < floor:
+                due = floor
             return self.at(due), due, due
         dues = self.dues if self.dues[0] >= floor else [max(each, floor) for each in self.dues]
         packed: list[bytes] = []
@@ -116,8 +122,6 @@ class Block(NamedTuple):
         return accumulate(_sizes(self.middles, self.datas)[:-1], initial=0)
 
     def _joined(self, dues: list[bytes]) -> bytes:
-        if len(dues) == 1:
-            return b"".join((dues[0], self.ids[0], self.middles[0], self.datas[0]))
         parts: list[bytes] = [b""] * (4 * len(dues))
         parts[0::4], parts[1::4], parts[2::4], parts[3::4] = dues, self.ids, self.middles, self.datas
         return b"".join(parts)
@@ -186,12 +190,13 @@ def check(entries: RecordColumns) -> None:
 
 def check_one(entry: NewRecord) -> None:
     """Refuse a message that cannot be stored."""
+    wait_ms, id, topic, attempts, data = entry
     if (
-        type(entry.id) is bytes and len(entry.id) == ID_BYTES
-        and type(entry.topic) is str and len(entry.topic) <= TOPIC_BYTES_MAX // 4
-        and type(entry.attempts) is int and 0 <= entry.attempts <= ATTEMPTS_MAX
-        and type(entry.data) is bytes and len(entry.data) <= DATA_BYTES_MAX
-        and type(entry.wait_ms) is int and 0 <= entry.wait_ms <= WAIT_MAX_MS
+        type(id) is bytes and len(id) == ID_BYTES
+        and type(topic) is str and len(topic) <= _TOPIC_CHARACTERS
+        and type(attempts) is int and 0 <= attempts <= ATTEMPTS_MAX
+        and type(data) is bytes and len(data) <= DATA_BYTES_MAX
+        and type(wait_ms) is int and 0 <= wait_ms <= WAIT_MAX_MS
     ):  # fmt: skip
         return  # the usual case, quickly seen; else find out what is wrong, if anything is
     check(some_columns([entry]))

@@ -27,7 +27,16 @@ from penstock.checksum import crc32
 from penstock.clock import Clock
 from penstock.delay import file_names, file_repair, states
 from penstock.delay.file_names import ChainName
-from penstock.delay.states import Change, FileState, Operation, StateId, decode_changes, encode_change, fold
+from penstock.delay.states import (
+    Change,
+    FileState,
+    Operation,
+    StateId,
+    decode_changes,
+    encode_change,
+    fold,
+    make_state_id,
+)
 from penstock.errors import DataError
 from penstock.files import Files, refusal
 from penstock.locks import FILE_STATES_RANK, FileLock
@@ -164,11 +173,12 @@ class StateTable:
         if data != self._record:
             self._take_in(data)
 
-    def announce(self) -> StateId:
+    def announce(self, now_ms: int) -> StateId:
         """The id of a change that is about to be made; `confirm` it when it was made wholly."""
-        (ms, counter), now_ms = self._last, self.now_ms()
-        self._announce(StateId._make((now_ms if now_ms > ms else ms, counter + 1)))
-        return self._last
+        ms, counter = self._last
+        following = make_state_id((now_ms if now_ms > ms else ms, counter + 1))
+        self._announce(following)
+        return following
 
     def confirm(self) -> None:
         """What was announced is done: the bytes in the lock file stand for what this process knows."""
@@ -353,7 +363,7 @@ class StateTable:
         """Write the lock's record, before what it announces is done."""
         self._record = b""
         body = _RECORD.pack(self._generation, self._boot, *last)
-        self._announced = body + _CHECK.pack(crc32(body))
+        self._announced = body + crc32(body).to_bytes(4, "little")
         self.files.pwrite(self.lock.fd, self._announced, 0)
         self._last = last
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
+from functools import partial
 from typing import NamedTuple
 
 from penstock.checksum import crc32
@@ -44,6 +45,10 @@ class StateId(NamedTuple):
     def following(self, now_ms: int) -> StateId:
         """The next one: never less, whatever the clock says."""
         return StateId(max(self.ms, now_ms), self.counter + 1)
+
+
+#: Makes an id from its two numbers; see `checksums.make_sum`.
+make_state_id: Callable[[tuple[int, int]], StateId] = partial(tuple.__new__, StateId)
 
 
 class FileState(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 
 from penstock.checksum import crc32
@@ -127,7 +127,7 @@ class WaitingMessages:
         wait, id, topic, attempts, data = entry
         chain = self._chains.chain_for(wait, is_fixed=fixed)
         rest = wait - chain.delay_ms if chain.has_rests else None
-        self._append([(chain, (one_block(id, topic, attempts, data, rest),))], begun_ms, durable)
+        self._append(((chain, (one_block(id, topic, attempts, data, rest),)),), begun_ms, durable)
 
     def store_many(self, entries: Iterable[NewRecord], *, fixed: bool = True) -> None:
         """Store messages, each due after its own wait; equal waits keep their order.
@@ -317,7 +317,7 @@ class WaitingMessages:
         """Store checked entries whose waits begin now."""
         self._append(self._chains.parts(entries, now_ms, is_fixed=fixed), now_ms)
 
-    def _append(self, parts: list[Part], now_ms: int, durable: bool | None = None) -> None:
+    def _append(self, parts: Sequence[Part], now_ms: int, durable: bool | None = None) -> None:
         """Append to chains, sync them if that is promised, and wake the scheduler if it sleeps too long."""
         appended = self._chains.append(parts, now_ms)
         if self._is_durable if durable is None else durable:

@@ -91,7 +91,8 @@ class MappedActive:
         """The bytes at which the frames begin that hold these offsets, in their order; each was checked."""
         if end_byte > self._walked:
             self._walk(end_byte)
-        known, sound, starts = self._offsets, self._sound, list[int]()
+        known, sound = self._offsets, self._sound
+        starts: list[int] = []
         first, count = known[0] if known else 0, len(known)
         for offset in offsets:
             number = offset - first  # right at once where every frame holds one message

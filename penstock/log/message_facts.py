@@ -54,8 +54,8 @@ class FactsReader:
 
         Raises `OffsetTrimmed` when retention took one, `Corrupt` where bytes are damaged.
         """
-        view, found = self._view, list[Facts]()
-        at, count = 0, len(offsets)
+        found: list[Facts] = []
+        view, at, count = self._view, 0, len(offsets)
         while at < count:
             bounds = view.readable_from(offsets[at])
             base = view.segment_of(offsets[at], bounds)
@@ -93,7 +93,8 @@ class FactsReader:
         return cast("list[Facts]", found)
 
     def _of_sealed(self, segment: MappedSealed, offsets: Sequence[int]) -> list[Facts]:
-        found, known, number, frame = list[Facts](), self._known_of(segment), -1, None
+        found: list[Facts] = []
+        known, number, frame = self._known_of(segment), -1, None
         for offset in offsets:
             if frame is None or offset >= frame.stop:
                 number = segment.index.find(offset)
@@ -248,7 +249,8 @@ class _FrameFacts:
         self._reads += 1
         if self._reads == _READS_WORTH_A_LOOK:
             self._look_at_all()
-        data, names, values, found = self._data, self._name_bounds, self._bounds, dict[str, str]()
+        found: dict[str, str] = {}
+        data, names, values = self._data, self._name_bounds, self._bounds
         names_at, texts_at = self._names_at, self._texts_at
         for entry in range(self._entries[place], self._entries[place + 1]):
             name = data[names_at + names[entry] : names_at + names[entry + 1]].decode()

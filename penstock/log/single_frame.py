@@ -62,22 +62,30 @@ def encode(
         return [_KEYED.pack(0, len(key), 0, len(value)), key, value], KEYS
     if key is None or not headers or len(headers) > _HEADERS_MOST:
         return None
-    made = [b"", key, value, *[name.encode() for name in headers]]
-    is_text, bit = 0, 1
-    for stored in headers.values():
-        if isinstance(stored, str):
-            is_text |= bit
-            stored = stored.encode()
-        made.append(stored)
-        bit <<= 1
     count = len(headers)
-    lengths = list(map(len, made))
-    made[0] = _offsets(count).pack(
-        0, len(key), 0, len(value), 0, count,
-        *accumulate(lengths[3 : 3 + count], initial=0), *accumulate(lengths[3 + count :], initial=0),
-        is_text,
-    )  # fmt: skip
-    return made, KEYS | HEADERS
+    names, name_ends = _names(tuple(headers))
+    values, is_text = _values(list(headers.values()))
+    offsets = _offsets(count).pack(
+        0, len(key), 0, len(value), 0, count, *name_ends, *accumulate(map(len, values), initial=0), is_text
+    )
+    return [offsets, key, value, names, *values], KEYS | HEADERS
+
+
+@lru_cache(maxsize=256)
+def _names(names: tuple[str, ...]) -> tuple[bytes, tuple[int, ...]]:
+    """Names of headers back to back, and their offsets: mostly those of the message before."""
+    encoded = [name.encode() for name in names]
+    return b"".join(encoded), tuple(accumulate(map(len, encoded), initial=0))
+
+
+def _values(given: list[str | bytes]) -> tuple[list[bytes], int]:
+    """Values of headers as bytes, and a bit for each that is text."""
+    try:
+        return list(map(str.encode, given)), (1 << len(given)) - 1  # type: ignore[arg-type]
+    except TypeError:  # some are bytes
+        are_text = [isinstance(value, str) for value in given]
+        values = [value.encode() if isinstance(value, str) else value for value in given]
+        return values, sum(bit << place for place, bit in enumerate(are_text))
 
 
 def fields(body: Buffer) -> tuple[bytes, bytes, dict[str, str | bytes]] | None:

@@ -57,7 +57,7 @@ def row_of(message: Message[Any]) -> Row:
 
 def rows_of(found: Iterable[Facts]) -> list[Row]:
     """Messages as the eight functions give them, without their bodies; what has no subject is left out."""
-    rows = list[Row]()
+    rows: list[Row] = []
     last, subject = b"", ""
     for offset, key, headers, written_at in found:
         if key is None:

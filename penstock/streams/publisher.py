@@ -56,7 +56,7 @@ class Publisher:
         """Store a message; its sequence."""
         if not self._is_plain(message):
             return self._written(message)
-        _, value, key, headers = self._ready(0, message)
+        value, key, headers = self._checked(message)
         columns = MessageColumns((value,), (key,), None if headers is None else (headers,))
         return self.open_topic.write(WriteBatch(columns))[0].first + 1
 
@@ -67,7 +67,7 @@ class Publisher:
         for place, message in enumerate(messages):
             try:
                 if self._is_plain(message):
-                    ready.append(self._ready(place, message))
+                    ready.append(_Ready(place, *self._checked(message)))
                     continue
                 # Those before it are stored before it: sequences have the order of the call.
                 results.update(self._stored(ready))
@@ -80,18 +80,21 @@ class Publisher:
 
     def _is_plain(self, message: Publication) -> bool:
         """Whether it lies in the log itself, and nothing is to be chosen or refused."""
-        partitions, data = self.open_topic, message.data
-        options = partitions.options
-        if options.codecs or partitions.read_only:
+        topic, data = self.open_topic, message.data
+        options = topic.record.options
+        if options.codecs or topic.read_only:
             return False
+        if data is None:
+            return True
         if isinstance(data, (bytes, bytearray, memoryview, str)):
             return len(data) * (4 if isinstance(data, str) else 1) <= options.inline_bytes
-        return data is None
+        return False
 
-    def _ready(self, place: int, message: Publication) -> _Ready:
-        value = checked_value(body_of(message.data), self.open_topic.options.inline_bytes) or b""
-        headers = checked_headers(stored_headers(message))
-        return _Ready(place, value, checked_key(message.subject) or b"", headers)
+    def _checked(self, message: Publication) -> tuple[bytes, bytes, Headers | None]:
+        """Value, key and headers of a plain message, as they are stored."""
+        data = message.data
+        value = b"" if data is None else checked_value(body_of(data), self.open_topic.options.inline_bytes)
+        return value or b"", checked_key(message.subject) or b"", checked_headers(stored_headers(message))
 
     def _stored(self, ready: Sequence[_Ready]) -> Iterator[tuple[int, int | PenstockError]]:
         """What became of each of them."""

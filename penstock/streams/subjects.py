@@ -122,11 +122,9 @@ def own_sequence(name: str) -> int | None:
 
 def checked_stream_headers(headers: Mapping[Any, Any] | None) -> Mapping[str, str] | None:
     """Headers of a stream's message: text under text; None when there are none."""
-    if not headers:
-        if headers is None or isinstance(headers, Mapping):
-            return None
-        raise WrongType(f"headers are a mapping of names to values, not {type(headers).__name__}")
-    if not isinstance(headers, Mapping):
+    if headers is None:
+        return None
+    if type(headers) is not dict and not isinstance(headers, Mapping):
         raise WrongType(f"headers are a mapping of names to values, not {type(headers).__name__}")
     for name, value in headers.items():
         if type(name) is not str or type(value) is not str:
@@ -138,7 +136,7 @@ def checked_stream_headers(headers: Mapping[Any, Any] | None) -> Mapping[str, st
             raise InvalidOption(
                 f"header {name!r} begins as Penstock's own do", hint="choose another name for it"
             )
-    return headers
+    return headers or None
 
 
 def _utf8(what: str, text: str) -> bytes:

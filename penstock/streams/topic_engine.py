@@ -79,7 +79,9 @@ class TopicStreamEngine:
 
     def publish(self, message: Publication) -> int:
         """Store the body, then the message, and return its sequence."""
-        return self._publisher.publish(self._named.placed(message))
+        if self._elsewhere is not None:
+            message = self._named.placed(message)
+        return self._publisher.publish(message)
 
     def publish_many(self, messages: Sequence[Publication]) -> list[int | PenstockError]:
         """Store several messages; return of each its sequence, or why it was not stored."""

@@ -105,7 +105,8 @@ class TopicAppender:
 
     def take_over(self, producer: Producer, group: str) -> int:
         """Fence older writers of a producer's group in all partitions, durably; the highest seqno, or -1."""
-        highest, done = -1, set[int]()
+        done: set[int] = set()
+        highest = -1
         while True:
             self._refresh()  # also after the last one: partitions may have been added meanwhile
             left = [number for number in sorted(self._record().rows.active) if number not in done]
@@ -203,7 +204,8 @@ class TopicAppender:
         if producer.automatic and lane not in producer.epochs:
             self._join(self._log(route.partition), producer, route.group)
         columns = route.columns if share.bodies is None else share.bodies.columns
-        places, runs = route.places, list[StoredRun]()
+        runs: list[StoredRun] = []
+        places = route.places
         if not producer.automatic:
             runs += self._stored_elsewhere(share, producer, pair)
             if route.keyed or self._may_have_moved(producer, route):
@@ -253,7 +255,8 @@ class TopicAppender:
 
     def _stored_elsewhere(self, share: Share, producer: Producer, pair: Pair) -> list[StoredRun]:
         """Messages that are sent again and lie in another partition than the one they would go to now."""
-        route, runs = share.route, list[StoredRun]()
+        runs: list[StoredRun] = []
+        route = share.route
         left: Sequence[int] = range(share.count)
         if route.keyed and (older := self._partitions.stored_elsewhere(route, pair, producer.choose)):
             places = share.some_places(older)

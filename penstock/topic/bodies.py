@@ -210,7 +210,8 @@ class TopicBodies:
         """Choose which bodies share an object; their order stays."""
         chosen = self._options().payloads
         limit = 0 if chosen is None else int(chosen.pack)
-        pack, weight = list[int](), 0
+        pack: list[int] = []
+        weight = 0
         for place in heavy:
             size = len(values[place] or b"")
             if size > limit:
@@ -251,7 +252,8 @@ class TopicBodies:
         if len(places) == 1:
             return {places[0]: self.put(bodies[0], codec=numbers[places[0]])}
         whole = self.put(b"".join(bodies), "pack")
-        made, at = dict[int, Reference](), 0
+        made: dict[int, Reference] = {}
+        at = 0
         for place, body in zip(places, bodies, strict=True):
             digest = sha256(body).digest()
             made[place] = Reference(whole.place, whole.name, at, len(body), digest, numbers[place])

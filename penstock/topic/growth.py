@@ -215,7 +215,8 @@ class PartitionGrowth:
             log.appender.save_gate()
             ends[log.partition] = at.append.next
             facts[log.partition] = log.appender.producers.catch_up(at.append, at.durable)
-        tree, donors = record.rows, set[int]()
+        donors: set[int] = set()
+        tree = record.rows
         for donor, number in self._donations(record, options.partitions - len(logs)):
             tree = tree.grown(donor, number, ends.setdefault(donor, 0))
             facts[number] = facts[donor]

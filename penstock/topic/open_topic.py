@@ -230,17 +230,17 @@ class OpenTopic:
     def _append_whole(self, batch: WriteBatch, producer: Producer) -> StoredRun | None:
         """Append what goes to the only partition, as it is, without a stop; None where more is to be done."""
         columns, partitions, groups = batch
-        record = self.record
+        record, values = self.record, columns.values
         options, active = record.options, record.rows.active
         log = self._logs.get(active[0])
         if len(active) != 1 or log is None:
             return None
-        if options.payloads is not None and not stays_inside(columns.values, options.inline_bytes):
-            return None
         if producer is not NOBODY or partitions is not None or groups is not None:
             return None
+        if options.payloads is not None and not stays_inside(values, options.inline_bytes):
+            return None
         compress, created = options.compress is not None, self.clock.now_ns()
-        if len(columns.values) == 1:
+        if len(values) == 1:
             made = [encode(columns, created=created, compress=compress)]
         else:
             made = frames(columns, created=created, compress=compress)
@@ -252,7 +252,7 @@ class OpenTopic:
             self.on_appended(log.partition)
         size = made[0].size if len(made) == 1 else sum(frame.size for frame in made)
         return StoredRun(
-            log.partition, appended.first, len(columns.values), False, None, size, appended.next,
+            log.partition, appended.first, len(values), False, None, size, appended.next,
             appended.cuts, appended.waited,
         )  # fmt: skip
 

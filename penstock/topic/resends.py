@@ -69,7 +69,7 @@ class Resends:
         pairs = self._highest.setdefault(producer, {})
         if pair not in pairs:
             pairs[pair] = _held(pair, self._logs())
-        before = list[StoredBefore]()
+        before: list[StoredBefore] = []
         for number, highest in pairs[pair].items():
             asked = [place for place in places if seqnos[place] <= highest] if number != partition else []
             if asked:

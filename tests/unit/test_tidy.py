@@ -297,6 +297,28 @@ def test_a_docstring_says_what_the_thing_is():
     )
 
 
+def slow_types(module: Module) -> Iterator[str]:
+    """Types that are made anew with each call: `list[int]()` takes 15 times as long as `[]`."""
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called, given = node.func, node.args[1:2]
+        is_alias = isinstance(called, ast.Subscript) and isinstance(called.value, ast.Name)
+        if is_alias and called.value.id in dir(builtins):
+            yield f"{module.name}:{node.lineno} calls {ast.unparse(called)}"
+        if isinstance(called, ast.Name) and called.id == "isinstance" and isinstance(given[0], ast.BinOp):
+            yield f"{module.name}:{node.lineno} asks isinstance for a union"
+
+
+def test_no_type_is_made_anew_with_each_call():
+    assert not [each for module in KNOWN.values() for each in slow_types(module)]
+
+
+def test_canary_a_type_that_is_made_anew_is_seen():
+    text = "a = list[int]()\nisinstance(a, bytes | None)\nread(list[int])\nisinstance(a, (bytes, int))\n"
+    assert len(list(slow_types(module_of(text)))) == 2
+
+
 def test_names_in_comments_and_docstrings_exist():
     """What is set in backticks and looks like a name of ours is one: a stranger looks for it."""
     there = {name for module in KNOWN.values() for name in source.names_in(module)} | set(dir(builtins))
