@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from penstock.errors import InvalidOption, MessageTooLarge, UsageError, WrongType
-from penstock.parse import HEADERS_BYTES_MAX
+from penstock.parse import HEADERS_BYTES_MAX, all_are
 
 Headers = Mapping[str, str | bytes]
 
@@ -63,7 +63,7 @@ def checked_header_column(headers: Sequence[Any]) -> Sequence[Headers | None] | 
 
 def _are_plain(headers: Sequence[Any]) -> bool:
     """Whether all are dicts of little plain text: then nothing has to be looked at one by one."""
-    if not _DICTS.issuperset(map(type, headers)):
+    if not all_are(dict, headers) and not _DICTS.issuperset(map(type, headers)):
         return False
     names = list(chain.from_iterable(headers))
     values = list(chain.from_iterable(map(dict.values, headers)))

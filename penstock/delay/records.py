@@ -24,12 +24,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, repeat
-from operator import add
+from operator import add, countOf
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.delay.ladder import WAIT_MAX_MS, checked_wait
 from penstock.errors import InvalidOption, MessageTooLarge, WrongType
-from penstock.parse import KIB, MIB
+from penstock.parse import KIB, MIB, all_are
 from penstock.uvarint import decode_uvarint, encode_uvarint
 
 _DUE = struct.Struct("<Q")
@@ -172,7 +172,7 @@ def check(entries: RecordColumns) -> None:
     """Refuse what cannot be stored; nothing was stored then."""
     for wait in _distinct(entries.waits):
         checked_wait("wait", wait)
-    if set(map(type, entries.ids)) != {bytes} or set(map(len, entries.ids)) != {ID_BYTES}:
+    if not all_are(bytes, entries.ids) or countOf(map(len, entries.ids), ID_BYTES) != len(entries.ids):
         raise InvalidOption("an id is not 16 bytes", hint="penstock.delay.records.uuid7 makes one")
     for topic in _distinct(entries.topics):
         if not isinstance(topic, str):
@@ -182,7 +182,7 @@ def check(entries: RecordColumns) -> None:
     for number in _distinct(entries.attempts):
         if type(number) is not int or not 0 <= number <= ATTEMPTS_MAX:
             raise InvalidOption(f"attempts={number!r} is not a count")
-    if set(map(type, entries.datas)) != {bytes}:
+    if not all_are(bytes, entries.datas):
         raise WrongType("data takes bytes")
     if max(entries.lengths) > DATA_BYTES_MAX:
         raise MessageTooLarge(f"data of {max(entries.lengths)} bytes: {DATA_BYTES_MAX} are allowed")

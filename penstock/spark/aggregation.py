@@ -28,14 +28,14 @@ from penstock.spark.aggregation_tasks import (
     reduced,
 )
 from penstock.spark.archive_files import AUTO, find_past
-from penstock.spark.executors import settle_in
+from penstock.spark.executors import rows_of
 from penstock.spark.read_topic import session_zone
 from penstock.spark.source.filter_parse import Comparison, moment, understood
 from penstock.spark.source.filters import FilterBounds, bounds, to_text
 from penstock.spark.source.options import parse, store_path
-from penstock.spark.source.plan import Slice, bundled, divided
+from penstock.spark.source.plan import Slice
 from penstock.spark.source.schema import ALL
-from penstock.spark.source.survey import STORE_HINT, opened_store, survey
+from penstock.spark.source.survey import STORE_HINT, opened_store, planned_tasks
 from penstock.spark.user_session import cores
 
 if TYPE_CHECKING:
@@ -90,25 +90,19 @@ def _tasks(
         with opened_store(store, STORE_HINT) as opened:
             past = find_past(opened, opened.topic(topic).open_topic, os.fspath(archive), limits)
         given |= {} if past is None else {"history": past.table}
-    asked = parse(given)
-    least = asked.min_partitions
-    return bundled(divided(survey(asked), least, running), least)
+    if running:
+        given["cores"] = str(running)
+    return planned_tasks(parse(given))
 
 
 def _partials(spark: SparkSession, planned: Sequence[tuple[Slice, ...]], work: Reduction) -> DataFrame:
     """One row for each group of each slice."""
-    pieces = list(planned)
 
-    def tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle_in()
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for each in pieces[number]:
-                    yield from reduced(each, work).to_batches()
+    def partials(slices: tuple[Slice, ...]) -> Iterator[pa.RecordBatch]:
+        return (batch for each in slices for batch in reduced(each, work).to_batches())
 
     kinds = ", ".join(f"`{name}` {kind}" for name, kind in partial_columns(work))
-    count = max(len(pieces), 1)
-    return spark.range(0, len(pieces), 1, count).mapInArrow(tasks, kinds)
+    return rows_of(spark, partials, planned, kinds)
 
 
 def _summed(partials: DataFrame, work: Reduction) -> DataFrame:

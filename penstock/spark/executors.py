@@ -6,7 +6,7 @@ import gc
 import pickle
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import count
 from types import TracebackType
@@ -16,7 +16,7 @@ from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 #: What Spark starts for our tasks, and to have us plan.
@@ -53,21 +53,32 @@ def spread(
     """
     if not work:
         return []
+
+    def done(piece: tuple[int, _Work]) -> Iterator[pa.RecordBatch]:
+        import pyarrow
+
+        number, given = piece
+        result = pyarrow.array([pickle.dumps(_attempted(function, given))], pyarrow.binary())
+        yield pyarrow.RecordBatch.from_pydict({"id": pyarrow.array([number]), "done": result})
+
+    rows = rows_of(spark, done, list(enumerate(work)), "id long, done binary").collect()
+    return [pickle.loads(row.done) for row in sorted(rows, key=lambda row: row.id)]
+
+
+def rows_of(
+    spark: SparkSession, function: Callable[[_Work], Iterable[pa.RecordBatch]], work: Sequence[_Work],
+    kinds: str,
+) -> DataFrame:  # fmt: skip
+    """The rows that `function` makes of each piece of work, a task for each; `kinds` are their columns."""
     pieces = list(work)
 
     def tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow
-
         settle_in()
         for batch in batches:
-            numbers = batch.column(0).to_pylist()
-            done = [pickle.dumps(_attempted(function, pieces[number])) for number in numbers]
-            yield pyarrow.RecordBatch.from_pydict(
-                {"id": batch.column(0), "done": pyarrow.array(done, pyarrow.binary())}
-            )
+            for number in batch.column(0).to_pylist():
+                yield from function(pieces[number])
 
-    rows = spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(tasks, "id long, done binary").collect()
-    return [pickle.loads(row.done) for row in sorted(rows, key=lambda row: row.id)]
+    return spark.range(0, len(pieces), 1, max(len(pieces), 1)).mapInArrow(tasks, kinds)
 
 
 def _attempted(function: Callable[[_Work], _Result], piece: _Work) -> _Result | Failed:

@@ -13,17 +13,20 @@ import json
 import os
 from collections.abc import Iterable
 from datetime import tzinfo
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from penstock.errors import InvalidOption, NotAStore
 from penstock.parse import topic_name
 from penstock.spark.archive_files import AUTO, NativePast, find_past
+from penstock.spark.executors import rows_of
+from penstock.spark.session import advise_session
 from penstock.spark.source.filter_parse import columns_in, understood
 from penstock.spark.source.filters import FilterBounds, bounds, to_text
-from penstock.spark.source.options import store_path
+from penstock.spark.source.options import parse, refuse_for_batch, store_path
 from penstock.spark.source.schema import ALL, DEFAULT, NEVER_NULL, REFERENCE, TYPES, check_names
-from penstock.spark.source.survey import STORE_HINT, count_messages, opened_store
+from penstock.spark.source.survey import STORE_HINT, count_messages, opened_store, planned_tasks
 from penstock.spark.user_session import cores, is_connect
 
 if TYPE_CHECKING:
@@ -156,9 +159,13 @@ def _archived(spark: SparkSession, asked: _Asked, past: NativePast) -> DataFrame
 
 
 def _live(spark: SparkSession, asked: _Asked, past: NativePast | None, options: dict[str, Any]) -> DataFrame:
-    """What comes through Python: the log from where the table ends."""
+    """What comes through Python: the log from where the table ends.
+
+    It is planned here, where the store can be seen: else Spark would start a Python process to have one
+    choose the source, and to have it planned, which takes as long as 50,000 rows.
+    """
     _refuse_taken(options)
-    known = {"topic": asked.topic, **options}
+    known = {"path": asked.store, "topic": asked.topic, **options}
     if there := cores(spark):
         known["cores"] = str(there)
     if not asked.bounds.is_everything:
@@ -168,7 +175,19 @@ def _live(spark: SparkSession, asked: _Asked, past: NativePast | None, options: 
         known["startingOffsets"] = json.dumps({asked.topic: begin})
     names = [name for name in asked.needed if name != "topic"] or ["offset"]
     kinds = ", ".join(f"`{name}` {TYPES[name]}{' NOT NULL' * (name in NEVER_NULL)}" for name in names)
-    return _with_topic(spark.read.format("penstock").schema(kinds).options(**known).load(asked.store), asked)
+    if is_connect(spark):
+        frame = spark.read.format("penstock").schema(kinds).options(**known).load()
+    else:
+        from penstock.spark.source.batches import read_slices
+
+        advise_session(spark)
+        read_options = parse(known)
+        refuse_for_batch(read_options)
+        read_task = partial(
+            read_slices, columns={name: name not in NEVER_NULL for name in names}, asked=read_options
+        )
+        frame = rows_of(spark, read_task, planned_tasks(read_options), kinds)
+    return _with_topic(frame, asked)
 
 
 def _refuse_taken(options: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ from penstock.log.frame import RAW
 from penstock.log.frame_columns import Lengths, measure
 from penstock.log.frame_encode import MessageColumns
 from penstock.message import Batch, value_bytes
-from penstock.parse import KEY_BYTES_MAX, nanoseconds
+from penstock.parse import KEY_BYTES_MAX, all_are, nanoseconds
 from penstock.topic.value_codec import Packing, checked_seqno, checked_times, checked_value
 from penstock.topic.write_batch import WriteBatch
 
@@ -135,14 +135,14 @@ def _headers(given: Any, count: int) -> Sequence[Any] | None:
 
 def _bytes(strings: Sequence[Any]) -> tuple[Sequence[bytes] | None, Lengths | None]:
     """Return all values as bytes, with their lengths, if all are bytes or all are text."""
-    kinds = set(map(type, strings))
-    if kinds == {str}:
+    kind = type(strings[0]) if strings else None
+    if kind not in (bytes, str) or not all_are(kind, strings):
+        return None, None
+    if kind is str:
         try:
             strings = list(map(str.encode, strings))
         except UnicodeEncodeError:
             return None, None
-    elif kinds != {bytes}:
-        return None, None
     return strings, measure(strings)
 
 
@@ -171,7 +171,7 @@ def _times(given: Any, count: int) -> Sequence[int] | None:
             _require_length("timestamps", numbers, count)
             return numbers  # any 64 bits are a moment
     timestamps = _of_length("timestamps", given, count) or ()
-    if set(map(type, timestamps)) == {int}:
+    if timestamps and all_are(int, timestamps):
         return checked_times(timestamps)
     return [nanoseconds("timestamp", each) for each in timestamps]
 

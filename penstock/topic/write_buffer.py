@@ -30,6 +30,7 @@ from penstock.parse import (
     TIME_MAX_NS,
     TIME_MIN_NS,
     Duration,
+    all_are,
     identifier,
     nanoseconds,
 )
@@ -366,9 +367,10 @@ def _taken_apart(
     """Timestamps, partitions, groups and seqnos, where anybody has one."""
     if _is_unused(besides):
         return None, None, None, None
-    kinds = set(map(type, besides))
-    if tuple not in kinds:
-        return (besides if len(kinds) == 1 else _filled(besides, now_ns)), None, None, None
+    if all_are(int, besides):
+        return besides, None, None, None
+    if tuple not in set(map(type, besides)):
+        return _filled(besides, now_ns), None, None, None
     whole = [each if each.__class__ is tuple else (each, None, None, None) for each in besides]
     timestamps, partitions, groups, seqnos = map(list, zip(*whole, strict=True))
     return (

@@ -111,7 +111,7 @@ def test_python_is_not_started_for_a_tail_that_has_nothing(spark, store, tmp_pat
 
     def planned(where: str | None = None) -> tuple[int, bool]:
         frame = read(spark, store.path, "orders", where=where)
-        return frame.count(), "penstock" in frame._jdf.queryExecution().optimizedPlan().toString()
+        return frame.count(), "MapInArrow" in frame._jdf.queryExecution().optimizedPlan().toString()
 
     assert planned() == (300, False)
     topic.write_many([b"%d" % n for n in range(50)], partition=0)
@@ -181,3 +181,15 @@ def test_a_store_that_is_not_there_is_told_in_words_that_help(spark, tmp_path):
     ):
         with pytest.raises(penstock.NotAStore, match="name the folder of a store"):
             asks()
+
+
+def test_a_read_is_what_there_was_when_it_was_called(spark, store, tmp_path):
+    """18.8: log and archive are planned by the call, and are one moment."""
+    topic = store.create_topic("orders")
+    topic.write_many([b"archived"] * 10)
+    archive(store.path, "orders", tmp_path / "lake", spark=spark)
+    topic.write_many([b"live"] * 5)
+    both, log = read(spark, store.path, "orders"), read(spark, store.path, "orders", archive=None)
+    topic.write_many([b"later"] * 7)
+    assert both.count() == log.count() == 15
+    assert read(spark, store.path, "orders").count() == 22

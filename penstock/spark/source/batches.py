@@ -7,8 +7,10 @@ twice; between 4 and 16 thousand rows both are small.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +37,9 @@ from penstock.spark.source.bodies import STRUCT, Outside, may_refer
 from penstock.spark.source.plan import Slice
 from penstock.spark.source.schema import REFERENCE, TYPES
 from penstock.spark.source.segments import FramePart, parts
+
+if TYPE_CHECKING:
+    from penstock.spark.source.options import ReadOptions
 
 _TIME = pa.timestamp("us", tz="UTC")
 _ARROW = {
@@ -303,6 +308,16 @@ ROWS_LEAST = 4096
 ROWS_MOST = 16384
 #: A batch of large values is closed earlier.
 _BYTES_ENOUGH = 8 * MIB
+
+
+def read_slices(
+    slices: Iterable[Slice], columns: Mapping[str, bool], asked: ReadOptions
+) -> Iterator[pa.RecordBatch]:
+    """The chosen columns of some slices, one after the other, as the options of the read say."""
+    null_undecodable, fetched = asked.on_decode_error == "null", asked.payload == "fetch"
+    return chain.from_iterable(
+        read(each, columns, null_undecodable=null_undecodable, fetched=fetched) for each in slices
+    )
 
 
 def read(

@@ -7,7 +7,6 @@ executors, which only read. So nothing is opened before it is needed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -142,18 +141,15 @@ class TopicReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """What each task reads."""
-        from penstock.spark.source.plan import bundled, divided
-        from penstock.spark.source.survey import survey
+        from penstock.spark.source.survey import planned_tasks
 
         settle_in()
         advise()
-        least = self._asked.min_partitions
-        slices = divided(survey(self._asked), least, self._asked.cores)
-        return [InputPartition(each) for each in bundled(slices, least)]
+        return [InputPartition(each) for each in planned_tasks(self._asked)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """The rows of one task."""
-        return read_slice(partition, self._columns, self._asked)
+        return _rows_of_task(partition, self._columns, self._asked)
 
 
 class ViewReader(DataSourceReader):
@@ -192,22 +188,15 @@ class BodiesReader(DataSourceReader):
         return iter(()) if partition.value is None else listed(partition.value)
 
 
-def read_slice(
+def _rows_of_task(
     partition: InputPartition, columns: Mapping[str, bool], asked: ReadOptions
 ) -> Iterator[pyarrow.RecordBatch]:
     """What a task yields; runs on an executor."""
-    from penstock.spark.source import batches
+    from penstock.spark.source.batches import read_slices
 
     settle_in()
-    if partition.value is None:  # Spark's way of saying that there is nothing to read
-        return iter(())
-    return chain.from_iterable(
-        batches.read(
-            planned, columns, null_undecodable=asked.on_decode_error == "null",
-            fetched=asked.payload == "fetch",
-        )
-        for planned in partition.value
-    )  # fmt: skip
+    # None is Spark's way of saying that there is nothing to read.
+    return iter(()) if partition.value is None else read_slices(partition.value, columns, asked)
 
 
 def chosen_columns(given: StructType, asked: ReadOptions) -> dict[str, bool]:
@@ -295,7 +284,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """The rows of one task."""
-        return read_slice(partition, self._columns, self._asked)
+        return _rows_of_task(partition, self._columns, self._asked)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Everything before `end` was processed."""

@@ -22,7 +22,7 @@ from penstock.spark.source.admission import Loss, Part, Positions
 from penstock.spark.source.body_places import places_of
 from penstock.spark.source.filters import FilterBounds, NumberSpan
 from penstock.spark.source.options import Places, ReadOptions
-from penstock.spark.source.plan import SegmentRange, Slice
+from penstock.spark.source.plan import SegmentRange, Slice, bundled, divided
 from penstock.store import Store, open_store
 from penstock.topic.open_topic import OpenTopic
 
@@ -70,6 +70,12 @@ def check_topics(options: ReadOptions) -> None:
     """Raise `NotAStore`, `UnknownTopic` or what is wrong with the table now, not when the query runs."""
     with opened(options) as store:
         TopicPast(options, store.id, chosen_topics(store, options))
+
+
+def planned_tasks(options: ReadOptions) -> list[tuple[Slice, ...]]:
+    """What each task of a batch read reads; raises as `survey` does."""
+    least = options.min_partitions
+    return bundled(divided(survey(options), least, options.cores), least)
 
 
 def survey(options: ReadOptions) -> list[Slice]:
