@@ -1,4 +1,4 @@
-"""The async face has the names and parameters of the blocking one, so that learning one is learning both."""
+"""Async classes have the names and parameters of the blocking ones: who knows one knows both."""
 
 import inspect
 from collections.abc import AsyncIterator
@@ -43,7 +43,7 @@ INSIDE = {
     "require_raw", "require_writable", "revive", "roll_back_if_open", "settled_numbers", "staging_of",
     "stream_records", "tail", "take", "transactions",
 }  # fmt: skip
-#: What the async face has besides: the way back to what may block.
+#: What the async classes have besides: the way back to what may block.
 BESIDES = {"blocking"}
 #: These open nothing and wait for nothing, or return what is awaited or iterated.
 AT_ONCE = {"writer", "reader", "batches", "messages", "record_batches", "stop", "transaction"} | {
