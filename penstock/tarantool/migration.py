@@ -283,11 +283,11 @@ class _Target:
     def _trim(self) -> None:
         """What was only filled before the first message need not be kept."""
         firsts = [each.first_sequence for each in self._engine.subjects(EVERYTHING)]
-        partitions = self._topic.open_topic
-        log = partitions.log(0)
+        topic = self._topic.open_topic
+        log = topic.log(0)
         with log.folder.housekeeping() as alone:
             if alone and firsts:
-                trim_to(partitions, log, min(firsts) - 1, partitions.clock.now_ns())
+                trim_to(topic, log, min(firsts) - 1, topic.clock.now_ns())
 
     def _values(self, messages: Sequence[OldMessage]) -> list[Body | None]:
         """The bodies of messages; None where the message only names it."""

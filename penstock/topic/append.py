@@ -90,9 +90,9 @@ class TopicAppender:
         """Encode what one partition gets as frames; large values are stored outside, nothing is appended."""
         if self._record().options.payloads is None:
             return EncodedRoute(route.partition, self._frames(route.columns, route.group), [])
-        lifted = self._bodies.lift(route.columns)
-        names = [*lifted.made, *lifted.given]
-        return EncodedRoute(route.partition, self._frames(lifted.columns, route.group), names)
+        stored = self._bodies.lift(route.columns)
+        names = [*stored.made, *stored.given]
+        return EncodedRoute(route.partition, self._frames(stored.columns, route.group), names)
 
     def route(self, batch: WriteBatch, producer: Producer) -> list[Route]:
         """Divide a batch by partition."""

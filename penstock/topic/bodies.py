@@ -161,14 +161,14 @@ class TopicBodies:
         numbers = [codecs] * len(values) if isinstance(codecs, int) else list(codecs)
         packs = list(self._packs(values, heavy))
         made = [_with_distances(each) for each in self._put_packs(packs, values, numbers)]
-        lifted = list(values)
+        stored = list(values)
         for each in made:
             for place, reference in each.items():
-                lifted[place] = reference.packed()
-        for place, value in enumerate(lifted):
+                stored[place] = reference.packed()
+        for place, value in enumerate(stored):
             if isinstance(value, Referenced):
                 numbers[place] = references.CODEC
-        kept = columns._replace(values=lifted, codecs=numbers, lengths=(None, columns.lengths[1]))
+        kept = columns._replace(values=stored, codecs=numbers, lengths=(None, columns.lengths[1]))
         return StoredBodies(kept, {next(iter(each.values())).name: list(each) for each in made}, given)
 
     def discard(self, names: Iterable[str]) -> None:

@@ -34,10 +34,10 @@ TWINS = [
 #: Public only for the parts of Penstock itself.
 INSIDE = {
     "adopt", "after_fork_in_child", "bell", "buffer", "check", "check_choice", "check_seqno", "choose",
-    "clock", "coder", "desk", "encoded", "ended", "engine", "enlist", "fetches", "files", "find_topic",
+    "clock", "coder", "encoded", "ended", "engine", "enlist", "fetches", "files", "find_topic",
     "flusher", "following", "guard", "help_out", "is_stopped", "keep_one_partition", "known_staging",
     "let_go", "numbering",
-    "open_topic", "own_group", "packing", "pipeline_records", "poll", "producer", "push_stored",
+    "open_topic", "own_group", "packer", "pipeline_records", "poll", "producer", "push_stored",
     "push_without_waiting",
     "question",
     "require_raw", "require_writable", "revive", "roll_back_if_open", "settled_numbers", "staging_of",
