@@ -35,7 +35,7 @@ from penstock.errors import (
 )
 from penstock.lake.layout import DATE, WITH_STATISTICS, Kind, LakeFile
 from penstock.lake.parquet_files import is_ours
-from penstock.lake.storage import Storage, first_line, unwritable, writing_to
+from penstock.lake.storage import Storage, committing_to, first_line, unwritable, writing_to
 from penstock.parse import datetime_ns, utc
 
 
@@ -303,18 +303,9 @@ class Archive:
 
     def _change(self, change: Callable[[], None]) -> None:
         """Change the table, make that last, and look at it again."""
-        from deltalake.exceptions import CommitFailedError, DeltaError
-
         before = self.version
-        try:
+        with committing_to(self.storage):
             change()
-        except CommitFailedError as error:
-            raise ConflictError(
-                f"someone else changed {self.storage.uri} at the same moment: {first_line(error)}",
-                hint="run it again; it goes on from where the table stands",
-            ) from error
-        except (DeltaError, OSError) as error:
-            raise unwritable(self.storage, error) from error
         self.refresh()
         self._make_last(before)
 
