@@ -357,12 +357,12 @@ class TopicOptions:
         return replace(self, used_as=used_as)
 
 
-#: What `create_topic` and `alter` call an option, where it is not the field's own name.
-_SPOKEN = {
+#: Durations, by the name they have for users ("7d"), and the field that has them in seconds.
+_DURATIONS = {
     "retention": "retention_s", "segment_age": "segment_age_s",
     "stabilization_window": "stabilization_window_s",
 }  # fmt: skip
-_PARSERS = dict.fromkeys(_SPOKEN.values(), "duration")
+#: Sizes, which users spell as a number or as text ("64KiB").
 _SIZES = (
     "max_bytes", "segment_bytes", "max_message_bytes", "partition_write_speed", "partition_write_burst",
 )  # fmt: skip
@@ -375,11 +375,11 @@ def topic_changes(spoken: Mapping[str, Any]) -> dict[str, Any]:
     known = {field.name for field in fields(TopicOptions)} - _OWN
     changes: dict[str, Any] = {}
     for name, value in spoken.items():
-        field = _SPOKEN.get(name, name)
-        if field not in known or (field in _SPOKEN.values() and name == field):
-            options = sorted((known - set(_SPOKEN.values())) | set(_SPOKEN))
+        field = _DURATIONS.get(name, name)
+        if field not in known or name in _DURATIONS.values():
+            options = sorted((known - set(_DURATIONS.values())) | set(_DURATIONS))
             raise InvalidOption(f"unknown topic option {name!r}", hint=f"options: {', '.join(options)}")
-        if field in _PARSERS:
+        if name in _DURATIONS:
             value = None if value is None else seconds(name, _with_unit(name, value))
         elif field in _SIZES:
             value = None if value is None else size(name, value)

@@ -64,6 +64,7 @@ _OPTIONS: dict[str, tuple[Any, str, str]] = {
     "payloads": (str, "PLACE", "Where large values lie: files, s3://bucket/prefix; or none."),
     "payloads_above": (str, "SIZE", "Values above this size lie there; 64KiB."),
 }
+_SWITCHES = {name for name, (_, metavar, _) in _OPTIONS.items() if metavar == "on|off"}
 #: Of these the word "none" is no limit, or no such thing.
 _MAY_BE_NONE = (
     "retention", "max_bytes", "codecs", "compress", "index", "partition_write_burst", "payloads",
@@ -104,9 +105,9 @@ def chosen(given: Given, payloads: Payloads | None) -> dict[str, Any]:
     options = {name: value for name, value in given.items() if not name.startswith("payloads")}
     if "codecs" in options:
         options["codecs"] = options["codecs"].split(",")
-    if "write_quota" in options:
-        one_of("--write-quota", options["write_quota"], ("on", "off"))
-        options["write_quota"] = options["write_quota"] == "on"
+    for name in options.keys() & _SWITCHES:
+        one_of(f"--{name.replace('_', '-')}", options[name], ("on", "off"))
+        options[name] = options[name] == "on"
     if "key_retention" in options:
         options["key_retention"] = _key_retention(options["key_retention"])
     place = _chosen_payloads(payloads, given.get("payloads"), given.get("payloads_above"))
