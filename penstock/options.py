@@ -70,7 +70,7 @@ class Payloads:
         return replace(self, earlier=tuple(each for each in kept if each.address != self.place))
 
     def ended(self) -> Payloads:
-        """No value goes outside any more; those that did are found."""
+        """Return these with no value going outside any more; bodies that lie there are still found."""
         return replace(self, above=None)
 
     def as_dict(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Payloads:
 
 
 def payloads(given: object) -> Payloads | None:
-    """The option as a user spells it, understood."""
+    """Return the option `payloads` as users spell it (a place, a mapping, or `Payloads`), parsed."""
     if given is None or isinstance(given, Payloads):
         return given
     if isinstance(given, str):
@@ -112,7 +112,7 @@ def payloads_after(before: Payloads | None, wanted: Payloads | None) -> Payloads
 
 
 def checked_address(address: object) -> str:
-    """A place that bodies can have; raises for one that is none, or that holds a credential."""
+    """Return the address of a place for bodies; raise for one that is wrong, or that holds a credential."""
     if not isinstance(address, str):
         raise WrongType(f"payloads.place is a str, not {type(address).__name__}")
     if address == FILES:
@@ -340,7 +340,7 @@ class TopicOptions:
         return asdict(self)
 
     def altered(self, changes: Mapping[str, Any]) -> TopicOptions:
-        """These with changes as a user spells them; raises `InvalidOption` for what stays as it is."""
+        """Return these with changes as users spell them; raise `InvalidOption` for what cannot be changed."""
         fields = topic_changes(changes)
         if fields.get("sync", self.sync) != self.sync:
             raise InvalidOption(
@@ -353,7 +353,7 @@ class TopicOptions:
         return after
 
     def using_as(self, used_as: str) -> TopicOptions:
-        """These for a topic that holds a stream or events from now on."""
+        """Return these for a topic that holds a stream or events from now on."""
         return replace(self, used_as=used_as)
 
 
@@ -407,7 +407,7 @@ def _with_unit(name: str, value: Any) -> Any:
 
 
 def codec_list(given: object) -> tuple[str, ...]:
-    """A list of codecs by the names that last, each once, by number; None is an empty one."""
+    """Return codecs by the names that every process knows, each once, in the order of their numbers."""
     if given is None:
         return ()
     if isinstance(given, (str, int)) or not isinstance(given, Iterable):

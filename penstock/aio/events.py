@@ -69,7 +69,7 @@ class Tail:
                 self._loop.call_soon_threadsafe(self._look)
 
     def answered(self) -> None:
-        """A look begins: rings from now on ask for another one."""
+        """Note that a look begins: rings from now on ask for another one."""
         self._is_rung = False
 
     def read(self) -> list[Message]:
@@ -101,7 +101,7 @@ class Listener:
         self._waiter: asyncio.Future[None] | None = None
 
     def ring(self, offset: int) -> None:
-        """Something concerns it, at that offset or behind it. In the loop's thread."""
+        """Tell it that something for its keys lies at that offset or behind it. In the loop's thread."""
         if self._rung is None:
             self._rung = offset
         if self._waiter is not None and not self._waiter.done():

@@ -100,7 +100,7 @@ class Transaction:
     # Inside.
 
     async def _alone(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Make a call in a thread while no other touches the transaction, also not one that was cancelled."""
+        """Make a call in a thread once no other uses the transaction: a cancelled one may still run."""
         while self._is_busy():
             assert self._working is not None
             await asyncio.wait([self._working])

@@ -68,7 +68,7 @@ _THREADS_MOST = 8
 
 
 class Threads:
-    """Where blocking calls go."""
+    """The threads in which blocking calls are made, so that the loop need not wait for them."""
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(_THREADS_MOST, thread_name_prefix="penstock-aio")
@@ -110,7 +110,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Twin(Protocol):
-    """An async twin: what it runs calls of, and where."""
+    """An async twin: the blocking object that it calls, and the threads in which it does."""
 
     @property
     def blocking(self) -> Any:

@@ -173,7 +173,7 @@ class Writer(Generic[V]):
         return await self._threads.run(packer.body, body)
 
     def _look(self) -> None:
-        """Asked by the buffer now and then."""
+        """Note whether the buffer is full; the buffer asks now and then."""
         self._is_full = self._buffer.is_full()
         self._buffer.look_later()
 
@@ -268,7 +268,7 @@ class Writer(Generic[V]):
             self._handed += count // WIDTH
 
     def _put_back(self, rows: list[Any], count: int) -> None:
-        """What was not accepted goes before what has gathered meanwhile."""
+        """Put what was not accepted before what has gathered meanwhile."""
         self._handed += (count - len(rows)) // WIDTH
         self._buffer.rows[:0] = rows
         self._buffer.weight += sum(len(value) for value in rows[::WIDTH] if value is not None)

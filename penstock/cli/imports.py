@@ -157,7 +157,7 @@ def diskq(
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """Which file is imported, into what, and which of its fields are what; for every kind of file."""
+    """What importing any file takes: the file, the topic, and which fields are key, value and time."""
 
     path: PathArgument
     topic: TopicOption
@@ -171,7 +171,7 @@ class ImportOptions:
     as_json: JsonOption = False
 
     def choice(self, *, keep_partitions: bool = False) -> FieldChoice:
-        """Which fields are what; raises `InvalidOption` for what does not go together."""
+        """Return the fields to use; raise `InvalidOption` for options that exclude each other."""
         choice = FieldChoice(self.value, self.key, self.time, self.time_unit, self.messages, keep_partitions)
         choice.check()
         return choice

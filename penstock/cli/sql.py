@@ -127,7 +127,7 @@ def _converse(path: str, form: RowsFormat) -> None:
 
 
 def _tried(path: str, opened: Store, session: SqlSession, text: str, form: RowsFormat) -> bool:
-    """Run what was typed; False when it was refused."""
+    """Run what was typed; return False when it was refused, which is told."""
     try:
         if text == ".tables":
             for topic in opened.topics():

@@ -32,7 +32,7 @@ def schema_of(fields: pa.Schema | None) -> pa.Schema:
 
 
 class CurrentTable:
-    """One such table; `merge` changes it."""
+    """The table of one topic's present state; `merge` changes it."""
 
     def __init__(self, storage: Storage, delta: Any, columns: pa.Schema) -> None:
         self.storage, self._delta, self._columns = storage, delta, columns

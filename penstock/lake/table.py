@@ -310,7 +310,7 @@ class Archive:
         self._make_last(before)
 
     def _make_last(self, before: int) -> None:
-        """Sync what deltalake wrote since that version: it leaves that to the machine's leisure."""
+        """Sync what deltalake wrote since that version: it does not do so itself."""
         names = [
             f"{version:020d}.{kind}"
             for version in range(before + 1, self.version + 1)

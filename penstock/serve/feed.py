@@ -146,8 +146,11 @@ class Feed:
     # Reading.
 
     def stored(self) -> None:
-        """Deliver what we stored ourselves. While we do so all the time, hints of the file are not heard:
-        each costs a change of threads, and says what we know."""
+        """Deliver what we stored ourselves.
+
+        While we do so all the time, hints of the file are not heard: each costs a change of threads, and
+        tells what we know.
+        """
         self.look()
         now, before = self._loop.time(), self._stored_at
         self._stored_at = now

@@ -80,7 +80,9 @@ class Connection(asyncio.Protocol):
         self._parser: httptools.HttpRequestParser | None = None
         #: Requests that have come in whole. A list: they are few, and an empty deque takes ten times as much.
         self._queue: list[Request] | None = None
+        #: Answers that are still to be sent, in the order of their requests.
         self._pending: list[PendingReply] | None = None
+        #: A route has the present request; we are in `_turn`; the client does not take what is written.
         self._busy = self._turning = self.is_full = False
         self._reads = True
         self._keep_alive = True

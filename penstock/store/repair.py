@@ -130,7 +130,7 @@ def _differences(root: str, database: Database, files: Files) -> Iterator[Repair
 
 
 def _positions_beyond(root: str, topics: Topics, consumers: Consumers, files: Files) -> Iterator[RepairStep]:
-    """Rows of topics whose folder is gone: nothing can be done, and it is said."""
+    """Report rows of topics whose folder is gone: nothing can be done about them."""
     for name in topics.names():
         row = topics.understood(name)
         if row is not None and not files.exists(os.path.join(root, "topics", name)):

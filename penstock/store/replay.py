@@ -295,7 +295,7 @@ class _Replay:
         return True
 
     def _copy(self, copying: TopicCopy, targets: Offsets, step_bytes: int) -> dict[int, int]:
-        """How far each partition was copied, of those that were."""
+        """Copy up to the targets; return how far each partition came, of those that were copied."""
         at, reached = dict(self._standing.at), {}
         for number in sorted(targets):
             if targets[number] <= at[number] or not is_open(number, at, self._ends, self._gates):

@@ -208,12 +208,12 @@ class OldBodies:
             return list(threads.map(self._body, messages))
 
     def done(self, body: Body) -> None:
-        """A body was stored: it need not be kept on its way any more."""
+        """Remove the download of a body that was stored."""
         if isinstance(body, Path) and body.parent == Path(self._downloads.name):
             body.unlink()
 
     def close(self) -> None:
-        """Remove the folder through which bodies pass."""
+        """Remove the folder of downloads."""
         self._downloads.cleanup()
 
     def _body(self, message: OldMessage) -> Body | None:
@@ -239,7 +239,7 @@ class OldBodies:
         return fetch
 
     def _passed(self, pieces: Iterator[bytes]) -> Body:
-        """A small body as it is, a large one as a file."""
+        """Return a small body as bytes; download a large one into a file."""
         first, second = next(pieces, b""), next(pieces, b"")
         if not second:
             return first

@@ -147,7 +147,7 @@ class TopicBodies:
         return [self.outside(value) for value in values]
 
     def lift(self, columns: MessageColumns) -> StoredBodies:
-        """Store what is too large of messages that go to one partition together."""
+        """Store outside the log what is too large, of messages that go to one partition together."""
         limit, values = self._options().inline_bytes, columns.values
         given = {references.unpack(v).name: [p] for p, v in enumerate(values) if isinstance(v, Referenced)}
         heavy = [
@@ -318,7 +318,7 @@ class _Joined(io.RawIOBase):
 
 
 def stays_inside(values: Sequence[bytes | None], limit: int) -> bool:
-    """Whether a message's value lies in the log; where there are several, somebody else looks."""
+    """Whether this is one message whose value lies in the log; False for several, which take the long way."""
     if len(values) != 1:
         return False
     value = values[0]

@@ -95,7 +95,7 @@ def _vacuum_if_there(topic: OpenTopic, number: int) -> Vacuumed | None:
 
 
 def vacuum_partition(topic: OpenTopic, number: int) -> Vacuumed | None:
-    """One partition's turn: index and repack what is sealed, then trim; None when someone else is at it."""
+    """Tidy one partition: index and repack what is sealed, then trim; None when someone else is at it."""
     log = topic.log(number)
     with log.folder.housekeeping() as alone:
         if not alone:

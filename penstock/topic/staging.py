@@ -63,7 +63,7 @@ class TopicStaging:
 
     @property
     def nearly_takes_time(self) -> bool:
-        """Whether the next message may have all of them encoded and written."""
+        """Whether the next `write` may encode and write all of them, which takes time."""
         return len(self.buffer.rows) + WIDTH >= self.buffer.at
 
     def add_many(self, batch: WriteBatch) -> None:

@@ -47,7 +47,7 @@ class TopicWatch:
 
 
 class DeadWriterHelp:
-    """Shows readers what a process that died left behind: once a second, however many wait."""
+    """Shows readers what a writer that died left behind: looks once a second, however many wait."""
 
     def __init__(self, topic: OpenTopic) -> None:
         self._topic = topic

@@ -256,7 +256,7 @@ class WriteBuffer:
     # What is odd, in the same call.
 
     def _odd(self, value: Any) -> bytes | None:
-        """A value as it is stored, if it can be."""
+        """Return a value that is not plain bytes as it is stored; raise for what cannot be."""
         if is_file(value):
             return self.stored(value)
         return checked_value(value, self._limit) if self._packer is None else self._packer.one(value)
@@ -296,7 +296,7 @@ class WriteBuffer:
         timestamp: int | datetime | None, group: str | None, seqno: int | None, delay: Duration | None,
         deliver_at: int | datetime | None,
     ) -> None:  # fmt: skip
-        """Take a message that has something to say of its place, its number or its time to come."""
+        """Take a message with a partition, a group, a seqno, a timestamp or a delay of its own."""
         waits = delay is not None or deliver_at is not None
         if waits and value.__class__ not in (bytes, str):
             refuse_waiting_file(value)

@@ -209,7 +209,7 @@ class Writer(Generic[V]):
             del rows[:at]
 
     def _admit(self, key: bytes | None, is_placed: bool) -> None:
-        """Asked by the buffer before a message is taken."""
+        """See that there is room for a message, and where it may go; the buffer asks before it takes one."""
         self.check_choice(key, is_placed)
         if not self.flusher.is_roomy or self.producer.choose is None:
             self.flusher.make_room()
