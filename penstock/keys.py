@@ -90,7 +90,7 @@ class Match(NamedTuple):
 
 
 def match(keys: Iterable[Key] = (), prefixes: Iterable[Prefix] = ()) -> Match:
-    """What takes any of these keys and prefixes. None is asked for twice, whatever they overlap."""
+    """Return what takes any of these keys and prefixes; where they overlap, none is asked for twice."""
     wanted = {stored_key(key) for key in keys}
     beginnings: list[bytes] = []
     for each in sorted(chain.from_iterable(map(_beginnings, prefixes))):
@@ -101,7 +101,7 @@ def match(keys: Iterable[Key] = (), prefixes: Iterable[Prefix] = ()) -> Match:
 
 
 def _beginnings(prefix: Prefix) -> tuple[bytes, ...]:
-    """How the bytes of the keys begin that a prefix means."""
+    """Return the bytes with which keys of a prefix may begin."""
     stored = stored_key(prefix)
     if not isinstance(prefix, (list, tuple)):
         return (stored,)

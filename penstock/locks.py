@@ -229,7 +229,7 @@ class FileLock:
 
 
 def _calling() -> FrameType:
-    """The function that takes a lock: not a context manager, which is done when its body begins."""
+    """Return the frame that takes a lock, but not a context manager's: that ends before the body begins."""
     frame = sys._getframe(2)
     code = frame.f_code
     # What stands between a `with` statement and the lock that it takes.

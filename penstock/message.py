@@ -345,7 +345,7 @@ class StoredRun(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
     waited: float = 0.0
 
     def receipt(self, place: int, sync: Sync) -> Receipt:
-        """That of the message at `place` in the run."""
+        """Return the receipt of the message at `place` in the run."""
         if self.duplicate:
             return Receipt(self.partition, -1, sync, duplicate=True)
         if self.waited:

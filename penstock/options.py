@@ -71,7 +71,7 @@ class Payloads:
         return replace(self, earlier=tuple(each for each in kept if each.address != self.place))
 
     def ended(self) -> Payloads:
-        """No value goes outside any more; those that did are found."""
+        """Return these with no value going outside any more; bodies that lie there are still found."""
         return replace(self, above=None)
 
     def as_dict(self) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class Payloads:
 
 
 def payloads(given: object) -> Payloads | None:
-    """The option as a user spells it, understood."""
+    """Return the option `payloads` as users spell it (a place, a mapping, or `Payloads`), parsed."""
     if given is None or isinstance(given, Payloads):
         return given
     if isinstance(given, str):
@@ -113,7 +113,7 @@ def payloads_after(before: Payloads | None, wanted: Payloads | None) -> Payloads
 
 
 def checked_address(address: object) -> str:
-    """A place that bodies can have; raises for one that is none, or that holds a credential."""
+    """Return the address of a place for bodies; raise for one that is wrong, or that holds a credential."""
     if not isinstance(address, str):
         raise WrongType(f"payloads.place is a str, not {type(address).__name__}")
     if address == FILES:
@@ -341,7 +341,7 @@ class TopicOptions:
         return asdict(self)
 
     def altered(self, changes: Mapping[str, Any]) -> TopicOptions:
-        """These with changes as a user spells them; raises `InvalidOption` for what stays as it is."""
+        """Return these with changes as users spell them; raise `InvalidOption` for what cannot be changed."""
         fields = topic_changes(changes)
         if fields.get("sync", self.sync) != self.sync:
             raise InvalidOption(
@@ -354,16 +354,16 @@ class TopicOptions:
         return after
 
     def using_as(self, used_as: str) -> TopicOptions:
-        """These for a topic that holds a stream or events from now on."""
+        """Return these for a topic that holds a stream or events from now on."""
         return replace(self, used_as=used_as)
 
 
-#: What `create_topic` and `alter` call an option, where it is not the field's own name.
-_SPOKEN = {
+#: Durations, by the name they have for users ("7d"), and the field that has them in seconds.
+_DURATIONS = {
     "retention": "retention_s", "segment_age": "segment_age_s",
     "stabilization_window": "stabilization_window_s",
 }  # fmt: skip
-_PARSERS = dict.fromkeys(_SPOKEN.values(), "duration")
+#: Sizes, which users spell as a number or as text ("64KiB").
 _SIZES = (
     "max_bytes", "segment_bytes", "max_message_bytes", "partition_write_speed", "partition_write_burst",
 )  # fmt: skip
@@ -376,11 +376,11 @@ def topic_changes(spoken: Mapping[str, Any]) -> dict[str, Any]:
     known = {field.name for field in fields(TopicOptions)} - _OWN
     changes: dict[str, Any] = {}
     for name, value in spoken.items():
-        field = _SPOKEN.get(name, name)
-        if field not in known or (field in _SPOKEN.values() and name == field):
-            options = sorted((known - set(_SPOKEN.values())) | set(_SPOKEN))
+        field = _DURATIONS.get(name, name)
+        if field not in known or name in _DURATIONS.values():
+            options = sorted((known - set(_DURATIONS.values())) | set(_DURATIONS))
             raise InvalidOption(f"unknown topic option {name!r}", hint=f"options: {', '.join(options)}")
-        if field in _PARSERS:
+        if name in _DURATIONS:
             value = None if value is None else seconds(name, _with_unit(name, value))
         elif field in _SIZES:
             value = None if value is None else size(name, value)
@@ -408,7 +408,7 @@ def _with_unit(name: str, value: Any) -> Any:
 
 
 def codec_list(given: object) -> tuple[str, ...]:
-    """A list of codecs by the names that last, each once, by number; None is an empty one."""
+    """Return codecs by the names that every process knows, each once, in the order of their numbers."""
     if given is None:
         return ()
     if isinstance(given, (str, int)) or not isinstance(given, Iterable):

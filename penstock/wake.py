@@ -50,32 +50,32 @@ def within(deadline: float | None, pause: float) -> float | None:
 class Watch:
     """A hearer's interest in one file; `close` ends it."""
 
-    def __init__(self, hub: _Hub | None, watch_id: int, hearer: Hearer) -> None:
-        self._hub = hub
+    def __init__(self, inotify: _Inotify | None, watch_id: int, hearer: Hearer) -> None:
+        self._inotify = inotify
         self._watch_id = watch_id
         self._hearer = hearer
 
     @property
     def pause_s(self) -> float:
         """How long one may wait for a hint before looking again."""
-        return LOOK_AGAIN_S if self._hub is not None else _POLL_S
+        return LOOK_AGAIN_S if self._inotify is not None else _POLL_S
 
     def close(self) -> None:
         """Stop watching."""
-        if self._hub is not None:
-            self._hub.remove(self._watch_id, self._hearer)
-            self._hub = None
+        if self._inotify is not None:
+            self._inotify.remove(self._watch_id, self._hearer)
+            self._inotify = None
 
 
 class Bell:
-    """An event that one thread waits for and watches ring."""
+    """What one thread waits for; watches ring it, and so may others."""
 
     def __init__(self) -> None:
         #: Held until somebody rings. Not an Event: an interrupt can leave the lock of one behind, and whoever
         #: rings would wait for ever.
         self._silence = threading.Lock()
         self._silence.acquire()
-        self._asleep: _Hub | None = None  # where its thread listens, while it does so itself
+        self._asleep: _Inotify | None = None  # where its thread listens, while it does so itself
         self._hearer: Hearer | None = None
 
     @property
@@ -86,9 +86,9 @@ class Bell:
     @hearer.setter
     def hearer(self, hearer: Hearer | None) -> None:
         self._hearer = hearer
-        hub = _current_hub()
-        if hub is not None:
-            hub.start_thread()  # whoever hears need not wait, so somebody must listen
+        inotify = _current_inotify()
+        if inotify is not None:
+            inotify.start_thread()  # whoever hears need not wait, so somebody must listen
 
     def ring(self) -> None:
         """Wake those who wait."""
@@ -109,24 +109,24 @@ class Bell:
         """
         deadline = time.monotonic() + timeout
         while self._silence.locked() and (left := deadline - time.monotonic()) > 0:
-            hub = _hub
-            if (hub is None or not self._listen(hub, left)) and self._silence.acquire(timeout=left):
+            inotify = _inotify
+            if (inotify is None or not self._listen(inotify, left)) and self._silence.acquire(timeout=left):
                 return
         self._silence.acquire(blocking=False)
 
-    def _listen(self, hub: _Hub, timeout: float) -> bool:
+    def _listen(self, inotify: _Inotify, timeout: float) -> bool:
         """Listen in this thread; False when another one does."""
-        if not hub.listening.acquire(blocking=False):
-            hub.start_thread()  # there are several who wait: a thread of its own serves them all
+        if not inotify.listening.acquire(blocking=False):
+            inotify.start_thread()  # there are several who wait: a thread of its own serves them all
             return False
         try:
-            self._asleep = hub
-            ready = hub.poll(timeout if self._silence.locked() else 0)
+            self._asleep = inotify
+            ready = inotify.poll(timeout if self._silence.locked() else 0)
             self._asleep = None
-            hub.hear(ready)
+            inotify.hear(ready)
         finally:
             self._asleep = None
-            hub.listening.release()
+            inotify.listening.release()
         return True
 
 
@@ -135,13 +135,13 @@ def watch(path: str, hearer: Hearer, *, closes: bool = False) -> Watch:
 
     With `closes`, when a process that had it open for writing ends or closes it.
     """
-    hub = _current_hub()
+    inotify = _current_inotify()
     mask = _IN_CLOSE_WRITE if closes else _IN_MODIFY
-    watch_id = hub.add(path, mask, hearer) if hub is not None else None
-    return Watch(None, 0, hearer) if watch_id is None else Watch(hub, watch_id, hearer)
+    watch_id = inotify.add(path, mask, hearer) if inotify is not None else None
+    return Watch(None, 0, hearer) if watch_id is None else Watch(inotify, watch_id, hearer)
 
 
-class _Hub:
+class _Inotify:
     """The one inotify descriptor of this process; read by one thread at a time, which rings for all."""
 
     def __init__(self) -> None:
@@ -229,30 +229,30 @@ class _Hub:
                 hearer()
 
 
-_hub: _Hub | None = None
-_hub_mutex = threading.Lock()
+_inotify: _Inotify | None = None
+_inotify_mutex = threading.Lock()
 
 
-def _current_hub() -> _Hub | None:
-    global _hub
+def _current_inotify() -> _Inotify | None:
+    global _inotify
     if sys.platform != "linux":
         return None
-    with _hub_mutex:
-        if _hub is None:
+    with _inotify_mutex:
+        if _inotify is None:
             try:
-                _hub = _Hub()
+                _inotify = _Inotify()
             except OSError as error:
                 logger.info("inotify cannot be had, polling instead", extra={"errno": error.errno})
-        return _hub
+        return _inotify
 
 
-def _forget_hub() -> None:
-    """In a forked child: the thread is gone, and the descriptor is the parent's."""
-    global _hub, _hub_mutex
-    _hub_mutex = threading.Lock()
-    if _hub is not None:
-        _hub.close()
-        _hub = None
+def _forget_inotify() -> None:
+    """Begin anew in a forked child: the thread is gone there, and the descriptor is the parent's."""
+    global _inotify, _inotify_mutex
+    _inotify_mutex = threading.Lock()
+    if _inotify is not None:
+        _inotify.close()
+        _inotify = None
 
 
-os.register_at_fork(after_in_child=_forget_hub)
+os.register_at_fork(after_in_child=_forget_inotify)

@@ -96,7 +96,7 @@ class LoopEngine:
         self._bell.ring()
 
     async def alone(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Make a call in a thread while no other touches the engine, also not one that was cancelled."""
+        """Make a call in a thread once no other uses the engine: a cancelled one may still be running."""
         await self._idle()
         working = self._threads.start(call, *args, **kwargs)
         self._working = working
@@ -105,7 +105,7 @@ class LoopEngine:
     # Inside.
 
     def _look(self, max_messages: int, limit: int) -> None:
-        """In a thread; what it finds is kept here, since the caller may be gone."""
+        """Look for messages, in a thread; what is found is kept here, since the caller may be gone."""
         self._found = self.engine.poll(max_messages, limit)
 
     def seek(self, place: Place) -> None:

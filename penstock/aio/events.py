@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock import wake
 from penstock.aio.topic import Topic
-from penstock.aio.twin import Threads, awaited, mirrored
+from penstock.aio.twin import Threads, awaited, forwarded, mirrored
 from penstock.errors import Closed, ConflictError, PenstockError
 from penstock.events import events
 from penstock.events.event import Answer, Pushed, stored_pairs
@@ -69,7 +69,7 @@ class Tail:
                 self._loop.call_soon_threadsafe(self._look)
 
     def answered(self) -> None:
-        """A look begins: rings from now on ask for another one."""
+        """Note that a look begins: rings from now on ask for another one."""
         self._is_rung = False
 
     def read(self) -> list[Message]:
@@ -101,7 +101,7 @@ class Listener:
         self._waiter: asyncio.Future[None] | None = None
 
     def ring(self, offset: int) -> None:
-        """Something concerns it, at that offset or behind it. In the loop's thread."""
+        """Tell it that something for its keys lies at that offset or behind it. In the loop's thread."""
         if self._rung is None:
             self._rung = offset
         if self._waiter is not None and not self._waiter.done():
@@ -210,15 +210,8 @@ class Events:
         self._topic = topic
         self._listeners = Listeners(blocking.open_topic, blocking.help_out, threads)
 
-    @property
-    def topic(self) -> str:
-        """The name of the topic they are in."""
-        return self.blocking.topic
-
-    @property
-    def epoch(self) -> str:
-        """Differs when the topic was dropped and made anew: ids of another epoch mean nothing."""
-        return self.blocking.epoch
+    topic = forwarded[str](events.Events.topic)
+    epoch = forwarded[str](events.Events.epoch)
 
     @mirrored(events.Events.push, besides="Coroutines that push at the same time share one sync.")
     async def push(self, key: Key, data: Any) -> Pushed:

@@ -33,7 +33,10 @@ class Processing:
         self._finished: list[Handled] = []
 
     async def run(self, stop: Stop) -> None:
-        """Until nothing is left or it is stopped: then what runs is done. Cancelled, handlers are too."""
+        """Handle messages until none is left or `stop` is set; handlers that run then are waited for.
+
+        Cancelling it cancels the handlers.
+        """
         try:
             while not stop.is_set and await self._step():
                 pass
@@ -70,7 +73,7 @@ class Processing:
         return True
 
     async def _begin(self) -> bool:
-        """Settle what ended, and begin with as many as there is room for; whether any began."""
+        """Settle what ended, and begin as many as there is room for; return whether any began."""
         if not self._finished and not self._work.has_some:
             return False
         messages = await self._engine.alone(self._settle)
@@ -116,7 +119,7 @@ class Processing:
 
 @contextmanager
 def terminating(stop: Stop, wanted: bool) -> Iterator[None]:
-    """Have SIGTERM end a `process`, where the program left it as Python has it."""
+    """Let SIGTERM end a `process`, unless the program handles that signal itself."""
     is_default = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     if not (wanted and is_default and threading.current_thread() is threading.main_thread()):
         yield

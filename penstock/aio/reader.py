@@ -9,7 +9,7 @@ from typing import Any, Generic
 
 from penstock.aio.engine import LoopEngine
 from penstock.aio.process import Processing, require_coroutine, terminating
-from penstock.aio.twin import Threads, awaited, mirrored
+from penstock.aio.twin import Threads, awaited, forwarded, mirrored
 from penstock.consume import dead_letters, reader
 from penstock.consume.engine import ReaderEngine
 from penstock.consume.lag import Lag
@@ -32,11 +32,7 @@ class DeadLetters:
         self.blocking = blocking
         self.threads = threads
 
-    @property
-    def topic(self) -> str:
-        """The name of the topic whose dead letters they are."""
-        return self.blocking.topic
-
+    topic = forwarded[str](dead_letters.DeadLetters.topic)
     list = awaited(dead_letters.DeadLetters.list)
     show = awaited(dead_letters.DeadLetters.show)
     count = awaited(dead_letters.DeadLetters.count)

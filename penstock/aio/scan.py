@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock.aio.twin import Threads, awaited, mirrored
+from penstock.aio.twin import Threads, awaited, forwarded, mirrored
 from penstock.message import Batch, Message, V
 from penstock.sql import session
 from penstock.sql.definition import Defined
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import pyarrow
 
     from penstock.sql.topic_table import ScanPlan
-
 
 T = TypeVar("T")
 
@@ -33,10 +32,7 @@ class Scan(Generic[V]):
         self.blocking = blocking
         self.threads = threads
 
-    @property
-    def ranges(self) -> list[tuple[int, int, int]]:
-        """(partition, first offset, offset behind the last) of what this scan goes over."""
-        return self.blocking.ranges
+    ranges = forwarded[list[tuple[int, int, int]]](scan.Scan.ranges)
 
     def __aiter__(self) -> AsyncIterator[Batch[V]]:
         """Batches of neighbouring messages, partition after partition."""
@@ -80,24 +76,17 @@ class SqlResult:
         """What a statement about a topic did."""
         return self.blocking.defined
 
-    @property
-    def has_rows(self) -> bool:
-        """Whether there are rows to ask for, if only none of them."""
-        return self.blocking.has_rows
+    has_rows = forwarded[bool](session.SqlResult.has_rows)
+    columns = forwarded[list[str]](session.SqlResult.columns)
 
     @property
-    def columns(self) -> list[str]:
-        """The names of the columns."""
-        return self.blocking.columns
-
-    @property
+    @mirrored(session.SqlResult.scans)
     def scans(self) -> list[ScanPlan]:
-        """What was read of topics so far, a plan for each scan."""
         return self.blocking.scans
 
     @property
+    @mirrored(session.SqlResult.relation)
     def relation(self) -> duckdb.DuckDBPyRelation:
-        """The rows as a relation of DuckDB's, for more of its methods; raises when there are none."""
         return self.blocking.relation
 
     to_arrow = awaited(session.SqlResult.to_arrow)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from penstock.aio.twin import Threads, awaited, mirrored
+from penstock.aio.twin import Threads, awaited, forwarded, mirrored
 from penstock.parse import Duration
 from penstock.sessions import sessions
 
@@ -19,36 +19,12 @@ class Session:
         self.blocking = blocking
         self.threads = threads
 
-    @property
-    def id(self) -> str:
-        """An id that stays the same over all attempts of the session."""
-        return self.blocking.id
-
-    @property
-    def topic(self) -> str:
-        """The topic that the session belongs to."""
-        return self.blocking.topic
-
-    @property
-    def attempt(self) -> int:
-        """1 when it was opened; each time it is delivered again it is one more."""
-        return self.blocking.attempt
-
-    @property
-    def chunks(self) -> list[bytes]:
-        """What was appended, in order."""
-        return self.blocking.chunks
-
-    @property
-    def data(self) -> bytes:
-        """All chunks, joined."""
-        return self.blocking.data
-
-    @property
-    def last_error(self) -> str:
-        """What went wrong the last time."""
-        return self.blocking.last_error
-
+    id = forwarded[str](sessions.Session.id)
+    topic = forwarded[str](sessions.Session.topic)
+    attempt = forwarded[int](sessions.Session.attempt)
+    chunks = forwarded[list[bytes]](sessions.Session.chunks)
+    data = forwarded[bytes](sessions.Session.data)
+    last_error = forwarded[str](sessions.Session.last_error)
     append = awaited(sessions.Session.append)
     replace = awaited(sessions.Session.replace)
     finish = awaited(sessions.Session.finish)

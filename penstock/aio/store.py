@@ -19,7 +19,7 @@ from penstock.aio.sessions import Sessions
 from penstock.aio.streams import Stream
 from penstock.aio.topic import OpeningReader, Topic, opening_reader
 from penstock.aio.transaction import Transaction
-from penstock.aio.twin import Opening, Threads, awaited, in_own_thread, mirrored
+from penstock.aio.twin import Opening, Threads, awaited, forwarded, in_own_thread, mirrored
 from penstock.aio.writer import Writer
 from penstock.clock import Clock
 from penstock.consume.options import Kind, Moment, Retry
@@ -83,10 +83,7 @@ class Store:
         """Whether the store may only be read."""
         return self.blocking.read_only
 
-    @property
-    def id(self) -> str:
-        """An id that tells this store from any other, wherever its folder is moved."""
-        return self.blocking.id
+    id = forwarded[str](sync.Store.id)
 
     # Topics.
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from penstock import wake
 from penstock.aio.engine import LoopBell
 from penstock.aio.topic import Topic
-from penstock.aio.twin import Threads, awaited, mirrored
+from penstock.aio.twin import Threads, awaited, forwarded, mirrored
 from penstock.parse import Duration
 from penstock.streams import stream
 from penstock.streams.engine import Data, Publication, StreamMessage
@@ -32,10 +32,7 @@ class Stream:
         #: Of an embedded stream: coroutines that publish at the same time share one sync.
         self._topic = topic
 
-    @property
-    def name(self) -> str:
-        """The stream's name; embedded, also that of its topic."""
-        return self.blocking.name
+    name = forwarded[str](stream.Stream.name)
 
     # The functions of MiniToolStream: messages, consumers, deleting.
 

@@ -14,7 +14,7 @@ from penstock import store as sync
 from penstock.aio.group_commit import Group
 from penstock.aio.reader import Reader
 from penstock.aio.scan import Scan
-from penstock.aio.twin import Opening, Threads, awaited, mirrored
+from penstock.aio.twin import Opening, Threads, awaited, forwarded, mirrored
 from penstock.aio.writer import Writer
 from penstock.consume import reader as consume
 from penstock.consume.options import Kind, Moment, Retry
@@ -42,20 +42,9 @@ class Topic(Generic[V]):
         self._writers = writers
         self.threads = threads
 
-    @property
-    def name(self) -> str:
-        """The topic's name."""
-        return self.blocking.name
-
-    @property
-    def id(self) -> int:
-        """An id that differs for a topic that was dropped and created again."""
-        return self.blocking.id
-
-    @property
-    def options(self) -> TopicOptions:
-        """What the topic promises, as last read from the store."""
-        return self.blocking.options
+    name = forwarded[str](sync.Topic.name)
+    id = forwarded[int](sync.Topic.id)
+    options = forwarded[TopicOptions](sync.Topic.options)
 
     # Writing.
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, ParamSpec, TypeVar
 from penstock import store as sync
 from penstock.aio.scan import Scan
 from penstock.aio.topic import Topic
-from penstock.aio.twin import Threads, mirrored
+from penstock.aio.twin import Threads, forwarded, mirrored
 from penstock.keys import Key
 from penstock.message import StoredRun, V
 from penstock.parse import KIB, Duration
@@ -71,15 +71,8 @@ class Transaction:
             timestamps=timestamps, partition=partition,
         )  # fmt: skip
 
-    @property
-    def written(self) -> int:
-        """How many messages it holds so far, with those that are delayed."""
-        return self.blocking.written
-
-    @property
-    def stored(self) -> Mapping[str, Sequence[StoredRun]]:
-        """After the commit: where the messages of each topic are, run by run."""
-        return self.blocking.stored
+    written = forwarded[int](sync.Transaction.written)
+    stored = forwarded[Mapping[str, Sequence[StoredRun]]](sync.Transaction.stored)
 
     @mirrored(sync.Transaction.commit, besides="Cancelled, it may be committed or not.")
     async def commit(self) -> None:
@@ -107,7 +100,7 @@ class Transaction:
     # Inside.
 
     async def _alone(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Make a call in a thread while no other touches the transaction, also not one that was cancelled."""
+        """Make a call in a thread once no other uses the transaction: a cancelled one may still run."""
         while self._is_busy():
             assert self._working is not None
             await asyncio.wait([self._working])

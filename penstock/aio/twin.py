@@ -4,6 +4,7 @@ The blocking classes are the real ones; a twin holds one and runs its calls in t
 never waits for a disk. Names, parameters, types and documentation stand once, in the blocking class:
 
     class Topic(Generic[V]):
+        name = forwarded[str](store.Topic.name)         # a property of the blocking topic
         vacuum = awaited(store.Topic[V].vacuum)         # the same call, in a thread
 
         @mirrored(store.Topic.write, besides="Coroutines that write at the same time share one sync.")
@@ -20,8 +21,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from inspect import getdoc
+from operator import attrgetter
 from types import MethodType, TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from penstock.errors import Closed
 
@@ -66,7 +68,7 @@ _THREADS_MOST = 8
 
 
 class Threads:
-    """Where blocking calls go."""
+    """The threads in which blocking calls are made, so that the loop need not wait for them."""
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(_THREADS_MOST, thread_name_prefix="penstock-aio")
@@ -108,7 +110,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Twin(Protocol):
-    """An async twin: what it runs calls of, and where."""
+    """An async twin: the blocking object that it calls, and the threads in which it does."""
 
     @property
     def blocking(self) -> Any:
@@ -134,6 +136,22 @@ class awaited(Generic[P, R]):
         found: Callable[P, Coroutine[Any, Any, R]]
         found = self._twin if instance is None else MethodType(self._twin, instance)
         return found
+
+
+class forwarded(property, Generic[R]):
+    """A property of the blocking object as one of its twin: its name, its documentation, its value."""
+
+    def __init__(self, blocking: Any) -> None:
+        super().__init__(attrgetter(f"blocking.{blocking.fget.__name__}"))
+        self.__doc__ = blocking.__doc__
+
+    if TYPE_CHECKING:  # a property is `Any` to them, where it is not written out
+
+        @overload
+        def __get__(self, instance: None, owner: type, /) -> Self: ...
+        @overload
+        def __get__(self, instance: Any, owner: type | None = None, /) -> R: ...
+        def __get__(self, instance: Any, owner: type | None = None, /) -> Any: ...
 
 
 def mirrored(blocking: Callable[..., Any] | property, *, besides: str = "") -> Callable[[F], F]:

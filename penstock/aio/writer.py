@@ -26,7 +26,7 @@ from penstock.parse import KIB, Duration
 from penstock.topic import writer
 from penstock.topic.bodies import is_file
 from penstock.topic.producer import Numbering, refuse_back
-from penstock.topic.value_codec import Packing
+from penstock.topic.value_codec import ValuePacker
 from penstock.topic.write_buffer import WIDTH, Besides, WriteBuffer
 
 #: How long the task rests when the blocking writer has no room within the writer's `timeout`.
@@ -44,7 +44,7 @@ class Writer(Generic[V]):
         self._timeout_s = timeout_s
         #: What has gathered: a frame's worth at most, while as much may be on its way.
         self._buffer = WriteBuffer(
-            blocking.open_topic, blocking.packing, headers=blocking.buffer.own_headers, look=self._look,
+            blocking.open_topic, blocking.packer, headers=blocking.buffer.own_headers, look=self._look,
             admit=blocking.check_choice, number=self._number, postpone=_never,
         )  # fmt: skip
         self._buffer.alert = blocking.producer.choose is not None
@@ -76,11 +76,11 @@ class Writer(Generic[V]):
             )  # fmt: skip
             return
         body: Any = value
-        packing = self._blocking.packing
+        packer = self._blocking.packer
         if is_file(value):
             body = await self._threads.run(self._buffer.stored, value)
-        elif packing is not None and packing.codec != RAW:
-            body = await self._packed(value, packing)  # type: ignore[arg-type]
+        elif packer is not None and packer.codec != RAW:
+            body = await self._packed(value, packer)  # type: ignore[arg-type]
         if self._failure is not None or self._closed or self._blocking.flusher.broken:
             await self._raise_failure()
         if self._is_full:
@@ -165,15 +165,15 @@ class Writer(Generic[V]):
 
     # Inside.
 
-    async def _packed(self, value: V | str | None, packing: Packing) -> bytes | None:
+    async def _packed(self, value: V | str | None, packer: ValuePacker) -> bytes | None:
         """A value as it is stored; packing a large one would hold up the loop."""
-        body = packing.encoded(value)
-        if packing.codec == RAW or body is None or len(body) < _PACK_HERE_BYTES:
-            return packing.body(body)
-        return await self._threads.run(packing.body, body)
+        body = packer.encoded(value)
+        if packer.codec == RAW or body is None or len(body) < _PACK_HERE_BYTES:
+            return packer.body(body)
+        return await self._threads.run(packer.body, body)
 
     def _look(self) -> None:
-        """Asked by the buffer now and then."""
+        """Note whether the buffer is full; the buffer asks now and then."""
         self._is_full = self._buffer.is_full()
         self._buffer.look_later()
 
@@ -268,7 +268,7 @@ class Writer(Generic[V]):
             self._handed += count // WIDTH
 
     def _put_back(self, rows: list[Any], count: int) -> None:
-        """What was not accepted goes before what has gathered meanwhile."""
+        """Put what was not accepted before what has gathered meanwhile."""
         self._handed += (count - len(rows)) // WIDTH
         self._buffer.rows[:0] = rows
         self._buffer.weight += sum(len(value) for value in rows[::WIDTH] if value is not None)

@@ -11,11 +11,21 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import __version__
-from penstock.cli import consumer, dead, events, failures, output, pipeline, spark, stream, topic
+from penstock.cli import (
+    consumer,
+    dead,
+    events,
+    exports,
+    failures,
+    imports,
+    output,
+    pipeline,
+    spark,
+    stream,
+    topic,
+)
 from penstock.cli.arguments import StoreOption, flag
 from penstock.cli.backup import backup, restore
-from penstock.cli.exchange import exports, imports
-from penstock.cli.exchange.copies import copy
 from penstock.cli.failures import Exit
 from penstock.cli.read import read
 from penstock.cli.repair import repair
@@ -66,7 +76,6 @@ app.command(rich_help_panel="Messages")(read)
 app.command(rich_help_panel="Messages")(sql)
 app.add_typer(imports.app, name="import", rich_help_panel="Messages")
 app.add_typer(exports.app, name="export", rich_help_panel="Messages")
-topic.app.command()(copy)
 app.add_typer(topic.app, name="topic", rich_help_panel="Topics and consumers")
 app.add_typer(consumer.app, name="consumer", rich_help_panel="Topics and consumers")
 app.add_typer(dead.app, name="dead", rich_help_panel="Topics and consumers")

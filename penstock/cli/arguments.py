@@ -25,7 +25,7 @@ _PLACES = re.compile(r"\d+:\d+(,\d+:\d+)*")
 
 
 def _chosen_store(context: typer.Context, value: str) -> str:
-    """What was said nearest to the verb holds; a verb's context inherits what was said before it."""
+    """Return the store's path: as said nearest to the verb, else by the environment, else the default."""
     if value:
         context.obj = value
     path: str = context.obj or os.environ.get("PENSTOCK_STORE") or DEFAULT_STORE
@@ -35,7 +35,7 @@ def _chosen_store(context: typer.Context, value: str) -> str:
 
 
 def flag(*names: str, help: str, **more: Any) -> Any:
-    """An option that is there or not; the help shows no value for it."""
+    """Make an option that is given or not; the help shows no value for it."""
     return typer.Option(*names, help=help, metavar="", **more)
 
 

@@ -1,20 +1,29 @@
-"""`penstock sql`: queries over topics, and statements that change them; without a text it asks for some."""
+"""`penstock sql`: queries over topics, and statements that change them; without a text it asks for some.
+
+Rows are printed as a table for people, as CSV or JSON for programs.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Annotated
+from datetime import date, datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from penstock import Store
 from penstock.cli import failures, output
 from penstock.cli.arguments import StoreOption, flag, open_to_read, open_to_write
 from penstock.cli.failures import Exit
-from penstock.cli.sql_output import RowsFormat, put_rows
+from penstock.cli.formats import shown
 from penstock.errors import InvalidOption, PenstockError
 from penstock.sql import statements, tokens
 from penstock.sql.session import SqlResult, SqlSession
@@ -30,6 +39,16 @@ _PROMPT, _GOES_ON = "penstock> ", "     ...> "
 _CANCELLED = "\x03"
 _HISTORY = "PENSTOCK_HISTORY"
 _HISTORY_LINES = 1000
+#: A table needs the widths of all its rows; behind so many there is a new head.
+_TABLE_ROWS = 10_000
+
+
+class RowsFormat(StrEnum):
+    """How `penstock sql` prints rows."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
 
 
 def sql(
@@ -80,7 +99,7 @@ def _opened(path: str, about_topics: list[Statement]) -> Store:
 
 def _put(result: SqlResult, form: RowsFormat) -> None:
     if result.has_rows:
-        put_rows(result, form)
+        _put_rows(result, form)
     elif result.defined is not None:
         topic, outcome = result.defined
         if form is RowsFormat.JSON:
@@ -108,7 +127,7 @@ def _converse(path: str, form: RowsFormat) -> None:
 
 
 def _tried(path: str, opened: Store, session: SqlSession, text: str, form: RowsFormat) -> bool:
-    """Run what was typed; False when it was refused."""
+    """Run what was typed; return False when it was refused, which is told."""
     try:
         if text == ".tables":
             for topic in opened.topics():
@@ -184,3 +203,92 @@ def _keep_history(path: str) -> None:
 
     with suppress(OSError):
         readline.write_history_file(path)
+
+
+# Rows.
+
+
+def _put_rows(result: SqlResult, form: RowsFormat) -> None:
+    """Print the rows of a query; JSON is an object a line, CSV begins with the names."""
+    {RowsFormat.TABLE: _put_table, RowsFormat.CSV: _put_csv, RowsFormat.JSON: _put_json}[form](result)
+
+
+def _put_table(result: SqlResult) -> None:
+    names, found = result.columns, 0
+    numbers = _number_columns(result)
+    for rows in _rows(result, _TABLE_ROWS):
+        found += len(rows)
+        columns: list[output.Column[tuple[Any, ...]]] = [
+            (name, lambda row, at=at: _cell(row[at]), at in numbers)  # type: ignore[misc]
+            for at, name in enumerate(names)
+        ]
+        output.put_table("", rows, columns)
+    if not found:
+        output.put_text("no rows")
+
+
+def _put_csv(result: SqlResult) -> None:
+    output.put(_csv_lines([tuple(result.columns)]))
+    for rows in _rows(result, _TABLE_ROWS):
+        output.put(_csv_lines([tuple("" if each is None else _cell(each) for each in row) for row in rows]))
+
+
+def _put_json(result: SqlResult) -> None:
+    names = result.columns
+    for rows in _rows(result, _TABLE_ROWS):
+        lines = [msgspec.json.encode(dict(zip(names, map(_plain, row), strict=True))) for row in rows]
+        output.put(b"\n".join(lines) + b"\n")
+
+
+def _rows(result: SqlResult, most: int) -> Iterator[list[tuple[Any, ...]]]:
+    held: list[tuple[Any, ...]] = []
+    for batch in result.batches():
+        columns = [column.to_pylist() for column in batch.columns]
+        held += zip(*columns, strict=True) if columns else []
+        if len(held) >= most:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
+def _number_columns(result: SqlResult) -> set[int]:
+    kinds = [str(each) for each in result.relation.types]
+    return {
+        at
+        for at, kind in enumerate(kinds)
+        if kind.endswith(("INT", "INTEGER", "DOUBLE", "FLOAT")) or "DECIMAL" in kind
+    }
+
+
+def _csv_lines(rows: list[tuple[Any, ...]]) -> bytes:
+    held = io.StringIO()
+    csv.writer(held, lineterminator="\n").writerows(rows)
+    return held.getvalue().encode(errors="backslashreplace")
+
+
+def _cell(value: Any) -> str:
+    """A value as one line of text."""
+    plain = _plain(value)
+    if plain is None:
+        return "-"
+    if isinstance(plain, str):
+        return shown(plain.encode(errors="backslashreplace"))
+    return msgspec.json.encode(plain).decode()
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can say it: times in ISO, bytes as text, exact numbers as numbers."""
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)

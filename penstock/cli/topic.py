@@ -1,11 +1,13 @@
-"""`penstock topic create | list | show | alter | split | drop`."""
+"""`penstock topic create | list | show | alter | split | drop | copy`."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import os
+import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +25,7 @@ from penstock.cli.arguments import (
 )
 from penstock.cli.facts import ConsumerFacts, PartitionFacts, TopicFacts
 from penstock.errors import InvalidOption
+from penstock.exchange.topic_copy import copy_topic
 from penstock.options import FILES, Payloads, TopicOptions, topic_changes
 from penstock.parse import one_of, size, topic_name
 
@@ -61,6 +64,7 @@ _OPTIONS: dict[str, tuple[Any, str, str]] = {
     "payloads": (str, "PLACE", "Where large values lie: files, s3://bucket/prefix; or none."),
     "payloads_above": (str, "SIZE", "Values above this size lie there; 64KiB."),
 }
+_SWITCHES = {name for name, (_, metavar, _) in _OPTIONS.items() if metavar == "on|off"}
 #: Of these the word "none" is no limit, or no such thing.
 _MAY_BE_NONE = (
     "retention", "max_bytes", "codecs", "compress", "index", "partition_write_burst", "payloads",
@@ -101,11 +105,11 @@ def chosen(given: Given, payloads: Payloads | None) -> dict[str, Any]:
     options = {name: value for name, value in given.items() if not name.startswith("payloads")}
     if "codecs" in options:
         options["codecs"] = options["codecs"].split(",")
-    if "write_quota" in options:
-        one_of("--write-quota", options["write_quota"], ("on", "off"))
-        options["write_quota"] = options["write_quota"] == "on"
+    for name in options.keys() & _SWITCHES:
+        one_of(f"--{name.replace('_', '-')}", options[name], ("on", "off"))
+        options[name] = options[name] == "on"
     if "key_retention" in options:
-        options["key_retention"] = _lifetimes(options["key_retention"])
+        options["key_retention"] = _key_retention(options["key_retention"])
     place = _chosen_payloads(payloads, given.get("payloads"), given.get("payloads_above"))
     if place is not None:
         options["payloads"] = place
@@ -115,8 +119,8 @@ def chosen(given: Given, payloads: Payloads | None) -> dict[str, Any]:
     }
 
 
-def _lifetimes(given: list[str]) -> dict[str, str]:
-    """PATTERN=AGE, each; the one word "none" is no lifetimes."""
+def _key_retention(given: list[str]) -> dict[str, str]:
+    """Each is PATTERN=AGE; the one word "none" takes all of them away."""
     if given == ["none"]:
         return {}
     found = {}
@@ -175,6 +179,20 @@ class SplitFacts:
     topic: str
     partition: int
     children: list[PartitionFacts]
+
+
+@dataclass(frozen=True)
+class CopiedTopic:
+    """What was copied."""
+
+    source: str
+    target: str
+    messages: int
+    #: Messages that a run before had brought over.
+    before: int
+    partitions: int
+    seconds: float
+    consumers: list[str] = field(default_factory=list)
 
 
 @app.callback()
@@ -322,6 +340,41 @@ _PARTITION_COLUMNS: tuple[output.Column[PartitionFacts], ...] = (
 )
 
 
+@app.command()
+def copy(
+    source: Annotated[str, typer.Argument(metavar="STORE/TOPIC", help="What is copied.")],
+    target: Annotated[str, typer.Argument(metavar="STORE/TOPIC", help="Where to; the topic must be new.")],
+    consumers: Annotated[
+        bool, flag("--consumers", help="Consumers stand in the copy where they stand in the source.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy a topic into another store, with its options and the offsets of its messages.
+
+    A copy that was killed goes on where it was when it is started again.
+    """
+    (from_store, from_topic), (to_store, to_topic) = _address(source), _address(target)
+    began = time.monotonic()
+    with open_to_read(from_store) as opened:
+        found = opened.topic(from_topic)
+        with open_to_write(to_store, create=True) as other:
+            with output.CountLine() as line:
+                done = copy_topic(found, other, to_topic, consumers=consumers, progress=line.show)
+    result = CopiedTopic(
+        source, target, done.messages, done.before, done.partitions, round(time.monotonic() - began, 3),
+        list(done.consumers),
+    )  # fmt: skip
+    if as_json:
+        output.put_json(result)
+        return
+    before = f" ({output.counted(done.before, 'message')} were there)" if done.before else ""
+    output.put_text(
+        f"{output.counted(done.messages, 'message')} copied to {target} in {result.seconds:g} s{before}"
+    )
+    if done.consumers:
+        output.put_text(f"consumers: {', '.join(done.consumers)}")
+
+
 def _details(topic: Topic) -> TopicDetails:
     return TopicDetails(facts.topic_facts(topic), facts.partition_facts(topic), facts.consumer_facts(topic))
 
@@ -350,3 +403,11 @@ def _shown(name: str, value: Any) -> str:
     if name.endswith(("_speed", "_burst")):
         return output.size(value) + ("/s" if name.endswith("_speed") else "")
     return output.size(value) if name.endswith("bytes") else str(value)
+
+
+def _address(text: str) -> tuple[str, str]:
+    store, slash, topic = text.rpartition("/")
+    if not slash or not store or not topic:
+        raise InvalidOption(f"{text!r} is not STORE/TOPIC", hint="such as ./penstock-data/orders")
+    topic_name(topic)
+    return os.path.expanduser(store), topic

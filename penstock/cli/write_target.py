@@ -46,7 +46,7 @@ class Sender(NamedTuple):
 
 
 def check(value: bytes | None, common: Common) -> None:
-    """Raise for arguments that are wrong in any case, before anything is made."""
+    """Raise for arguments that no topic would take, before a store or a topic is made."""
     batch_of_one(value, common.key, common.headers, common.timestamp, common.partition, limit=2**62)
     due_at_of(common)
 

@@ -111,8 +111,8 @@ class EventQueryStep(NamedTuple):
 class EventQuery:
     """What is new for some keys. It remembers how far it has looked, so each look costs only what is new."""
 
-    def __init__(self, partitions: OpenTopic, epoch: str, asked: Match, limit: int) -> None:
-        self._partitions = partitions
+    def __init__(self, open_topic: OpenTopic, epoch: str, asked: Match, limit: int) -> None:
+        self._open_topic = open_topic
         self._epoch = epoch
         self._asked = asked
         self._limit = limit
@@ -124,8 +124,8 @@ class EventQuery:
 
     def begin(self, cursor: str | None, rewind: int | None, since: str | datetime | None) -> EventQuery:
         """Say where to look from; without a cursor the first look is the last."""
-        with self._partitions.named_if_closed():
-            return self._begin(self._partitions.log(0), cursor, rewind, since)
+        with self._open_topic.named_if_closed():
+            return self._begin(self._open_topic.log(0), cursor, rewind, since)
 
     def _begin(
         self, log: Log, cursor: str | None, rewind: int | None, since: str | datetime | None
@@ -138,7 +138,7 @@ class EventQuery:
         elif rewind is not None:
             self._rewind(log, whole("rewind", rewind, 1, 1_000_000), bounds.start, bounds.end)
         elif since is not None:
-            place = spot(since, 0, self._partitions.clock.now_ns())
+            place = spot(since, 0, self._open_topic.clock.now_ns())
             if place.kind != "time":
                 raise InvalidOption(f"since={since!r} is not a time", hint='an age ("10m") or a moment')
             self._next = max(log.resolve(place), bounds.start)
@@ -172,7 +172,7 @@ class EventQuery:
     def search(self, stop: int | None = None) -> EventQueryStep | None:
         """Look at offsets before `stop`; None when there is nothing new yet."""
         while self._gap is None:
-            log = self._partitions.log(0)
+            log = self._open_topic.log(0)
             try:
                 end = log.readable_from(self._next).end
                 end = end if stop is None else min(end, max(stop, self._next))
@@ -181,7 +181,7 @@ class EventQuery:
                 self._miss("retention", self._next, trimmed.first)
                 continue
             except (Closed, OSError):  # its files may be closed while one looks
-                self._partitions.require_open()  # knows why: store closed, or topic dropped
+                self._open_topic.require_open()  # knows why: store closed, or topic dropped
                 raise
             if messages:
                 is_all = damage is None and len(messages) < self._limit
@@ -237,8 +237,8 @@ class EventQuery:
         self._next = stop
 
     def _answer(self, messages: list[Message], behind: int, gap: EventGap | None = None) -> Answer:
-        with self._partitions.named_if_closed():
-            log = self._partitions.log(0)
+        with self._open_topic.named_if_closed():
+            log = self._open_topic.log(0)
             bounds = log.bounds()
             newest = newest_before(log, max(bounds.end, behind))
         cursor = cursor_text(self._epoch, behind + 1, newest)

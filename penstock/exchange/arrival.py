@@ -28,7 +28,7 @@ class PartitionArrival:
         self.next = self._log.appender.leave_out(0)
 
     def begin_at(self, offset: int) -> None:
-        """The partition's first message has this offset: there is nothing before it, not even a gap."""
+        """Let the partition begin at this offset: there is nothing before it, not even a gap."""
         self.skip_to(offset)
         if self._log.stored().start < offset:
             self._log.trim(offset)
@@ -45,7 +45,7 @@ class PartitionArrival:
         self.arrived(appended.first, appended.next - appended.first)
 
     def know_producers(self, facts: ProducerTable) -> None:
-        """Have what producers wrote known here as they know it elsewhere, durably: sent again, it is there.
+        """Take over what is known of producers elsewhere, durably: what they send again is a duplicate here.
 
         What is known already, from a run that was cut short, is not written again.
         """

@@ -50,7 +50,7 @@ class CsvRows:
         return True
 
     def records(self, lines: Lines, refuse: Refuse = refuse_all) -> Iterator[FileRecord]:
-        """All records from where `lines` stands; a row that is none is refused by its line."""
+        """Yield all records from where `lines` stands; refuse, by its line, a row that is not one."""
         for at, row in self._rows(lines, refuse):
             if not row:
                 continue

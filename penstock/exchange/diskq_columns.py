@@ -92,7 +92,7 @@ def _numbers(kind: str, cells: pyarrow.Array) -> array[int]:
 
 
 def _require(is_right: pyarrow.BooleanArray) -> None:
-    """Raise `Misfit` for the first that is not."""
+    """Raise `Misfit` for the first message of which it is not true."""
     import pyarrow.compute as pc
 
     if not pc.all(is_right).as_py():

@@ -273,7 +273,7 @@ class _PartitionWriter:
                 self._begin(self._next)
 
     def end(self, end: int) -> None:
-        """Segments that hold nothing yet, and an active one where offsets at the end hold no message."""
+        """Begin the segments that hold nothing, and an active one behind offsets that hold no message."""
         for base in self._bounds:
             if base <= end:
                 self._begin(base)

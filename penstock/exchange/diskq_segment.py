@@ -146,7 +146,7 @@ class SegmentReader:
             self._note(f"{self._segment.path}{TIME_INDEX}: a torn tail: a time without a message")
 
     def _check_rest(self) -> None:
-        """Data behind the last message of the index: at most one that was being written."""
+        """Check the data behind the last indexed message: at most one that was being written."""
         end = self._end_of(self.count - 1) if self.count else 0
         rest = self._data_bytes - end
         if not rest or self.count < self._segment.count:
@@ -162,7 +162,7 @@ class SegmentReader:
         )
 
     def _refuse_foreign_order(self) -> None:
-        """A file of another byte order is told from one that is damaged."""
+        """Raise `UnknownFormat` for a file of another byte order, which is not a damaged one."""
         if not self._segment.count:
             return
         entry = self._entries(0, 1)
@@ -184,7 +184,7 @@ class SegmentReader:
     # Pieces.
 
     def _check_entries(self, at: int, entries: IndexEntries, end_before: int) -> None:
-        """Offsets one after the other, messages one behind the other."""
+        """Check that offsets follow each other, and that messages lie one behind the other."""
         first = self._segment.base + at
         if entries.offsets != array("Q", range(first, first + len(entries.offsets))):
             place = next(n for n, offset in enumerate(entries.offsets) if offset != first + n)
@@ -224,7 +224,7 @@ class SegmentReader:
                 raise self._misfit(TIME_INDEX, at, entries, place, "a time that is not the message's own")
 
     def _time_entries(self, at: int, count: int) -> TimeEntries:
-        """Those of `count` messages; where a crash left an entry, the later one of its offset counts."""
+        """Return those of `count` messages; where a crash left two of one offset, the later one counts."""
         wanted, offsets, times = self._segment.base + at, array("Q"), array("q")
         while len(times) < count:
             place, left = at + len(times), count - len(times)

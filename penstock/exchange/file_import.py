@@ -59,7 +59,7 @@ class RecordReader(Protocol):
         """Read what stands before the first record; False when that is not there, or not yet."""
 
     def records(self, lines: Lines, refuse: Refuse = refuse_all) -> Iterator[FileRecord]:
-        """All records from where `lines` stands; what is none is refused."""
+        """Yield all records from where `lines` stands; refuse what is not one."""
 
 
 def import_lines(

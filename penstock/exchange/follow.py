@@ -4,8 +4,7 @@ Every file that is found gets a producer of its own, which is kept in the topic'
 is stored; the byte at which a line begins is its seqno (S001-47). After a restart the log knows how far each
 file was stored. A file is known by its inode and its first bytes, not by its name: one that was rotated away
 is read to its end under its new name, before the file that took its place; one that was cut, or replaced, is
-a new file with a new producer. A line that is no record ends it, or is
-named and left out.
+a new file with a new producer. A line that is no record ends it, or is named and left out.
 """
 
 from __future__ import annotations
@@ -169,7 +168,7 @@ class Follower:
         return position
 
     def _lengthen(self, known: FollowedFile, head: bytes) -> None:
-        """More of a file's first bytes tell it better from others."""
+        """Remember more of a file's first bytes: they tell it better from others."""
         if len(head) > known.head_bytes:
             known.head, known.head_bytes = _hash(head), len(head)
             self._save()

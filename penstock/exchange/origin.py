@@ -55,13 +55,13 @@ def read_origin(topic: OpenTopic) -> Origin | None:
 
 
 def write_origin(topic: OpenTopic, origin: Origin) -> None:
-    """Keep it, durably."""
+    """Put the origin into the topic's folder, durably."""
     record = {"version": _VERSION, **asdict(origin)}
     replace_file(topic.files, os.path.join(topic.folder, ORIGIN), json.dumps(record, indent=1).encode())
 
 
 def mark_whole(topic: OpenTopic, origin: Origin) -> None:
-    """All of it has come in."""
+    """Note that all messages have come in."""
     write_origin(topic, replace(origin, whole=True))
 
 
@@ -82,7 +82,7 @@ def refuse_unless_cut_short(topic: OpenTopic, kind: str, source: str) -> Origin:
 
 @contextmanager
 def sole_importer(topic: OpenTopic) -> Iterator[None]:
-    """One process at a time brings messages into a topic; another one gets `ConflictError`."""
+    """Be the only process that imports into a topic; raise `ConflictError` while another one does."""
     try:
         fd = claim(os.path.join(topic.folder, _LOCK))
     except Claimed as error:

@@ -77,11 +77,11 @@ class JsonLines:
         self._choice = choice
 
     def begin(self, lines: Lines) -> bool:
-        """There is nothing before the first record."""
+        """Read nothing: there is nothing before the first record."""
         return True
 
     def records(self, lines: Lines, refuse: Refuse = refuse_all) -> Iterator[FileRecord]:
-        """All records from where `lines` stands; a line that is none is refused by name."""
+        """Yield all records from where `lines` stands; refuse, by its number, a line that is not one."""
         for at, line in lines:
             document = line.strip()
             if not document:

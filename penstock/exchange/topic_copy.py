@@ -151,7 +151,7 @@ def _topic(store: Store, name: str, source: Topic, address: str) -> Topic:
 
 
 def _copy_layout(source: OpenTopic, sink: OpenTopic) -> None:
-    """Have the copy know which of its partitions were added later, and behind what they open."""
+    """Tell the copy which of its partitions were added later, and what must be read before them."""
     if sink.tree != source.tree:
         there, own = identity_of(source.record, source.topics), sink.record
         options, number = own.options.as_dict(), own.tree + 1

@@ -29,7 +29,7 @@ def compressions(rows: pa.Table) -> dict[str, str]:
 
 
 def _is_worth_it(column: pa.ChunkedArray) -> bool:
-    """Whether a column gets smaller; only of plain bytes and text is it asked."""
+    """Whether a column gets smaller; tried only for plain bytes and text."""
     if not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)):
         return True
     sample = b"".join(_stretches(column))

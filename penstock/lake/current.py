@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import ConflictError, ForeignArchive, MissingExtra, NotATable
+from penstock.errors import ForeignArchive, MissingExtra, NotATable
 from penstock.lake.layout import TIME
-from penstock.lake.storage import Storage, first_line, unwritable
+from penstock.lake.storage import Storage, committing_to
 
 #: Keys in the table's configuration.
 _STORE, _TOPIC_ID, _TOPIC = (f"penstock.current.{name}" for name in ("storeId", "topicId", "topic"))
@@ -32,7 +32,7 @@ def schema_of(fields: pa.Schema | None) -> pa.Schema:
 
 
 class CurrentTable:
-    """One such table; `merge` changes it."""
+    """The table of one topic's present state; `merge` changes it."""
 
     def __init__(self, storage: Storage, delta: Any, columns: pa.Schema) -> None:
         self.storage, self._delta, self._columns = storage, delta, columns
@@ -59,25 +59,17 @@ class CurrentTable:
 
         Raises `ConflictError` when someone else changed the table at the same moment.
         """
-        from deltalake.exceptions import CommitFailedError, DeltaError
         from deltalake.transaction import CommitProperties, Transaction
 
         noted = [Transaction(self._key(number), at) for number, (at, _) in positions.items()]
         noted += [Transaction(f"{self._key(number)}/last", last) for number, (_, last) in positions.items()]
         properties = CommitProperties(app_transactions=noted)
-        try:
+        with committing_to(self.storage):
             if rows.num_rows:
                 told = self._merged(rows, properties)
             else:
                 told = {}
                 self._delta.create_write_transaction([], "append", self._delta.schema(), [], properties)
-        except CommitFailedError as error:
-            raise ConflictError(
-                f"someone else changed {self.storage.uri} at the same moment: {first_line(error)}",
-                hint="run it again; it goes on from where the table stands",
-            ) from error
-        except (DeltaError, OSError) as error:
-            raise unwritable(self.storage, error) from error
         self._delta.update_incremental()
         written = told.get("num_target_rows_inserted", 0) + told.get("num_target_rows_updated", 0)
         return int(written), int(told.get("num_target_rows_deleted", 0))

@@ -345,7 +345,7 @@ def merge(files: Sequence[LakeFile], target: FileTarget) -> list[LakeFile]:
 
 
 def _of_present_day(day: Sequence[LakeFile], file_bytes: int) -> list[list[LakeFile]]:
-    """By the lowest step that some neighbours would get over together."""
+    """Choose neighbours of the day that still grows: those that together reach the lowest step they can."""
     step = _FIRST_STEP_BYTES
     while True:
         step = min(step, file_bytes // 2)

@@ -17,7 +17,15 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyarrow import fs
 
-from penstock.errors import DiskFull, InvalidOption, PenstockError, ReadOnly, Unavailable, WrongType
+from penstock.errors import (
+    ConflictError,
+    DiskFull,
+    InvalidOption,
+    PenstockError,
+    ReadOnly,
+    Unavailable,
+    WrongType,
+)
 
 _S3 = ("s3://", "s3a://")
 
@@ -136,6 +144,22 @@ def writing_to(place: Storage) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        raise unwritable(place, error) from error
+
+
+@contextmanager
+def committing_to(place: Storage) -> Iterator[None]:
+    """Raise a commit that failed as our own error: `ConflictError` when someone else was quicker."""
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    try:
+        yield
+    except CommitFailedError as error:
+        raise ConflictError(
+            f"someone else changed {place.uri} at the same moment: {first_line(error)}",
+            hint="run it again; it goes on from where the table stands",
+        ) from error
+    except (DeltaError, OSError) as error:
         raise unwritable(place, error) from error
 
 

@@ -35,7 +35,7 @@ from penstock.errors import (
 )
 from penstock.lake.layout import DATE, WITH_STATISTICS, Kind, LakeFile
 from penstock.lake.parquet_files import is_ours
-from penstock.lake.storage import Storage, first_line, unwritable, writing_to
+from penstock.lake.storage import Storage, committing_to, first_line, unwritable, writing_to
 from penstock.parse import datetime_ns, utc
 
 
@@ -303,23 +303,14 @@ class Archive:
 
     def _change(self, change: Callable[[], None]) -> None:
         """Change the table, make that last, and look at it again."""
-        from deltalake.exceptions import CommitFailedError, DeltaError
-
         before = self.version
-        try:
+        with committing_to(self.storage):
             change()
-        except CommitFailedError as error:
-            raise ConflictError(
-                f"someone else changed {self.storage.uri} at the same moment: {first_line(error)}",
-                hint="run it again; it goes on from where the table stands",
-            ) from error
-        except (DeltaError, OSError) as error:
-            raise unwritable(self.storage, error) from error
         self.refresh()
         self._make_last(before)
 
     def _make_last(self, before: int) -> None:
-        """Sync what deltalake wrote since that version: it leaves that to the machine's leisure."""
+        """Sync what deltalake wrote since that version: it does not do so itself."""
         names = [
             f"{version:020d}.{kind}"
             for version in range(before + 1, self.version + 1)

@@ -269,7 +269,7 @@ class _Running:
         self._stop.set()
         await self._ticking
         await self.server.drain()
-        self._topics.hub.close()
+        self._topics.feeds.close()
         if self._threads is not None:
             await self._threads.end(limits.DRAIN_S)
 

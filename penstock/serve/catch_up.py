@@ -55,7 +55,7 @@ class CatchUp:
     """Reads on for the subscribers of one feed that are behind."""
 
     def __init__(self, events: Events, start: StartInThread) -> None:
-        self._partitions = events.open_topic
+        self._open_topic = events.open_topic
         self._epoch = events.epoch
         self._start = start
         self._loop = asyncio.get_running_loop()
@@ -80,7 +80,7 @@ class CatchUp:
 
     def is_near(self, offset: int) -> bool:
         """Whether it lies in the segment that is being written."""
-        return offset >= self._partitions.log(0).bounds().segment
+        return offset >= self._open_topic.log(0).bounds().segment
 
     def _turn(self) -> None:
         until = monotonic() + limits.TURN_S
@@ -129,7 +129,7 @@ class CatchUp:
 
     def _search(self, wanted: CatchUpRange) -> EventQueryStep | None:
         asked, offset, stop = wanted
-        question = EventQuery(self._partitions, self._epoch, asked, limits.CATCH_UP_EVENTS)
+        question = EventQuery(self._open_topic, self._epoch, asked, limits.CATCH_UP_EVENTS)
         return question.at(offset).search(stop)
 
     @contextmanager

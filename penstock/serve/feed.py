@@ -64,14 +64,14 @@ class Feed:
         self.events = events
         self.topic = events.topic
         self.epoch = events.epoch
-        self._partitions = events.open_topic
+        self._open_topic = events.open_topic
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._interest: Interest[Subscriber] = Interest()
         self._behind = CatchUp(events, start)
         self.is_ended = False
-        self._tail = Tail(self._partitions, self.look)
-        self._help = DeadWriterHelp(self._partitions)
+        self._tail = Tail(self._open_topic, self.look)
+        self._help = DeadWriterHelp(self._open_topic)
         self._stored_at = 0.0
         self._stored_often = 0
         self._hears = True
@@ -94,13 +94,13 @@ class Feed:
         """An offset as clients know it."""
         seen = max(offset, self.position)
         if self._newest[0] != seen:
-            self._newest = seen, newest_before(self._partitions.log(0), seen)
+            self._newest = seen, newest_before(self._open_topic.log(0), seen)
         return cursor_text(self.epoch, offset + 1, self._newest[1])
 
     @property
     def least(self) -> int:
         """The oldest id that is still stored."""
-        return self._partitions.log(0).bounds().start + 1
+        return self._open_topic.log(0).bounds().start + 1
 
     # Who subscribes.
 
@@ -112,7 +112,7 @@ class Feed:
 
     def question(self, asked: Match, start: Start, limit: int = limits.CATCH_UP_EVENTS) -> EventQuery:
         """Return where a subscriber begins, without moving the feed: safe in any thread; `reach` follows."""
-        return EventQuery(self._partitions, self.epoch, asked, limit).begin(*start)
+        return EventQuery(self._open_topic, self.epoch, asked, limit).begin(*start)
 
     def reach(self, offset: int) -> None:
         """Read at least up to an offset."""
@@ -146,8 +146,11 @@ class Feed:
     # Reading.
 
     def stored(self) -> None:
-        """Deliver what we stored ourselves. While we do so all the time, hints of the file are not heard:
-        each costs a change of threads, and says what we know."""
+        """Deliver what we stored ourselves.
+
+        While we do so all the time, hints of the file are not heard: each costs a change of threads, and
+        tells what we know.
+        """
         self.look()
         now, before = self._loop.time(), self._stored_at
         self._stored_at = now

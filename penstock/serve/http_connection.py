@@ -1,7 +1,7 @@
 """One connection: requests come in, answers go out in the same order.
 
     reading ──whole request──▶ busy ──reply()──▶ reading …        keep-alive, pipelining
-                                ├──owe()──▶ reading …             a push: the next one begins meanwhile
+                                ├──reply_later()──▶ reading …     a push: the next one begins meanwhile
                                 └──become(stream)──▶ streaming    SSE and WebSocket, until the end
 
 There is no task and no queue for a connection. What is sent goes to the kernel at once; what it does not take
@@ -70,7 +70,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_began", "_body", "_busy", "_deadline", "_fd", "_head_bytes", "_headers", "_host", "_is_head",
-        "_keep_alive", "_owed", "_parser", "_queue", "_reads", "_refusal", "_request", "_size", "_target",
+        "_keep_alive", "_parser", "_pending", "_queue", "_reads", "_refusal", "_request", "_size", "_target",
         "_turning",
         "extra_headers", "is_full", "stream", "transport", "wheel_at",
     )  # fmt: skip
@@ -80,7 +80,9 @@ class Connection(asyncio.Protocol):
         self._parser: httptools.HttpRequestParser | None = None
         #: Requests that have come in whole. A list: they are few, and an empty deque takes ten times as much.
         self._queue: list[Request] | None = None
-        self._owed: list[PendingReply] | None = None
+        #: Answers that are still to be sent, in the order of their requests.
+        self._pending: list[PendingReply] | None = None
+        #: A route has the present request; we are in `_turn`; the client does not take what is written.
         self._busy = self._turning = self.is_full = False
         self._reads = True
         self._keep_alive = True
@@ -144,7 +146,7 @@ class Connection(asyncio.Protocol):
         self._host.closed(self)
         self._fd = -1
         self._parser = self.transport = None
-        self._queue = self._owed = None
+        self._queue = self._pending = None
         stream, self.stream = self.stream, None
         if stream is not None:
             stream.lost()
@@ -153,7 +155,7 @@ class Connection(asyncio.Protocol):
         """Called by the timer wheel in the second that was asked for."""
         if self.stream is not None:
             self._host.wheel.put(self, self.stream.on_time(now))
-        elif self._busy or self._owed:
+        elif self._busy or self._pending:
             self._host.wheel.put(self, now + int(limits.IDLE_S))
         elif now < self._deadline:
             self._host.wheel.put(self, self._deadline)
@@ -175,35 +177,35 @@ class Connection(asyncio.Protocol):
     def reply(self, status: int, body: bytes, headers: bytes = b"") -> None:
         """Answer the present request and go on to the next one."""
         self.stream = None
-        self.owe().reply(status, body, headers)
+        self.reply_later().reply(status, body, headers)
         self.settle()
 
-    def owe(self) -> PendingReply:
+    def reply_later(self) -> PendingReply:
         """Answer the present request later; pushes that follow it begin meanwhile."""
         self._busy = False
-        owed = PendingReply(self, self.extra_headers, self._keep_alive, self._is_head)
-        if self._owed is None:
-            self._owed = [owed]
+        pending = PendingReply(self, self.extra_headers, self._keep_alive, self._is_head)
+        if self._pending is None:
+            self._pending = [pending]
         else:
-            self._owed.append(owed)
-        return owed
+            self._pending.append(pending)
+        return pending
 
     def settle(self) -> None:
         """Send the answers whose turn has come, and go on."""
-        if self.transport is None or self._owed is None:
+        if self.transport is None or self._pending is None:
             return
         ready: list[bytes] = []
         keep_alive = True
-        for owed in self._owed:
-            if owed.answer is None:
+        for pending in self._pending:
+            if pending.answer is None:
                 break
-            is_last = len(ready) + 1 == len(self._owed)
-            keep_alive = owed.keep_alive and not (is_last and self._host.is_ending)
-            status, body, headers = owed.answer
-            ready.append(reply(status, body, headers=headers, keep_alive=keep_alive, is_head=owed.is_head))
+            is_last = len(ready) + 1 == len(self._pending)
+            keep_alive = pending.keep_alive and not (is_last and self._host.is_ending)
+            status, body, headers = pending.answer
+            ready.append(reply(status, body, headers=headers, keep_alive=keep_alive, is_head=pending.is_head))
         if not ready:
             return
-        self._owed = self._owed[len(ready) :] or None
+        self._pending = self._pending[len(ready) :] or None
         self.write(ready[0] if len(ready) == 1 else b"".join(ready))
         if not keep_alive:
             self.close()
@@ -254,7 +256,7 @@ class Connection(asyncio.Protocol):
         """Finish what is under way, then close: the server ends."""
         if self.stream is not None:
             self.stream.let_go()
-        elif not self._busy and not self._owed:
+        elif not self._busy and not self._pending:
             self.close()
 
     # What the parser calls. It must not be raised through: `_refusal` says what is wrong.
@@ -377,7 +379,7 @@ class Connection(asyncio.Protocol):
         """Whether it is a request's turn."""
         if self._busy or self.is_full or not self._keep_alive or not self.is_open:
             return False  # who does not read its answers gets no more of them
-        return not self._owed or (request.may_overlap and len(self._owed) < limits.PIPELINE_MOST)
+        return not self._pending or (request.may_overlap and len(self._pending) < limits.PIPELINE_MOST)
 
     def _regulate(self) -> None:
         """Read no further while many requests wait, or answers that the client does not read."""

@@ -208,7 +208,7 @@ class PushStore(Protocol):
 class _Waiting(NamedTuple):
     push: Push
     size: int
-    owed: PendingReply
+    pending: PendingReply
 
 
 class Groups:
@@ -231,7 +231,7 @@ class Groups:
         if self._count >= limits.PUSHES_WAITING_MOST or self._bytes > limits.PUSH_BYTES_WAITING_MOST:
             raise Refusal(429, "too much waits for the disk", "push again in a second", retry_s=1)
 
-    def add(self, topic: str, push: Push, owed: PendingReply) -> None:
+    def add(self, topic: str, push: Push, pending: PendingReply) -> None:
         """Have a push stored, and answered when it is durable."""
         group = self._groups.get(topic)
         if group is None:
@@ -239,18 +239,18 @@ class Groups:
         size = push.size
         self._count += 1
         self._bytes += size
-        group.add(_Waiting(push, size, owed))
+        group.add(_Waiting(push, size, pending))
 
     def _answer(self, group: Sequence[_Waiting], outcomes: Sequence[Outcome]) -> None:
         self._count -= len(group)
         self._bytes -= sum(each.size for each in group)
         for each, outcome in zip(group, outcomes, strict=True):
             if isinstance(outcome, Pushed):
-                each.owed.reply(200, _encode(outcome))
+                each.pending.reply(200, _encode(outcome))
             else:
-                self._fail(each.owed, outcome)
+                self._fail(each.pending, outcome)
         # Those of one connection go out in one write.
-        for connection in dict.fromkeys(each.owed.connection for each in group):
+        for connection in dict.fromkeys(each.pending.connection for each in group):
             connection.settle()
 
 

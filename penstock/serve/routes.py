@@ -86,7 +86,7 @@ _ASKED = ("key", "prefix", "cursor", "timeout", "rewind", "since", "limit", "top
 class RoutedTopics(PushStore, Protocol):
     """What routes need to know of the store."""
 
-    hub: Feeds
+    feeds: Feeds
     default: str
 
     def require(self, topic: str) -> None: ...
@@ -169,7 +169,7 @@ class Routes:
         if "idempotency-key" in request.headers:
             self._start(connection, self._store_once(connection, request, topic, push))
         else:
-            self._groups.add(topic, push, connection.owe())
+            self._groups.add(topic, push, connection.reply_later())
 
     async def _store_once(self, connection: Connection, request: Request, topic: str, push: Push) -> None:
         who = self._who(request)
@@ -277,7 +277,7 @@ class Routes:
         return topic
 
     def _feed(self, topic: str) -> Feed:
-        return self._topics.hub.feed(topic)
+        return self._topics.feeds.feed(topic)
 
     def _required(self, request: Request) -> Grant:
         grant = self._access.grant(request)

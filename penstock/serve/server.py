@@ -140,7 +140,7 @@ class ServedTopics:
         self._async = store
         self._served = options.topics
         self.default = options.default_topic
-        self.hub = Feeds(self._find, self.start)
+        self.feeds = Feeds(self._find, self.start)
         self._events: dict[str, Events] = {}
 
     @property
@@ -165,7 +165,7 @@ class ServedTopics:
 
     def stored(self, topic: str) -> None:
         """Deliver what this process stored itself: quicker than by the hint that the file gives."""
-        self.hub.stored(topic)
+        self.feeds.stored(topic)
 
     def require(self, topic: str) -> None:
         """Raise unless the topic may be asked for here; whether it is there is another question."""
@@ -179,7 +179,7 @@ class ServedTopics:
             log = events.open_topic.log(0)
             bounds = log.bounds()
             await self.in_thread(log.keys.oldest, Match(), bounds.start, bounds.end, 1)
-            self.hub.feed(topic)
+            self.feeds.feed(topic)
 
     def _find(self, topic: str) -> Events:
         """A topic of the default names is made at first use; others must be there."""
@@ -217,7 +217,7 @@ class Server:
                 await asyncio.wait_for(stop.wait(), 1.0 - time.monotonic() % 1.0 + 0.001)
             self.now = int(time.monotonic())
             self.wheel.turn(self.now)
-            for feed in self._topics.hub.feeds():
+            for feed in self._topics.feeds.feeds():
                 help_out = feed.tick()
                 if help_out is not None:
                     await self._topics.in_thread(help_out)
@@ -263,7 +263,7 @@ async def serve(
         store = await steps.enter_async_context(aio.open(options.store))
         topics = ServedTopics(store, options)
         await topics.warm_up()
-        steps.callback(topics.hub.close)
+        steps.callback(topics.feeds.close)
         origins = Origins(origins=options.origins, hosts=options.hosts, local_only=options.access().is_open)
         routes = Routes(topics, options.access(), origins, own=own, folder=folder, pages=options.pages)
         server = Server(topics, routes, connections_most=_connections_most())

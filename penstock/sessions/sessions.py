@@ -249,7 +249,7 @@ class SessionTopic:
         self._waiting: WaitingMessages | None = None
         self._journal: Journal | None = None
         self._mutex = threading.RLock()
-        self._taking = threading.Lock()
+        self._take_lock = threading.Lock()
         self.policy = read_policy(folder, files)
 
     def declare(self, policy: Retry) -> None:
@@ -280,7 +280,7 @@ class SessionTopic:
     def take(self, limit: int, timeout: float) -> list[Session]:
         """Return sessions that are due, at most `limit`; wait up to `timeout` for the first."""
         waiting = self._opened()
-        with self._taking:
+        with self._take_lock:
             self._recover()
             taken = waiting.take(limit)
             if not taken and timeout and waiting.wait(timeout):

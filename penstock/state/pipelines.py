@@ -78,7 +78,7 @@ class Pipelines:
         self, name: str, kind: str, *, consumer: str | None, identity: Mapping[str, Any],
         options: Mapping[str, Any], run: RunFacts,
     ) -> None:  # fmt: skip
-        """A run begins; the pipeline is made with its first one. The caller has the pipeline's lock."""
+        """Note that a run begins; the first one makes the pipeline. The caller has the pipeline's lock."""
         with self._database.transaction() as connection:
             connection.execute(
                 "INSERT INTO pipelines VALUES (?, ?, ?, ?, ?, ?, 0, ?) ON CONFLICT (name) DO UPDATE SET "

@@ -299,7 +299,7 @@ def _insert(
 
 
 def _uncount(connection: sqlite3.Connection, place: QueuePlace, offset: int, member: int, owner: int) -> None:
-    """The message at an offset was taken and not delivered; it is `owner`'s then."""
+    """Take back the attempt of a message that was taken and not delivered; `owner` has it then."""
     row = connection.execute(
         f"SELECT first, stop, attempts, data FROM leases WHERE {_OF} AND first <= ? AND stop > ? "
         "AND member = ?",

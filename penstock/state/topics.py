@@ -269,8 +269,9 @@ class Topics:
         return self.by_id(record.id)
 
     def gates(self, topic_id: int) -> Gates:
-        """For each partition that opens later, also one that is gone: which offset of which earlier one must
-        be read first, besides what that one had to wait for.
+        """For each partition that opens later: up to which offset of which earlier ones must be read first.
+
+        What those had to wait for comes on top; partitions that are gone have theirs too.
         """
         return {row.partition: dict(row.gates) for row in self.by_id(topic_id).rows if row.gates}
 

@@ -2,7 +2,7 @@
 
 Each file imports only files before it.
 
-Order: backup_target catalogue commit consumers expiry log_tree ownership stats verify < backup repair topic
+Order: backup_target catalogue commit consumers expiry ownership stats verify < backup repair topic
 < pipelines transaction < pipeline_position store < health open replay.
 """
 

@@ -126,44 +126,44 @@ class Catalogue:
         record = self._records.create(
             name, options, self._clock.now_ns(), before=lambda: self._folders.clear(name)
         )
-        partitions = self.open(record)
-        partitions.logs()
+        topic = self.open(record)
+        topic.logs()
         try:
-            keep_identity(self._files, partitions.folder, record, self._records)
+            keep_identity(self._files, topic.folder, record, self._records)
         except OSError as error:
-            raise refusal(partitions.folder, error) from error
-        return partitions
+            raise refusal(topic.folder, error) from error
+        return topic
 
     def open(self, record: TopicRecord) -> OpenTopic:
         """The topic of a record."""
         with self._mutex:
-            partitions = self._opened.get(record.id)
-            if partitions is None:
-                partitions = OpenTopic(
+            topic = self._opened.get(record.id)
+            if topic is None:
+                topic = OpenTopic(
                     self._folders.path(record.name), record, self._records, self._consumers,
                     self._transactions, self._files, self._clock, read_only=self._read_only,
                 )  # fmt: skip
-                partitions.on_roll = lambda number, opened=partitions: self.housekeeper.add(opened, number)  # type: ignore[misc]
-                partitions.on_hot = lambda number, opened=partitions: self.housekeeper.split(opened, number)  # type: ignore[misc]
-                partitions.on_options = self.on_options
-                partitions.finish_transactions = self.finish_transactions
-                partitions.require_place = self.require_place
+                topic.on_roll = lambda number, opened=topic: self.housekeeper.add(opened, number)  # type: ignore[misc]
+                topic.on_hot = lambda number, opened=topic: self.housekeeper.split(opened, number)  # type: ignore[misc]
+                topic.on_options = self.on_options
+                topic.finish_transactions = self.finish_transactions
+                topic.require_place = self.require_place
                 if self.sibling_topic is not None:
-                    partitions.sibling_topic = self.sibling_topic
+                    topic.sibling_topic = self.sibling_topic
                 if self.delayed is not None:
-                    partitions.delayed = self.delayed
+                    topic.delayed = self.delayed
                 if not self._read_only:
-                    self._keep_identity(partitions)
-                self._opened[record.id] = partitions
-            return partitions
+                    self._keep_identity(topic)
+                self._opened[record.id] = topic
+            return topic
 
-    def _keep_identity(self, partitions: OpenTopic) -> None:
+    def _keep_identity(self, topic: OpenTopic) -> None:
         """See that the topic's folder tells what it is; if the disk refuses, the next to open it tries."""
         try:
-            if self._files.exists(partitions.folder):
-                keep_identity(self._files, partitions.folder, partitions.record, self._records)
+            if self._files.exists(topic.folder):
+                keep_identity(self._files, topic.folder, topic.record, self._records)
         except OSError as error:
-            logger.warning("the identity of topic %s could not be kept: %s", partitions.name, error)
+            logger.warning("the identity of topic %s could not be kept: %s", topic.name, error)
 
     def by_id(self, topic_id: int) -> OpenTopic:
         """The topic of an id; raises `TopicReplaced` when it was dropped."""
@@ -177,15 +177,15 @@ class Catalogue:
             return True
         return False
 
-    def drop(self, partitions: OpenTopic) -> None:
+    def drop(self, topic: OpenTopic) -> None:
         """Remove a topic with its messages and positions; who has it open gets `TopicReplaced`."""
-        record, folder = partitions.record, self._folders.path(partitions.name)
-        partitions.publish_dropped(
+        record, folder = topic.record, self._folders.path(topic.name)
+        topic.publish_dropped(
             lambda: self._records.drop(record.id, after=lambda: self._folders.put_away(folder))
         )
         with self._mutex:
             self._opened.pop(record.id, None)
-        partitions.close("the topic was dropped")
+        topic.close("the topic was dropped")
         self._folders.remove_put_away()
 
     def remove_abandoned(self) -> None:
@@ -218,25 +218,25 @@ class Catalogue:
     def close_writers(self) -> None:
         """Close all writers, also when one of them fails."""
         with ExitStack() as writers:
-            for partitions in list(self._opened.values()):
-                for writer in list(partitions.writers):
+            for topic in list(self._opened.values()):
+                for writer in list(topic.writers):
                     writers.callback(writer.close)
 
     def settle(self) -> None:
         """Write everything to disk on a clean close, also for topics with sync="os"."""
-        for partitions in self._opened.values():
-            if not self._read_only and partitions.options.sync == "os":
-                _settle(partitions)
+        for topic in self._opened.values():
+            if not self._read_only and topic.options.sync == "os":
+                _settle(topic)
 
     def close(self) -> None:
         """Release all files."""
-        for partitions in self._opened.values():
-            partitions.close()
+        for topic in self._opened.values():
+            topic.close()
 
     def abandon(self) -> None:
         """Close in a forked child: files and locks are the parent's."""
-        for partitions in self._opened.values():
-            partitions.abandon()
+        for topic in self._opened.values():
+            topic.abandon()
         self._opened = {}
 
 
@@ -253,11 +253,11 @@ def refuse_other_options(name: str, there: TopicOptions, wanted: Mapping[str, An
         )
 
 
-def _settle(partitions: OpenTopic) -> None:
+def _settle(topic: OpenTopic) -> None:
     """Make a topic durable, and give back offsets that were set aside."""
     try:
-        gone = partitions.topics.by_id(partitions.record.id).rows.removed()
-        for log in partitions.opened_logs():
+        gone = topic.topics.by_id(topic.record.id).rows.removed()
+        for log in topic.opened_logs():
             if log.partition not in gone:
                 log.bounds()  # says so when it was dropped: a sync would only find that its file is gone
                 log.sync_all()
@@ -278,13 +278,13 @@ class DroppedBodies:
         self._store_id = store_id
         self._files = files
 
-    def note(self, partitions: OpenTopic) -> None:
+    def note(self, topic: OpenTopic) -> None:
         """Note where a topic's bodies lie, before it is dropped."""
-        chosen = partitions.options.payloads
+        chosen = topic.options.payloads
         if chosen is None:
             return
         self._files.make_dirs(self._folder)
-        replace(self._files, self._path(partitions.record.id), msgspec.json.encode(chosen.places))
+        replace(self._files, self._path(topic.record.id), msgspec.json.encode(chosen.places))
         self._files.sync_dir(self._folder)
         self._files.sync_dir(self._root)
 

@@ -23,39 +23,39 @@ from penstock.topic.staging import TopicStaging
 logger = logging.getLogger("penstock.store")
 
 
-class Target(NamedTuple):
-    """The staged messages of one partition."""
+class StagedPart(NamedTuple):
+    """One partition's share of a commit, while its messages are only staged."""
 
     staging: TopicStaging
     number: int
     pieces: Sequence[StagedPiece]
 
     @property
-    def partitions(self) -> OpenTopic:
+    def open_topic(self) -> OpenTopic:
         """The open topic that the partition is of."""
-        return self.staging.partitions
+        return self.staging.open_topic
 
     @property
     def log(self) -> Log:
         """The partition's log."""
-        return self.partitions.log(self.number)
+        return self.open_topic.log(self.number)
 
-    def part(self, tx: int) -> Part:
-        """Announce the transaction in the partition and give the messages their offsets."""
-        count = sum(staged.count for staged in self.pieces)
-        size = max(staged.size for staged in self.pieces)
+    def row(self, tx: int) -> Part:
+        """Announce the transaction in the partition, and give the messages their offsets: for `state.db`."""
+        count = sum(piece.count for piece in self.pieces)
+        size = max(piece.size for piece in self.pieces)
         offset = self.log.appender.announce(tx, self.staging.tree, count, size)
-        pieces = []
-        for number, staged in enumerate(self.pieces):
-            pieces.append(staged.piece(tx, number, offset))
-            offset += staged.count
-        return Part(self.partitions.record.id, self.number, pieces)
+        placed = []
+        for number, piece in enumerate(self.pieces):
+            placed.append(piece.piece(tx, number, offset))
+            offset += piece.count
+        return Part(self.open_topic.record.id, self.number, placed)
 
 
-class Applied(NamedTuple):
+class AppendedPart(NamedTuple):
     """One partition's share of a commit, after its frames were appended."""
 
-    target: Target
+    staged: StagedPart
     pieces: Sequence[PlacedPiece]
     appended: Appended
 
@@ -65,9 +65,9 @@ class Applied(NamedTuple):
         for piece in self.pieces:
             first = moved.get((piece.tx, piece.number), piece.base)
             if runs and runs[-1].first + runs[-1].count == first:
-                runs[-1] = StoredRun(self.target.number, runs[-1].first, runs[-1].count + piece.count)
+                runs[-1] = StoredRun(self.staged.number, runs[-1].first, runs[-1].count + piece.count)
             else:
-                runs.append(StoredRun(self.target.number, first, piece.count))
+                runs.append(StoredRun(self.staged.number, first, piece.count))
         return runs
 
 
@@ -83,24 +83,24 @@ class Commit:
         self._now_ns = now_ns
 
     def make_true(
-        self, targets: Sequence[Target], moves: Sequence[PositionUpdate], guard: Callable[[], None],
+        self, staged: Sequence[StagedPart], moves: Sequence[PositionUpdate], guard: Callable[[], None],
         delayed: Callable[[], Sequence[DelayedRow]],
-    ) -> list[Applied]:  # fmt: skip
+    ) -> list[AppendedPart]:  # fmt: skip
         """Do steps 2 to 4; raises `Rerouted` when a topic's partitions changed since it was staged."""
-        logs = [target.log for target in targets]
+        logs = [part.log for part in staged]
 
-        def commit() -> list[Applied]:
+        def commit() -> list[AppendedPart]:
             committed = False
             try:
-                parts = [target.part(self._tx) for target in targets]
-                check = _FilesThere(targets, guard)
+                rows = [part.row(self._tx) for part in staged]
+                check = _FilesThere(staged, guard)
                 self._transactions.commit(
-                    self._tx, self._name, parts, moves, self._now_ns(), check=check, delayed=delayed()
+                    self._tx, self._name, rows, moves, self._now_ns(), check=check, delayed=delayed()
                 )
                 committed = True
                 return [
-                    Applied(target, part.pieces, log.appender.bring_in(part.pieces))
-                    for target, log, part in zip(targets, logs, parts, strict=True)
+                    AppendedPart(part, row.pieces, log.appender.bring_in(row.pieces))
+                    for part, log, row in zip(staged, logs, rows, strict=True)
                 ]
             except (PenstockError, OSError) as error:
                 if committed:
@@ -115,62 +115,62 @@ class Commit:
         """Commit a transaction that wrote nothing: only its readers' positions move."""
         self._transactions.commit(self._tx, None, (), moves, self._now_ns(), check=nothing)
 
-    def make_durable(self, applied: Sequence[Applied], stored: dict[str, list[StoredRun]]) -> None:
+    def make_durable(self, appended: Sequence[AppendedPart], stored: dict[str, list[StoredRun]]) -> None:
         """Do step 5; note in `stored` where the messages of each topic are, run by run."""
-        for each in applied:
+        for each in appended:
             try:
-                each.target.log.syncer.sync(each.appended.next, each.appended.cuts)
+                each.staged.log.syncer.sync(each.appended.next, each.appended.cuts)
                 runs = each.stored()
             except NotDurable:
                 runs = _try_again(each)
-            each.target.partitions.on_appended(each.target.number)
-            stored.setdefault(each.target.partitions.name, []).extend(runs)
-        if applied:
-            places = [(each.target.partitions.record.id, each.target.number) for each in applied]
+            each.staged.open_topic.on_appended(each.staged.number)
+            stored.setdefault(each.staged.open_topic.name, []).extend(runs)
+        if appended:
+            places = [(each.staged.open_topic.record.id, each.staged.number) for each in appended]
             try:
                 self._transactions.finish(self._tx, places)
             except PenstockError as error:  # all of it is there: the next process to open the store finishes
                 logger.warning("a transaction is committed, and its record could not be removed: %s", error)
 
 
-def _try_again(applied: Applied) -> list[StoredRun]:
+def _try_again(appended: AppendedPart) -> list[StoredRun]:
     """Append again, behind it, what a failed sync cut off; return where.
 
     Nothing, when another process was quicker and the new offsets are not known here.
     """
-    log = applied.target.log
+    log = appended.staged.log
     try:
-        runs = hold((log.folder.append,), lambda: _brought_in_again(applied))
+        runs = hold((log.folder.append,), lambda: _brought_in_again(appended))
         log.sync_all()
     except (PenstockError, OSError) as error:
         raise committed_but(error) from error
     return runs
 
 
-def _brought_in_again(applied: Applied) -> list[StoredRun]:
+def _brought_in_again(appended: AppendedPart) -> list[StoredRun]:
     """Append what a failed sync cut off, unless another process has; the append lock is held."""
-    log = applied.target.log
+    log = appended.staged.log
     durable = log.folder.read_durable()
     log.appender.ready()
     is_known = log.options.sync == "os" or (durable is not None and durable.poisoned)
-    return applied.stored(log.appender.repair.moved) if is_known else []
+    return appended.stored(log.appender.repair.moved) if is_known else []
 
 
 class _FilesThere:
     """Checks, under `state.lock`, the guard, and that no staged file is gone: they go after a day."""
 
-    def __init__(self, targets: Sequence[Target], guard: Callable[[], None]) -> None:
-        self._targets = targets
+    def __init__(self, staged: Sequence[StagedPart], guard: Callable[[], None]) -> None:
+        self._staged = staged
         self._guard = guard
 
     def __call__(self) -> None:
         self._guard()
-        for target in self._targets:
-            folder = target.log.folder
-            for staged in target.pieces:
-                if staged.file is not None and not folder.files.exists(folder.name(staged.file)):
+        for part in self._staged:
+            folder = part.log.folder
+            for piece in part.pieces:
+                if piece.file is not None and not folder.files.exists(folder.name(piece.file)):
                     raise Closed(
-                        f"what the transaction staged for {target.partitions.name!r} was removed",
+                        f"what the transaction staged for {part.open_topic.name!r} was removed",
                         hint="it was open for more than a day: begin a new one",
                     )
 

@@ -33,10 +33,10 @@ class PipelinePosition:
     """A run's positions in the topic that it reads. Another reader of its consumer loses its place."""
 
     def __init__(self, topic: Topic[Any], run: PipelineRun, start: Place = "earliest") -> None:
-        self._partitions = topic.open_topic
+        self._open_topic = topic.open_topic
         self._consumer = run.name
-        self._partitions.refresh()
-        refuse_left_behind(self._partitions, self._consumer)
+        self._open_topic.refresh()
+        refuse_left_behind(self._open_topic, self._consumer)
         self.began = self._begin(run.folder, start)
         self._stored = self._take()
         #: The next offset to be read, by partition.
@@ -51,7 +51,7 @@ class PipelinePosition:
     @property
     def transactions(self) -> Transactions:
         """The transactions of the store."""
-        return self._partitions.transactions
+        return self._open_topic.transactions
 
     def move(self, tx: Transaction, to: Mapping[int, int]) -> None:
         """Have the positions be there once the transaction is committed."""
@@ -60,7 +60,7 @@ class PipelinePosition:
 
     def moves(self, tx: Transaction) -> list[PositionUpdate]:
         """Return how the positions change with the commit."""
-        topic_id = self._partitions.record.id
+        topic_id = self._open_topic.record.id
         return [
             PositionUpdate(self._consumer, topic_id, number, self._stored[number].epoch, self.at[number], to)
             for number, to in self._moving.items()
@@ -81,15 +81,15 @@ class PipelinePosition:
                 return {int(number): at for number, at in json.load(file).items()}
         except FileNotFoundError:
             pass
-        begin = self._partitions.begin_all(start, self._partitions.clock.now_ns())
+        begin = self._open_topic.begin_all(start, self._open_topic.clock.now_ns())
         self._put(begin)
-        keep_durably(self._partitions.files, path, json.dumps(begin).encode())
+        keep_durably(self._open_topic.files, path, json.dumps(begin).encode())
         return begin
 
     def _put(self, begin: dict[int, int]) -> None:
         """Make the consumer, or bring the one there is to the beginning."""
-        consumers, topic_id = self._partitions.consumers, self._partitions.record.id
-        now = self._partitions.clock.now_ns()
+        consumers, topic_id = self._open_topic.consumers, self._open_topic.record.id
+        now = self._open_topic.clock.now_ns()
         try:
             consumers.add(self._consumer, topic_id, ConsumerOptions(), begin, now)
         except AlreadyExists:
@@ -99,7 +99,7 @@ class PipelinePosition:
 
     def _take(self) -> dict[int, Position]:
         """Take all partitions over; those that were added later begin at their first offset."""
-        partitions, topic_id = self._partitions, self._partitions.record.id
+        partitions, topic_id = self._open_topic, self._open_topic.record.id
         now = partitions.clock.now_ns()
         numbers = partitions.numbers()
         known = {stored.partition for stored in partitions.consumers.positions(topic_id, self._consumer)}

@@ -17,8 +17,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import NamedTuple
 
+from penstock.clock import Clock
 from penstock.errors import Corrupt, NotAStore, PenstockError, UnknownFormat
 from penstock.files import Files
+from penstock.log.folder import Folder
+from penstock.log.lineage import Birth, Seal, read_birth, read_seal
+from penstock.log.recovery import survey
 from penstock.log.segment import SEGMENT_HEADER_BYTES, parse_head
 from penstock.options import TopicOptions
 from penstock.partition_tree import PartitionTree
@@ -26,7 +30,6 @@ from penstock.state.consumers import Consumers
 from penstock.state.database import Database
 from penstock.state.partitions import StoredRow, stored_rows, tree_of
 from penstock.state.topics import ForgottenRow, Topics
-from penstock.store.log_tree import told_tree
 from penstock.store.ownership import Ownership
 from penstock.topic.identity import TopicIdentity, holds_messages, is_dropped, load_identity
 
@@ -127,7 +130,7 @@ def _differences(root: str, database: Database, files: Files) -> Iterator[Repair
 
 
 def _positions_beyond(root: str, topics: Topics, consumers: Consumers, files: Files) -> Iterator[RepairStep]:
-    """Rows of topics whose folder is gone: nothing can be done, and it is said."""
+    """Report rows of topics whose folder is gone: nothing can be done about them."""
     for name in topics.names():
         row = topics.understood(name)
         if row is not None and not files.exists(os.path.join(root, "topics", name)):
@@ -166,7 +169,7 @@ def _rows(folder: str, found: TopicIdentity, files: Files) -> list[StoredRow]:
     if not files.exists(parts):
         return found.rows
     known = tree_of(found.rows, {}) if found.rows else PartitionTree.equal(found.options["partitions"])
-    return stored_rows(told_tree(parts, files, known if found.store else None))
+    return stored_rows(_told_tree(parts, files, known if found.store else None))
 
 
 def _guessed(folder: str, name: str, files: Files) -> TopicIdentity:
@@ -174,7 +177,7 @@ def _guessed(folder: str, name: str, files: Files) -> TopicIdentity:
     parts = os.path.join(folder, "parts")
     numbers = sorted(int(each) for each in files.listdir(parts) if each.isdecimal())
     topic_id, created = _told_by_segments(parts, files)
-    least = len(told_tree(parts, files, None).active) if numbers else 1
+    least = len(_told_tree(parts, files, None).active) if numbers else 1
     options = TopicOptions(partitions=least).as_dict()
     return TopicIdentity("", topic_id, name, options, 0, created, [])
 
@@ -241,3 +244,59 @@ def _known_id(root: str, files: Files) -> str:
 
 def _nothing(database: Database) -> None:
     """Write nothing: the step only reports a loss."""
+
+
+# The partition tree as births and seals in the logs tell it, for when `state.db` is lost or older than these.
+
+
+class _ToldPartition(NamedTuple):
+    """What one log tells of its partition."""
+
+    birth: Birth | None
+    seal: Seal | None
+    has_messages: bool
+
+
+def _told_tree(parts: str, files: Files, known: PartitionTree | None) -> PartitionTree:
+    """The tree that is known, with what the logs tell besides; None known: from the logs alone.
+
+    A split counts when its seal is there. A partition that was added beside another one counts when somebody
+    wrote to it: until then its donor can have the keys back.
+    """
+    told = {
+        int(name): _told(os.path.join(parts, name), int(name), files)
+        for name in sorted(files.listdir(parts))
+        if name.isdecimal()
+    }
+    roots = [number for number, each in told.items() if each.birth is None]
+    tree = known or PartitionTree.equal(max(roots, default=0) + 1)
+    for number, each in sorted(told.items()):
+        if number in tree or each.birth is None:
+            continue
+        for parent, gate in each.birth.parents.items():
+            if not tree.is_active(parent):
+                continue
+            seal = told[parent].seal if parent in told else None
+            if seal is not None and number in seal.children:
+                tree = tree.split(parent, seal.cut, seal.children, gate)
+            elif each.has_messages:
+                tree = tree.grown(parent, number, gate, at=each.birth.low)
+    return tree
+
+
+def _told(path: str, number: int, files: Files) -> _ToldPartition:
+    folder = Folder(path, topic_id=0, partition=number, files=files, clock=Clock(), read_only=True)
+    with closing(folder):
+        return _ToldPartition(read_birth(folder), read_seal(folder), _has_messages(folder))
+
+
+def _has_messages(folder: Folder) -> bool:
+    """Whether anything was ever written to a partition: a later segment says so, or a frame of the first."""
+    bases = folder.segments()
+    if not bases or bases[-1] > 0:
+        return bool(bases)
+    fd = folder.files.open(folder.segment_path(0), write=False)
+    try:
+        return survey(folder.files.pread(fd, folder.files.size(fd), 0), 0).next > 0
+    finally:
+        folder.files.close(fd)

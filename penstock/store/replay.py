@@ -271,10 +271,10 @@ class _Replay:
 
     def _step(self, targets: Offsets, step_bytes: int) -> bool:
         """Copy some of what may be copied, in one transaction; False when there was nothing."""
-        partitions = self._sink.open_topic
-        partitions.refresh()
-        plan = plan_of(partitions)
-        copying = copying_into(partitions, plan, source=self._from.tree)
+        sink = self._sink.open_topic
+        sink.refresh()
+        plan = plan_of(sink)
+        copying = copying_into(sink, plan, source=self._from.tree)
         try:
             reached = self._copy(copying, targets, step_bytes)
             pieces = copying.finish()
@@ -295,7 +295,7 @@ class _Replay:
         return True
 
     def _copy(self, copying: TopicCopy, targets: Offsets, step_bytes: int) -> dict[int, int]:
-        """How far each partition was copied, of those that were."""
+        """Copy up to the targets; return how far each partition came, of those that were copied."""
         at, reached = dict(self._standing.at), {}
         for number in sorted(targets):
             if targets[number] <= at[number] or not is_open(number, at, self._ends, self._gates):
@@ -321,13 +321,13 @@ class _Replay:
         return cursor
 
 
-def copying_into(partitions: OpenTopic, plan: TopicPlan, *, source: PartitionTree) -> TopicCopy:
+def copying_into(topic: OpenTopic, plan: TopicPlan, *, source: PartitionTree) -> TopicCopy:
     """A copy into a topic that this process has open."""
-    bounds = {log.partition: log.bounds() for log in partitions.logs()}
+    bounds = {log.partition: log.bounds() for log in topic.logs()}
     return TopicCopy(
-        plan, lambda number: partitions.log(number).folder, source=source,
+        plan, lambda number: topic.log(number).folder, source=source,
         empty={number for number, each in bounds.items() if each.end == each.segment},
-        carrier=BodyCopy(partitions),
+        carrier=BodyCopy(topic),
     )  # fmt: skip
 
 
@@ -363,16 +363,16 @@ def _check_pace(rate: float | None, speed: float | None) -> None:
             raise InvalidOption(f"{what}={given} is not above 0")
 
 
-def _resolved(partitions: OpenTopic, start: Place, stop: Place) -> dict[int, tuple[int, int]]:
+def _resolved(topic: OpenTopic, start: Place, stop: Place) -> dict[int, tuple[int, int]]:
     """Return the range of each partition: its first offset and the one behind the last."""
-    partitions.refresh()
-    now = partitions.clock.now_ns()
+    topic.refresh()
+    now = topic.clock.now_ns()
     found = {}
-    for number, first in partitions.begin_all(start, now).items():
-        log = partitions.log(number)
+    for number, first in topic.begin_all(start, now).items():
+        log = topic.log(number)
         lowest = log.bounds().start
         if first < lowest:
-            raise _gone(partitions.name, number, first, lowest)
+            raise _gone(topic.name, number, first, lowest)
         found[number] = first, max(_end(log, stop, now), first)
     return found
 

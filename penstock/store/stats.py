@@ -37,10 +37,10 @@ class TopicStats(NamedTuple):
     partitions: tuple[PartitionStats, ...]
 
 
-def topic_stats(partitions: OpenTopic) -> TopicStats:
+def topic_stats(topic: OpenTopic) -> TopicStats:
     """Messages, bytes and times of each partition, without reading the messages."""
-    rows = tuple(_partition_stats(log) for log in partitions.logs())
-    return TopicStats(partitions.name, sum(r.messages for r in rows), sum(r.bytes for r in rows), rows)
+    rows = tuple(_partition_stats(log) for log in topic.logs())
+    return TopicStats(topic.name, sum(r.messages for r in rows), sum(r.bytes for r in rows), rows)
 
 
 def written_at(log: Log, offset: int) -> int | None:

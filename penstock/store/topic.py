@@ -35,7 +35,7 @@ from penstock.topic.producer import NOBODY, Routing, group_sender, sender_of
 from penstock.topic.retention import VacuumReport, vacuum
 from penstock.topic.routing import Partitioner
 from penstock.topic.scan import Scan, latest, past_of, read_some, require_index, wanted
-from penstock.topic.value_codec import Coder, allowed_codec, packing, refuse_codec
+from penstock.topic.value_codec import TypeCoder, allowed_codec, packer_for, refuse_codec
 from penstock.topic.writer import Writer
 
 if TYPE_CHECKING:  # ways in and out stand above the store; what is called here loads them
@@ -56,8 +56,8 @@ class Topic(Generic[V]):
     Opened with `type=Order` it is a `Topic[Order]`, whose values are orders instead of bytes.
     """
 
-    def __init__(self, partitions: OpenTopic, coder: Coder | None = None) -> None:
-        self.open_topic = partitions
+    def __init__(self, open_topic: OpenTopic, coder: TypeCoder | None = None) -> None:
+        self.open_topic = open_topic
         self.coder = coder
         self._decode = None if coder is None else coder.decode
 
@@ -133,16 +133,16 @@ class Topic(Generic[V]):
         `values` is a list, an Arrow array, a table with a column `value`, a `Batch` or a `Scan`; nothing
         is written unless all of them can be. Messages of one partition stay together, in order.
         """
-        partitions = self.open_topic
+        open_topic = self.open_topic
         self.require_raw()
-        partitions.growth.require_active(partition)
+        open_topic.growth.require_active(partition)
         if isinstance(values, Scan):
             return self._write_scan(values, partition)
         limit = self.options.value_bytes
-        packed = packing(self.coder, RAW, limit)
-        values = partitions.bodies.outside_all(values)
-        batch = batch_of_many(values, keys, headers, timestamps, partition, limit, packed)
-        runs = partitions.write(batch) if len(batch.columns.values) else []
+        packer = packer_for(self.coder, RAW, limit)
+        values = open_topic.bodies.outside_all(values)
+        batch = batch_of_many(values, keys, headers, timestamps, partition, limit, packer)
+        runs = open_topic.write(batch) if len(batch.columns.values) else []
         return Receipts(runs, sync=self.options.sync)
 
     def writer(
@@ -178,7 +178,7 @@ class Topic(Generic[V]):
             buffer_bytes=size("buffer", buffer),
             timeout_s=None if timeout is None else seconds("timeout", timeout),
             sync=chosen,
-            packing=packing(self.coder, number, self.options.value_bytes),
+            packer=packer_for(self.coder, number, self.options.value_bytes),
         )
 
     # Reading.

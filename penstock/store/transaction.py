@@ -36,7 +36,7 @@ from penstock.message import StoredRun, V
 from penstock.parse import Duration
 from penstock.partition_tree import PartitionTree
 from penstock.state.transactions import DelayedRow, PositionUpdate, Transactions
-from penstock.store.commit import Applied, Commit, Target, committed_but, nothing
+from penstock.store.commit import AppendedPart, Commit, StagedPart, committed_but, nothing
 from penstock.store.topic import Topic
 from penstock.topic import delayed
 from penstock.topic.bodies import is_file
@@ -45,7 +45,7 @@ from penstock.topic.input import batch_of_many
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.scan import Scan
 from penstock.topic.staging import TopicStaging
-from penstock.topic.value_codec import packing
+from penstock.topic.value_codec import packer_for
 
 logger = logging.getLogger("penstock.transaction")
 
@@ -136,13 +136,13 @@ class Transaction:
     ) -> None:  # fmt: skip
         """Add many messages: lists, Arrow arrays, a table, a `Batch` or a `Scan`."""
         staging = self.staging_of(topic)
-        partitions = staging.partitions
-        partitions.growth.require_active(partition)
-        limit = partitions.options.value_bytes
-        packed = packing(topic.coder, RAW, limit) if isinstance(topic, Topic) else None
-        values = partitions.bodies.outside_all(values)
+        open_topic = staging.open_topic
+        open_topic.growth.require_active(partition)
+        limit = open_topic.options.value_bytes
+        packer = packer_for(topic.coder, RAW, limit) if isinstance(topic, Topic) else None
+        values = open_topic.bodies.outside_all(values)
         for part in values if isinstance(values, Scan) else (values,):
-            staging.add_many(batch_of_many(part, keys, headers, timestamps, partition, limit, packed))
+            staging.add_many(batch_of_many(part, keys, headers, timestamps, partition, limit, packer))
 
     @property
     def written(self) -> int:
@@ -270,8 +270,8 @@ class Transaction:
         if topic is self._last[0]:
             return self._last[1]
         for staging in self._staging.values():
-            if topic == staging.partitions.name or (
-                isinstance(topic, Topic) and topic.id == staging.partitions.record.id
+            if topic == staging.open_topic.name or (
+                isinstance(topic, Topic) and topic.id == staging.open_topic.record.id
             ):
                 if not isinstance(topic, Topic) or topic.coder is None:  # values of others are encoded first
                     self._last = topic, staging
@@ -283,7 +283,7 @@ class Transaction:
         """Whether it was committed or rolled back."""
         return bool(self._ended)
 
-    def _commit(self, commit: Commit, moves: Sequence[PositionUpdate]) -> list[Applied]:
+    def _commit(self, commit: Commit, moves: Sequence[PositionUpdate]) -> list[AppendedPart]:
         """Do steps 1 to 4."""
         if self.name is None and not self.written:
             if moves:
@@ -291,7 +291,7 @@ class Transaction:
             return []
         while True:
             targets = [
-                Target(staging, number, pieces)
+                StagedPart(staging, number, pieces)
                 for _, staging in sorted(self._staging.items())
                 for number, pieces in staging.finish().items()
             ]

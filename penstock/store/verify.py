@@ -35,31 +35,29 @@ from penstock.topic.identity import holds_messages, is_dropped
 from penstock.topic.open_topic import OpenTopic
 
 
-def body_findings(partitions: OpenTopic) -> Iterator[Finding]:
+def body_findings(topic: OpenTopic) -> Iterator[Finding]:
     """Messages of a topic whose bodies are gone or too short; a place that does not answer is noted."""
-    bodies = partitions.bodies
+    bodies = topic.bodies
     if not bodies.is_used:
         return
-    referring = [each for number in partitions.numbers() for each in _referring(partitions, number)]
+    referring = [each for number in topic.numbers() for each in _referring(topic, number)]
     sizes: dict[int, dict[str, int]] = {}
     for place, store in bodies.stores().items():
         try:
             sizes[place] = {found.name: found.size for found in store.list()}
         except PenstockError as error:
-            yield note(partitions.folder, None, f"bodies were not checked: {error}")._replace(
-                topic=partitions.name
-            )
+            yield note(topic.folder, None, f"bodies were not checked: {error}")._replace(topic=topic.name)
             referring = [each for each in referring if each.reference.place != place]
     for each, reference in losses(((each, each.reference) for each in referring), sizes):
-        if each.offset < partitions.log(each.partition).bounds().start:
+        if each.offset < topic.log(each.partition).bounds().start:
             continue  # retention took both meanwhile
         what = f"body {reference.name!r} of {reference.size} bytes is missing or too short"
-        found = damage(partitions.folder, None, what, each.offset, each.offset + 1)
-        yield found._replace(topic=partitions.name, partition=each.partition)
+        found = damage(topic.folder, None, what, each.offset, each.offset + 1)
+        yield found._replace(topic=topic.name, partition=each.partition)
 
 
-def _referring(partitions: OpenTopic, number: int) -> Iterator[Referring]:
-    log = partitions.log(number)
+def _referring(topic: OpenTopic, number: int) -> Iterator[Referring]:
+    log = topic.log(number)
     bounds = log.bounds()
     return references_between(log, bounds.start, bounds.end)
 

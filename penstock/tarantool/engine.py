@@ -144,7 +144,7 @@ class NewsWatch:
             ring()
 
     async def _listen(self, round: int) -> None:
-        """Until nobody waits any more, or a later one listens."""
+        """Listen until nobody waits any more, or a later thread listens."""
         seen = -1
         while self._rings and self._round == round:
             try:
@@ -314,7 +314,7 @@ class TarantoolEngine:
         return list(found)
 
     def _published(self, items: list[Any]) -> Sequence[int | PenstockError]:
-        """All of them or none."""
+        """Publish all of them or none."""
         try:
             return list(self._write("publish_many", items, self._seconds()))
         except PenstockError as error:

@@ -239,7 +239,7 @@ class _Target:
                 self._done.written += len(together)
 
     def _write_together(self, items: Sequence[tuple[OldMessage, Body | None]]) -> None:
-        """With something that is no message wherever a number is missing."""
+        """Write messages in one call, with fillers that are no messages where sequences are missing."""
         message, value = items[0]
         if isinstance(value, Path):
             self._fill(message.sequence - 1)
@@ -272,7 +272,7 @@ class _Target:
             self._fill(sequence)
 
     def _fill(self, sequence: int) -> None:
-        """Have the sequence behind `sequence` be the next one."""
+        """Use up sequences, so that the one behind `sequence` is given next."""
         missing = sequence - self.end
         self._done.numbers_filled += missing
         while missing:
@@ -281,13 +281,13 @@ class _Target:
             missing -= count
 
     def _trim(self) -> None:
-        """What was only filled before the first message need not be kept."""
+        """Remove the fillers that lie before the first message."""
         firsts = [each.first_sequence for each in self._engine.subjects(EVERYTHING)]
-        partitions = self._topic.open_topic
-        log = partitions.log(0)
+        topic = self._topic.open_topic
+        log = topic.log(0)
         with log.folder.housekeeping() as alone:
             if alone and firsts:
-                trim_to(partitions, log, min(firsts) - 1, partitions.clock.now_ns())
+                trim_to(topic, log, min(firsts) - 1, topic.clock.now_ns())
 
     def _values(self, messages: Sequence[OldMessage]) -> list[Body | None]:
         """The bodies of messages; None where the message only names it."""

@@ -200,7 +200,7 @@ class OldBodies:
     def __init__(self, place: str) -> None:
         self._plain = self._bucket(place) if place.startswith("s3://") else _folder(place)
         self._own = open_bodies(place, exact=True)
-        self._passing = tempfile.TemporaryDirectory(prefix="penstock-migration-")
+        self._downloads = tempfile.TemporaryDirectory(prefix="penstock-migration-")
 
     def fetch(self, messages: Iterable[OldMessage]) -> list[Body | None]:
         """The bodies of messages, in their order; None for one that is missing."""
@@ -208,13 +208,13 @@ class OldBodies:
             return list(threads.map(self._body, messages))
 
     def done(self, body: Body) -> None:
-        """A body was stored: it need not be kept on its way any more."""
-        if isinstance(body, Path) and body.parent == Path(self._passing.name):
+        """Remove the download of a body that was stored."""
+        if isinstance(body, Path) and body.parent == Path(self._downloads.name):
             body.unlink()
 
     def close(self) -> None:
-        """Remove the folder through which bodies pass."""
-        self._passing.cleanup()
+        """Remove the folder of downloads."""
+        self._downloads.cleanup()
 
     def _body(self, message: OldMessage) -> Body | None:
         if message.body is not None:
@@ -239,11 +239,11 @@ class OldBodies:
         return fetch
 
     def _passed(self, pieces: Iterator[bytes]) -> Body:
-        """A small body as it is, a large one as a file."""
+        """Return a small body as bytes; download a large one into a file."""
         first, second = next(pieces, b""), next(pieces, b"")
         if not second:
             return first
-        file, path = tempfile.mkstemp(dir=self._passing.name)
+        file, path = tempfile.mkstemp(dir=self._downloads.name)
         with open(file, "wb") as opened:
             opened.writelines((first, second))
             opened.writelines(pieces)

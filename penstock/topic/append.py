@@ -90,9 +90,9 @@ class TopicAppender:
         """Encode what one partition gets as frames; large values are stored outside, nothing is appended."""
         if self._record().options.payloads is None:
             return EncodedRoute(route.partition, self._frames(route.columns, route.group), [])
-        lifted = self._bodies.lift(route.columns)
-        names = [*lifted.made, *lifted.given]
-        return EncodedRoute(route.partition, self._frames(lifted.columns, route.group), names)
+        stored = self._bodies.lift(route.columns)
+        names = [*stored.made, *stored.given]
+        return EncodedRoute(route.partition, self._frames(stored.columns, route.group), names)
 
     def route(self, batch: WriteBatch, producer: Producer) -> list[Route]:
         """Divide a batch by partition."""
@@ -220,8 +220,10 @@ class TopicAppender:
     def _append_late(
         self, share: Share, columns: MessageColumns, left: Sequence[int], delivery: Delivery
     ) -> list[StoredRun]:
-        """Append messages of keys that came from another partition, if their seqnos are below the highest
-        here only because of other keys. What is here is looked up one by one.
+        """Append messages that came late: below the highest seqno here, and yet not stored.
+
+        That happens to keys which came from another partition, where other keys were further. What is here
+        already is looked up one by one.
         """
         producer, route = delivery.producer, share.route
         lane, pair = (route.partition, route.group), Pair(producer.id, route.group)
@@ -274,8 +276,10 @@ class TopicAppender:
         return runs
 
     def _may_have_moved(self, producer: Producer, route: Route) -> bool:
-        """Whether any message may have gone elsewhere before: its caller chose the partition, by name or by
-        a partitioner that counts them, and there are more now. The highest seqno tells nothing then.
+        """Whether a message may have gone to another partition before: the highest seqno tells nothing then.
+
+        So it is when the caller chose the partition, by number or by a partitioner that counts partitions,
+        and there are more of them now.
         """
         is_callers = producer.choose is not None or route.chosen is not None
         return is_callers and self._record().rows.has_grown

@@ -147,7 +147,7 @@ class TopicBodies:
         return [self.outside(value) for value in values]
 
     def lift(self, columns: MessageColumns) -> StoredBodies:
-        """Store what is too large of messages that go to one partition together."""
+        """Store outside the log what is too large, of messages that go to one partition together."""
         limit, values = self._options().inline_bytes, columns.values
         given = {references.unpack(v).name: [p] for p, v in enumerate(values) if isinstance(v, Referenced)}
         heavy = [
@@ -161,14 +161,14 @@ class TopicBodies:
         numbers = [codecs] * len(values) if isinstance(codecs, int) else list(codecs)
         packs = list(self._packs(values, heavy))
         made = [_with_distances(each) for each in self._put_packs(packs, values, numbers)]
-        lifted = list(values)
+        stored = list(values)
         for each in made:
             for place, reference in each.items():
-                lifted[place] = reference.packed()
-        for place, value in enumerate(lifted):
+                stored[place] = reference.packed()
+        for place, value in enumerate(stored):
             if isinstance(value, Referenced):
                 numbers[place] = references.CODEC
-        kept = columns._replace(values=lifted, codecs=numbers, lengths=(None, columns.lengths[1]))
+        kept = columns._replace(values=stored, codecs=numbers, lengths=(None, columns.lengths[1]))
         return StoredBodies(kept, {next(iter(each.values())).name: list(each) for each in made}, given)
 
     def discard(self, names: Iterable[str]) -> None:
@@ -320,7 +320,7 @@ class _Joined(io.RawIOBase):
 
 
 def stays_inside(values: Sequence[bytes | None], limit: int) -> bool:
-    """Whether a message's value lies in the log; where there are several, somebody else looks."""
+    """Whether this is one message whose value lies in the log; False for several, which take the long way."""
     if len(values) != 1:
         return False
     value = values[0]

@@ -96,7 +96,7 @@ class TopicCopy:
         self._same = is_same_layout(source, plan.rows)
         self._choose = PARTITIONERS[plan.partitioner]
         self._name = f"{secrets.randbits(62) | 1:016x}"
-        self._shelves: dict[int, StagingArea] = {}
+        self._areas: dict[int, StagingArea] = {}
         self._empty = empty
         self._carrier = carrier
         self.count = 0
@@ -119,10 +119,10 @@ class TopicCopy:
             return
         self._check(run.codecs(), run.longest(self._plan.max_message_bytes))
         if self._same:
-            self._shelve(partition, run, places)
+            self._stage(partition, run, places)
             return
         for number, chosen in self._routed(partition, run.keys(), places).items():
-            self._shelve(number, run, None if len(chosen) == len(run) else chosen)
+            self._stage(number, run, None if len(chosen) == len(run) else chosen)
 
     def add_marked(
         self, partition: int, first: int, run: MessageRun, marks: OffsetSet, *, keep_since: int
@@ -137,12 +137,12 @@ class TopicCopy:
 
     def finish(self) -> dict[int, list[StagedPiece]]:
         """Make everything durable; return what is staged, by partition."""
-        return {number: shelf.finish() for number, shelf in sorted(self._shelves.items())}
+        return {number: area.finish() for number, area in sorted(self._areas.items())}
 
     def discard(self) -> None:
         """Delete all that was staged: frames and bodies."""
-        for shelf in self._shelves.values():
-            shelf.discard()
+        for area in self._areas.values():
+            area.discard()
         if self._carrier is not None:
             self._carrier.discard()
 
@@ -157,16 +157,16 @@ class TopicCopy:
             chosen.setdefault(number, []).append(place)
         return chosen
 
-    def _shelve(self, number: int, run: MessageRun, places: Sequence[int] | None) -> None:
-        shelf = self._shelves.get(number)
-        is_first = shelf is None and number in self._empty
-        shelf = shelf or self._new_shelf(number)
+    def _stage(self, number: int, run: MessageRun, places: Sequence[int] | None) -> None:
+        area = self._areas.get(number)
+        is_first = area is None and number in self._empty
+        area = area or self._new_area(number)
         for draft in self._drafts(run, places):
-            shelf.add(draft)
+            area.add(draft)
             self.count += draft.count
             self.bytes += draft.size
         if is_first:
-            shelf.cut()
+            area.cut()
 
     def _drafts(self, run: MessageRun, places: Sequence[int] | None) -> Iterable[EncodedFrame]:
         carrier = self._carrier
@@ -181,10 +181,10 @@ class TopicCopy:
         yield from carrier.drafts(run, places)
         self.bytes += carrier.bytes - before
 
-    def _new_shelf(self, number: int) -> StagingArea:
-        name = f"{self._name}-{len(self._shelves):x}"
-        shelf = self._shelves[number] = StagingArea(self._folder_of(number), name, self._plan.segment_bytes)
-        return shelf
+    def _new_area(self, number: int) -> StagingArea:
+        name = f"{self._name}-{len(self._areas):x}"
+        area = self._areas[number] = StagingArea(self._folder_of(number), name, self._plan.segment_bytes)
+        return area
 
     def _check(self, numbers: set[int], longest: int) -> None:
         plan = self._plan

@@ -74,9 +74,9 @@ class BodyCopy:
 
     def _encoded(self, columns: MessageColumns, created: int) -> list[EncodedFrame]:
         if self._sink.options.payloads is not None:
-            lifted = self._sink.bodies.lift(columns)
-            self.made += lifted.made
-            columns = lifted.columns
+            stored = self._sink.bodies.lift(columns)
+            self.made += stored.made
+            columns = stored.columns
         return frames(columns, created=created, compress=self._sink.options.compress is not None)
 
     def _check(self, reference: Reference) -> None:

@@ -249,7 +249,7 @@ class Flusher:
             self._finish_storing()
 
     def _finish_storing(self) -> None:
-        """See that delayed messages are stored that left before; after an interrupt they may be already."""
+        """Finish storing delayed messages that left; after an interrupt they may be stored already."""
         storing = self._storing
         if storing is None:
             return
@@ -427,7 +427,7 @@ _open: weakref.WeakSet[Flusher] = weakref.WeakSet()
 
 @atexit.register
 def _close_forgotten() -> None:
-    """A program that ends without closing its writers still stores what they accepted."""
+    """Close the writers of a program that ends without doing so: what they accepted is stored."""
     for flusher in list(_open):
         if not flusher.closed:
             try:

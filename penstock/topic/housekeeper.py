@@ -21,8 +21,8 @@ logger = logging.getLogger("penstock.housekeeper")
 _Work = Callable[[OpenTopic, int], object]
 
 
-def _split(partitions: OpenTopic, partition: int) -> None:
-    partitions.growth.split_hot(partition)
+def _split(topic: OpenTopic, partition: int) -> None:
+    topic.growth.split_hot(partition)
 
 
 class Housekeeper:
@@ -34,19 +34,19 @@ class Housekeeper:
         self._busy = False
         self._ended = False
 
-    def add(self, partitions: OpenTopic, partition: int) -> None:
+    def add(self, topic: OpenTopic, partition: int) -> None:
         """Have a partition tidied soon."""
-        self._add(partitions, partition, vacuum_partition)
+        self._add(topic, partition, vacuum_partition)
 
-    def split(self, partitions: OpenTopic, partition: int) -> None:
+    def split(self, topic: OpenTopic, partition: int) -> None:
         """Have a partition split soon, if that is still called for then."""
-        self._add(partitions, partition, _split)
+        self._add(topic, partition, _split)
 
-    def _add(self, partitions: OpenTopic, partition: int, work: _Work) -> None:
+    def _add(self, topic: OpenTopic, partition: int, work: _Work) -> None:
         with self._changed:
-            if self._ended or (partitions, partition, work) in self._waiting:
+            if self._ended or (topic, partition, work) in self._waiting:
                 return
-            self._waiting.append((partitions, partition, work))
+            self._waiting.append((topic, partition, work))
             if not self._busy:
                 thread = threading.Thread(target=self._work, name="penstock-housekeeper", daemon=True)
                 self._busy = True
@@ -75,10 +75,10 @@ class Housekeeper:
                     self._busy = False
                     self._changed.notify_all()
                     return
-                partitions, number, work = self._waiting.pop(0)
+                topic, number, work = self._waiting.pop(0)
             try:
-                work(partitions, number)
+                work(topic, number)
             except (PenstockError, OSError) as error:
-                logger.warning("housekeeping of %s/%d failed: %s", partitions.name, number, error)
+                logger.warning("housekeeping of %s/%d failed: %s", topic.name, number, error)
             except Exception:  # or nobody would do the rest, and `finish` wait in vain
-                logger.exception("housekeeping of %s/%d failed", partitions.name, number)
+                logger.exception("housekeeping of %s/%d failed", topic.name, number)

@@ -16,7 +16,7 @@ from penstock.log.frame_columns import Lengths, measure
 from penstock.log.frame_encode import MessageColumns
 from penstock.message import Batch, value_bytes
 from penstock.parse import KEY_BYTES_MAX, all_are, nanoseconds
-from penstock.topic.value_codec import Packing, checked_seqno, checked_times, checked_value
+from penstock.topic.value_codec import ValuePacker, checked_seqno, checked_times, checked_value
 from penstock.topic.write_batch import WriteBatch
 
 Value = bytes | str | None
@@ -53,7 +53,7 @@ def batch_of_many(
     timestamps: Any,
     partition: int | None,
     limit: int,
-    packing: Packing | None = None,
+    packer: ValuePacker | None = None,
 ) -> WriteBatch:
     """Check many messages and make them a batch.
 
@@ -65,12 +65,12 @@ def batch_of_many(
     if is_whole and not (keys is None and headers is None and timestamps is None):
         raise InvalidOption("a table or a Batch brings its own keys, headers and timestamps")
     if isinstance(values, Batch):
-        return _of_batch(values, partition, limit, packing)
+        return _of_batch(values, partition, limit, packer)
     if isinstance(values, (str, bytes, bytearray, memoryview)):
         raise WrongType("write_many takes a list of values; for one value there is write()")
     if is_whole:
         values, keys, headers, timestamps = _table_columns(values)
-    stored, value_lengths = _values(values, limit, packing, are_bodies=is_whole)
+    stored, value_lengths = _values(values, limit, packer, are_bodies=is_whole)
     count = len(stored)
     stored_keys, key_lengths = _keys(keys, count)
     columns = MessageColumns(
@@ -78,23 +78,23 @@ def batch_of_many(
         stored_keys,
         _headers(headers, count),
         _times(timestamps, count),
-        codecs=RAW if packing is None else packing.codec,
+        codecs=RAW if packer is None else packer.codec,
         lengths=(value_lengths, key_lengths),
     )
     return WriteBatch(columns, None if partition is None else [partition] * count)
 
 
 def _values(
-    given: Any, limit: int, packing: Packing | None, *, are_bodies: bool
+    given: Any, limit: int, packer: ValuePacker | None, *, are_bodies: bool
 ) -> tuple[Sequence[bytes | None], Lengths | None]:
     """Values as they are stored, and their lengths if that is known and none is None."""
-    is_raw = packing is None or (are_bodies and packing.codec == RAW)
+    is_raw = packer is None or (are_bodies and packer.codec == RAW)
     found = _arrow_strings(given) if is_raw else None
     if found is not None and found.fits(limit):
         return found, None
     values = _as_list("values", given)
-    if packing is not None:
-        return packing.many(values, are_bodies=are_bodies), None
+    if packer is not None:
+        return packer.many(values, are_bodies=are_bodies), None
     stored, lengths = _bytes(values)
     if stored is not None and lengths is not None and _longest(lengths) <= limit:
         return stored, lengths
@@ -229,16 +229,16 @@ def _require_length(name: str, column: Sequence[Any], count: int) -> None:
         raise InvalidOption(f"{len(column)} {name} for {count} values")
 
 
-def _of_batch(batch: Batch[Any], partition: int | None, limit: int, packing: Packing | None) -> WriteBatch:
+def _of_batch(batch: Batch[Any], partition: int | None, limit: int, packer: ValuePacker | None) -> WriteBatch:
     messages = batch.messages()
     keys = [m.key for m in messages]
     headers = [m.headers or None for m in messages]
     columns = MessageColumns(
-        _values([value_bytes(m) for m in messages], limit, packing, are_bodies=True)[0],
+        _values([value_bytes(m) for m in messages], limit, packer, are_bodies=True)[0],
         keys if any(key is not None for key in keys) else None,
         headers if any(headers) else None,
         [m.timestamp for m in messages],
-        codecs=RAW if packing is None else packing.codec,
+        codecs=RAW if packer is None else packer.codec,
     )
     return WriteBatch(columns, None if partition is None else [partition] * len(messages))
 

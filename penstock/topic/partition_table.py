@@ -47,8 +47,10 @@ class PartitionTable:
         return sorted(found)
 
     def outnumbered(self, route: Route, pair: Pair, choose: Partitioner | None) -> list[int]:
-        """Which messages of a share, routed by their keys, came from elsewhere and have a seqno that this
-        partition had passed with other keys before: its highest does not tell whether they are stored.
+        """Which messages of a share came here by their keys later than others with higher seqnos.
+
+        Keys that came from elsewhere may have seqnos which this partition had passed with other keys before:
+        its highest does not tell whether they are stored.
         """
         choose = choose or PARTITIONERS[self._record().options.partitioner]
         found: set[int] = set()

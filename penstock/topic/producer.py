@@ -143,7 +143,7 @@ class Numbering:
             raise InvalidOption(MIXED)
 
     def begin_counting(self, group: str, highest: int) -> None:
-        """Only this writer numbers messages of the group from here on, behind what it has stored."""
+        """Count the group's messages in this writer alone from here on, behind what is stored of them."""
         self.last = max(self.last, highest, _FIRST - 1)
         self.taken_over.add(group)
         self.given = False

@@ -51,8 +51,9 @@ class Resends:
         self._stored: WeakKeyDictionary[Producer, dict[tuple[Pair, int], SeqnoSearch]] = WeakKeyDictionary()
 
     def home(self, pair: Pair, earlier: int | None) -> int | None:
-        """The partition of a pair whose binding was forgotten: the earlier one or the one with its highest
-        seqno, if it holds messages of the pair at all.
+        """The partition of a pair whose binding was forgotten; None when no partition holds messages of it.
+
+        It is the earlier one, or the one with the highest seqno.
         """
         if not pair.id:
             return None
@@ -81,7 +82,7 @@ class Resends:
         return before
 
     def _stored_in(self, number: int, producer: Producer, pair: Pair, lowest: int) -> SeqnoSearch:
-        """Read once for a writer: what it sends later has higher seqnos."""
+        """Return the seqnos of a pair that a log holds; read once a writer, whose later ones are higher."""
         stored = self._stored.setdefault(producer, {})
         if (pair, number) not in stored:
             log = next(log for log in self._logs() if log.partition == number)

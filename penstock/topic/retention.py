@@ -78,41 +78,41 @@ class VacuumReport(NamedTuple):
         return sum(each.bodies_left for each in self.partitions)
 
 
-def vacuum(partitions: OpenTopic) -> VacuumReport:
+def vacuum(topic: OpenTopic) -> VacuumReport:
     """Tidy up and remove what retention lets go; a partition that another process is at is left to it."""
-    done = [_vacuum_if_there(partitions, number) for number in partitions.numbers()]
-    return VacuumReport(partitions.name, tuple(each for each in done if each is not None))
+    done = [_vacuum_if_there(topic, number) for number in topic.numbers()]
+    return VacuumReport(topic.name, tuple(each for each in done if each is not None))
 
 
-def _vacuum_if_there(partitions: OpenTopic, number: int) -> Vacuumed | None:
+def _vacuum_if_there(topic: OpenTopic, number: int) -> Vacuumed | None:
     try:
-        return vacuum_partition(partitions, number)
+        return vacuum_partition(topic, number)
     except (PenstockError, FileNotFoundError):
-        partitions.refresh()
-        if number in partitions.numbers():
+        topic.refresh()
+        if number in topic.numbers():
             raise
         return None  # it was split, and another process has removed it at this moment
 
 
-def vacuum_partition(partitions: OpenTopic, number: int) -> Vacuumed | None:
-    """One partition's turn: index and repack what is sealed, then trim; None when someone else is at it."""
-    log = partitions.log(number)
+def vacuum_partition(topic: OpenTopic, number: int) -> Vacuumed | None:
+    """Tidy one partition: index and repack what is sealed, then trim; None when someone else is at it."""
+    log = topic.log(number)
     with log.folder.housekeeping() as alone:
         if not alone:
             return None
         log.tidy()
-        remove_abandoned(partitions, log)
-        if number == 0 and partitions.bodies.is_used:
-            partitions.bodies.remove_leftovers()
-        return _vacuum(partitions, log)
+        remove_abandoned(topic, log)
+        if number == 0 and topic.bodies.is_used:
+            topic.bodies.remove_leftovers()
+        return _vacuum(topic, log)
 
 
-def _vacuum(partitions: OpenTopic, log: Log) -> Vacuumed:
-    now = partitions.clock.now_ns()
-    return trim_to(partitions, log, _wanted(partitions, log, now), now)
+def _vacuum(topic: OpenTopic, log: Log) -> Vacuumed:
+    now = topic.clock.now_ns()
+    return trim_to(topic, log, _wanted(topic, log, now), now)
 
 
-def trim_to(partitions: OpenTopic, log: Log, wanted: int, now: int) -> Vacuumed:
+def trim_to(topic: OpenTopic, log: Log, wanted: int, now: int) -> Vacuumed:
     """Remove what lies before an offset, as far as consumers allow; called by the housekeeper."""
     bounds = log.stored()
     wanted = max(bounds.start, wanted)
@@ -120,40 +120,40 @@ def trim_to(partitions: OpenTopic, log: Log, wanted: int, now: int) -> Vacuumed:
     start = max(start, bounds.start)
     if start > bounds.start:
         # The positions that let it go must be as durable as the new start, or a consumer falls behind it.
-        partitions.topics.make_durable()
-    trimmed, bodies = _trim(partitions, log, start)
+        topic.topics.make_durable()
+    trimmed, bodies = _trim(topic, log, start)
     return Vacuumed(
         log.partition, bounds.start, trimmed.start, trimmed.messages, trimmed.segments, trimmed.bytes,
         held_by, *bodies,
     )  # fmt: skip
 
 
-def _trim(partitions: OpenTopic, log: Log, start: int) -> tuple[Trimmed, tuple[int, int]]:
+def _trim(topic: OpenTopic, log: Log, start: int) -> tuple[Trimmed, tuple[int, int]]:
     """Remove messages, then their bodies: how many went, and how many go later."""
     present, left = log.stored().start, LeftMessages(log)
     if start > present and left.is_kept:
         left.add(present, start)
-    if not partitions.bodies.is_used:
+    if not topic.bodies.is_used:
         return log.trim(start), (0, 0)
-    going = BodyTrim(log.folder, partitions.bodies)
+    going = BodyTrim(log.folder, topic.bodies)
     if start > present:
         going.add(start, gone_with(log, present, start), present)
     trimmed = log.trim(start)
     return trimmed, going.delete(trimmed.start)
 
 
-def held(partitions: OpenTopic, number: int) -> tuple[int, tuple[str, ...]]:
+def held(topic: OpenTopic, number: int) -> tuple[int, tuple[str, ...]]:
     """How many messages retention would remove now if consumers did not keep them, and which do."""
-    log, now = partitions.log(number), partitions.clock.now_ns()
+    log, now = topic.log(number), topic.clock.now_ns()
     first = log.stored().start
-    wanted = max(first, _wanted(partitions, log, now))
+    wanted = max(first, _wanted(topic, log, now))
     start, held_by = held_back(wanted, log.holds(), log.offset_at, now)
     return wanted - max(start, first), held_by
 
 
-def _wanted(partitions: OpenTopic, log: Log, now: int) -> int:
+def _wanted(topic: OpenTopic, log: Log, now: int) -> int:
     """Where the partition would begin by age, by size, and by key retention."""
-    options = partitions.options
+    options = topic.options
     start = max(_start_by_age(log, options.retention_ns, now), _start_by_bytes(log, options.max_bytes))
     return _first_alive(log, start) if options.key_retention else start
 
@@ -198,10 +198,10 @@ def first_within(sizes: Sequence[tuple[int, int]], max_bytes: int) -> int:
 _AT_ONCE_MESSAGES, _AT_ONCE_BYTES = 16_384, 4 * MIB
 
 
-def expired(partitions: OpenTopic, since_ns: int | None) -> list[Rows]:
+def expired(topic: OpenTopic, since_ns: int | None) -> list[Rows]:
     """Yield messages that have expired, after a moment if one is given, as far as they still lie there."""
     found: list[Rows] = []
-    for log in partitions.logs():
+    for log in topic.logs():
         now = log.key_retention.floors()
         before = None if since_ns is None else log.key_retention.floors(since_ns)
         for rows in _everything(log, log.stored().start, now.highest):
@@ -215,24 +215,24 @@ def _ended(message: Message, now: KeyFloors, before: KeyFloors | None) -> bool:
     return now.has_expired(message) and (before is None or not before.has_expired(message))
 
 
-def delete_before(partitions: OpenTopic, place: Place) -> list[Rows]:
+def delete_before(topic: OpenTopic, place: Place) -> list[Rows]:
     """Remove everything before a place, whatever retention says; return it, also what had expired.
 
     Raises `Unavailable` when another process is tidying a partition: those before it are done.
     """
-    now = partitions.clock.now_ns()
+    now = topic.clock.now_ns()
     deleted: list[Rows] = []
-    for number, start in partitions.begin_all(place, now).items():
-        log = partitions.log(number)
+    for number, start in topic.begin_all(place, now).items():
+        log = topic.log(number)
         with log.folder.housekeeping() as alone:
             if not alone:
                 raise Unavailable(
-                    f"another process is tidying partition {number} of {partitions.name!r}",
+                    f"another process is tidying partition {number} of {topic.name!r}",
                     hint="try again in a moment",
                 )
             first = log.stored().start
             rows = list(_everything(log, first, start))
-            done = trim_to(partitions, log, max(first, start), now)
+            done = trim_to(topic, log, max(first, start), now)
             deleted += [each for each in rows if each.stop <= done.start]
             deleted += [_up_to(each, done.start) for each in rows if each.first < done.start < each.stop]
     return deleted

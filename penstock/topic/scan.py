@@ -32,7 +32,7 @@ _READ_BYTES = 64 * MIB
 _AT_ONCE = 250
 
 
-def wanted(partitions: OpenTopic, key: Key, prefix: Prefix | None) -> Match | None:
+def wanted(topic: OpenTopic, key: Key, prefix: Prefix | None) -> Match | None:
     """Understand `key=` and `prefix=`; None when neither is given.
 
     Raises `InvalidOption` for a topic that has no index of its keys.
@@ -40,17 +40,17 @@ def wanted(partitions: OpenTopic, key: Key, prefix: Prefix | None) -> Match | No
     if key is None and prefix is None:
         return None
     asked = match(() if key is None else (key,), () if prefix is None else (prefix,))
-    require_index(partitions)
+    require_index(topic)
     return asked
 
 
-def require_index(partitions: OpenTopic) -> None:
+def require_index(topic: OpenTopic) -> None:
     """Raise unless messages can be found by key; another process may have changed that."""
-    if partitions.options.index != "key":
-        partitions.refresh()
-        if partitions.options.index != "key":
+    if topic.options.index != "key":
+        topic.refresh()
+        if topic.options.index != "key":
             raise InvalidOption(
-                f"topic {partitions.name!r} has no index of its keys",
+                f"topic {topic.name!r} has no index of its keys",
                 hint='create it with index="key", or alter(index="key")',
             )
 
@@ -64,9 +64,9 @@ def rows_between(log: Log, asked: Match, first: int, stop: int, limit: int) -> I
         yield list(log.keys.rows(chosen))
 
 
-def latest(partitions: OpenTopic, asked: Match) -> Message[Any] | None:
+def latest(topic: OpenTopic, asked: Match) -> Message[Any] | None:
     """The newest message that holds a wanted key: over several partitions, the one written last."""
-    found = [message for log in partitions.logs() for message in _newest(log, asked)]
+    found = [message for log in topic.logs() for message in _newest(log, asked)]
     return max(found, key=lambda message: (message.written_at, message.partition), default=None)
 
 
@@ -90,15 +90,15 @@ class TopicHistory:
     """The archive of a topic; raises when the table is not that, or cannot be read here (`MissingExtra`)."""
 
     def __init__(
-        self, partitions: OpenTopic, table: str | os.PathLike[str], options: Mapping[str, str] | None
+        self, topic: OpenTopic, table: str | os.PathLike[str], options: Mapping[str, str] | None
     ) -> None:
         arrow.require_pyarrow()
         from penstock.lake.history import History
         from penstock.lake.storage import storage
 
-        record = partitions.record
+        record = topic.record
         self._topic = record.name
-        self._history: History = History(storage(table, options), partitions.topics.store_id, record.id)
+        self._history: History = History(storage(table, options), topic.topics.store_id, record.id)
         self._history.look()
 
     def resolve(self, log: Log, spot: Spot) -> int:
@@ -174,14 +174,14 @@ class TopicHistory:
 
 
 def past_of(
-    partitions: OpenTopic, table: str | os.PathLike[str] | None, options: Mapping[str, str] | None
+    topic: OpenTopic, table: str | os.PathLike[str] | None, options: Mapping[str, str] | None
 ) -> TopicHistory | None:
     """The topic's archive; None when no table is named."""
     if table is None:
         if options:
             raise InvalidOption("storage_options without history", hint='history="s3://…" names the table')
         return None
-    return TopicHistory(partitions, table, options)
+    return TopicHistory(topic, table, options)
 
 
 class Scan(Generic[V]):
@@ -194,7 +194,7 @@ class Scan(Generic[V]):
     """
 
     def __init__(
-        self, partitions: OpenTopic, partition: int | None, start: Place, stop: Place,
+        self, topic: OpenTopic, partition: int | None, start: Place, stop: Place,
         columns: Sequence[str] | None = None, decode: Callable[[bytes], Any] | None = None,
         asked: Match | None = None, past: TopicHistory | None = None,
     ) -> None:  # fmt: skip
@@ -203,12 +203,12 @@ class Scan(Generic[V]):
         self._names = None if columns is None else tuple(columns)
         if self._names is not None:
             arrow.schema(self._names)  # a wrong name is said now
-        partitions.refresh()  # others may have added some
-        now = partitions.clock.now_ns()
+        topic.refresh()  # others may have added some
+        now = topic.clock.now_ns()
         #: Partitions that are gone, with where they ended: an archive may still have them.
-        self._removed = {} if past is None else partitions.tree.removed()
-        there = sorted({*partitions.numbers(), *self._removed})
-        self._partitions = partitions
+        self._removed = {} if past is None else topic.tree.removed()
+        there = sorted({*topic.numbers(), *self._removed})
+        self._topic = topic
         self._past = past
         resolve = Log.resolve if past is None else past.resolve
         self._ranges: list[tuple[int, int, int]] = []
@@ -218,8 +218,8 @@ class Scan(Generic[V]):
                 ends = [past.resolve_removed(number, end, spot(each, number, now)) for each in (start, stop)]
                 self._ranges.append((number, ends[0], ends[1]))
                 continue
-            log = partitions.log(number)
-            first = partitions.begin(number, start, now, resolve)
+            log = topic.log(number)
+            first = topic.begin(number, start, now, resolve)
             last = resolve(log, spot(stop, number, now))
             self._ranges.append((number, first, min(last, log.stored().end)))
 
@@ -231,7 +231,7 @@ class Scan(Generic[V]):
     def __iter__(self) -> Iterator[Batch[V]]:
         """Batches of neighbouring messages, partition after partition."""
         for rows in self._rows(None):
-            yield Batch(self._partitions.name, rows, self._decode)
+            yield Batch(self._topic.name, rows, self._decode)
 
     def messages(self) -> Iterator[Message[V]]:
         """Iterate over the messages one by one."""
@@ -276,7 +276,7 @@ class Scan(Generic[V]):
                 end = self._removed[number]
                 yield from self._past.removed_rows(number, first, stop, end, names)
                 continue
-            log = self._partitions.log(number)
+            log = self._topic.log(number)
             if self._past is not None:
                 yield from self._past.rows(log, first, stop, names)
                 continue
@@ -289,7 +289,7 @@ class Scan(Generic[V]):
 
     def __repr__(self) -> str:
         count = sum(max(stop - first, 0) for _, first, stop in self._ranges)
-        return f"<Scan {self._partitions.name}: {count} messages in {len(self._ranges)} partitions>"
+        return f"<Scan {self._topic.name}: {count} messages in {len(self._ranges)} partitions>"
 
 
 def read_some(

@@ -38,19 +38,19 @@ ABANDONED_NS = 24 * 3600 * NANOSECONDS
 class TopicStaging:
     """What a transaction writes to one topic."""
 
-    def __init__(self, partitions: OpenTopic, tx: int, postpone: PostponeFor) -> None:
-        self.partitions = partitions
+    def __init__(self, open_topic: OpenTopic, tx: int, postpone: PostponeFor) -> None:
+        self.open_topic = open_topic
         #: What was written and is not encoded yet.
         self.buffer = WriteBuffer(
-            partitions,
+            open_topic,
             None,
             look=self._stage_if_full,
             admit=_admit,
             number=_number,
-            postpone=partial(postpone, partitions),
+            postpone=partial(postpone, open_topic),
         )
         self._tx = tx
-        self._shelves_made = 0
+        self._areas_made = 0
         self._staged = 0
         #: Objects with bodies of these messages.
         self._bodies: list[str] = []
@@ -63,7 +63,7 @@ class TopicStaging:
 
     @property
     def nearly_takes_time(self) -> bool:
-        """Whether the next message may have all of them encoded and written."""
+        """Whether the next `write` may encode and write all of them, which takes time."""
         return len(self.buffer.rows) + WIDTH >= self.buffer.at
 
     def add_many(self, batch: WriteBatch) -> None:
@@ -85,29 +85,29 @@ class TopicStaging:
         self.tree, self._rows = tree, rows
         self._bodies += bodies
         for number, staged in sorted(pieces.items()):
-            shelf = self._shelves.get(number) or self._new_shelf(number)
-            shelf.adopt(staged)
+            area = self._areas.get(number) or self._new_area(number)
+            area.adopt(staged)
             self._staged += sum(each.count for each in staged)
 
     def finish(self) -> dict[int, list[StagedPiece]]:
         """Make everything durable; return what is staged, by partition."""
         self._stage_rows()
-        return {number: shelf.finish() for number, shelf in sorted(self._shelves.items())}
+        return {number: area.finish() for number, area in sorted(self._areas.items())}
 
     def catch_up(self) -> None:
         """Route again if partitions were added since; tell a partition that had not heard of it."""
-        for number in self._shelves:
-            self.partitions.catch_up(self.partitions.log(number))
-        if self.partitions.record.tree != self.tree:
+        for number in self._areas:
+            self.open_topic.catch_up(self.open_topic.log(number))
+        if self.open_topic.record.tree != self.tree:
             self._route_again()
 
     def _route_again(self) -> None:
         """Route everything again: keys may belong to other partitions now."""
-        old, before = self._shelves, self._rows
-        choose = PARTITIONERS[self.partitions.options.partitioner]
+        old, before = self._areas, self._rows
+        choose = PARTITIONERS[self.open_topic.options.partitioner]
         self._begin()
-        for number, shelf in sorted(old.items()):
-            for each in shelf.frames():
+        for number, area in sorted(old.items()):
+            for each in area.frames():
                 batch = self._unpacked(_batch_of(each))
                 by_key = [
                     key is not None and partition_of(key, before, choose) == number
@@ -115,7 +115,7 @@ class TopicStaging:
                 ]
                 chosen = [None if moves else number for moves in by_key]
                 self._stage(batch._replace(partitions=chosen))
-            shelf.discard()
+            area.discard()
 
     def discard(self) -> None:
         """Drop the rows and delete the staged frames; `discard_bodies` deletes the bodies."""
@@ -123,13 +123,13 @@ class TopicStaging:
         self._bodies += [
             references.unpack(v).name for v in rows[::WIDTH] if isinstance(v, references.Referenced)
         ]
-        for shelf in self._shelves.values():
-            shelf.discard()
+        for area in self._areas.values():
+            area.discard()
 
     def discard_bodies(self) -> None:
         """Delete the bodies of a transaction that was rolled back: no message will refer to them."""
         names, self._bodies = self._bodies, []
-        self.partitions.bodies.discard(names)
+        self.open_topic.bodies.discard(names)
 
     def _unpacked(self, batch: WriteBatch) -> WriteBatch:
         """Put bodies back in the place of references to packs: the messages of a pack may part now."""
@@ -143,14 +143,14 @@ class TopicStaging:
             reference = references.unpack(stored)
             values[place] = references.Referenced(stored)
             if reference.is_packed:
-                values[place] = references.fetch(reference, f"a transaction on {self.partitions.name!r}")
+                values[place] = references.fetch(reference, f"a transaction on {self.open_topic.name!r}")
                 numbers[place] = reference.codec
         return batch._replace(columns=columns._replace(values=values, codecs=numbers))
 
     def _begin(self) -> None:
-        self.tree = self.partitions.record.tree
-        self._rows = self.partitions.tree
-        self._shelves: dict[int, StagingArea] = {}
+        self.tree = self.open_topic.record.tree
+        self._rows = self.open_topic.tree
+        self._areas: dict[int, StagingArea] = {}
 
     def _stage_if_full(self) -> None:
         if self.buffer.is_full():
@@ -163,25 +163,25 @@ class TopicStaging:
         self.buffer.at = self.buffer.weight = 0
         if rows:
             self._staged += len(rows) // WIDTH
-            self._stage(self.buffer.columns(rows, self.partitions.clock.now_ns()))
+            self._stage(self.buffer.columns(rows, self.open_topic.clock.now_ns()))
 
     def _stage(self, batch: WriteBatch) -> None:
         if not batch.columns.values:
             return
-        if self.partitions.record.tree != self.tree:
+        if self.open_topic.record.tree != self.tree:
             self._route_again()
-        for number, frames, bodies in self.partitions.encode(batch):
+        for number, frames, bodies in self.open_topic.encode(batch):
             self._bodies += bodies
-            shelf = self._shelves.get(number) or self._new_shelf(number)
+            area = self._areas.get(number) or self._new_area(number)
             for frame in frames:
-                shelf.add(frame)
+                area.add(frame)
 
-    def _new_shelf(self, number: int) -> StagingArea:
-        name = f"{self._tx:016x}-{self._shelves_made:x}"
-        self._shelves_made += 1
-        log = self.partitions.log(number)
-        shelf = self._shelves[number] = StagingArea(log.folder, name, segment_bytes(log.options))
-        return shelf
+    def _new_area(self, number: int) -> StagingArea:
+        name = f"{self._tx:016x}-{self._areas_made:x}"
+        self._areas_made += 1
+        log = self.open_topic.log(number)
+        area = self._areas[number] = StagingArea(log.folder, name, segment_bytes(log.options))
+        return area
 
 
 def _admit(key: bytes | None, is_placed: bool) -> None:
@@ -208,15 +208,15 @@ def _batch_of(found: Frame) -> WriteBatch:
     return WriteBatch(columns, groups=None if named is None else [named[0].group] * n)
 
 
-def remove_abandoned(partitions: OpenTopic, log: Log) -> int:
+def remove_abandoned(topic: OpenTopic, log: Log) -> int:
     """Remove staged files that no transaction will ever commit; return how many."""
     folder = log.folder
     found = [name for name in folder.files.listdir(folder.path) if name.endswith(STAGED)]
     gone: list[str] = []
 
     def remove() -> None:
-        needed = partitions.transactions.files(folder.topic_id, folder.partition)
-        limit = partitions.clock.now_ns() - ABANDONED_NS
+        needed = topic.transactions.files(folder.topic_id, folder.partition)
+        limit = topic.clock.now_ns() - ABANDONED_NS
         for name in found:
             with suppress(FileNotFoundError):  # its transaction ended meanwhile
                 if name not in needed and folder.files.modified_ns(folder.name(name)) < limit:
@@ -224,5 +224,5 @@ def remove_abandoned(partitions: OpenTopic, log: Log) -> int:
                     gone.append(name)
 
     if found:
-        partitions.transactions.collect(remove)
+        topic.transactions.collect(remove)
     return len(gone)

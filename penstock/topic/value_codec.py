@@ -1,6 +1,8 @@
-"""From what a caller gives to the bytes that are stored: first by the topic's type, then by the codec.
+"""From what a caller gives to the bytes that are stored.
 
-All of it happens in the process that writes, before anything is appended (S001-51).
+`TypeCoder` belongs to a topic that was opened with `type=`: objects to bytes and back. `ValuePacker` belongs
+to a writer: it has the type coder encode a value, packs that by the writer's codec, and keeps to the topic's
+limit. All of it happens in the process that writes, before anything is appended (S001-51).
 """
 
 from __future__ import annotations
@@ -56,8 +58,8 @@ def checked_times(timestamps: Sequence[int]) -> Sequence[int]:
     return timestamps
 
 
-class Coder:
-    """Turns values of one type into bytes and back."""
+class TypeCoder:
+    """Turns values of one Python type into bytes and back, as JSON."""
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind
@@ -97,9 +99,9 @@ class Coder:
         return isinstance(value, self.classes)
 
 
-def coder_of(kind: Any) -> Coder | None:
+def coder_of(kind: Any) -> TypeCoder | None:
     """The coder for the argument `type=`; bytes need none."""
-    return None if kind is None or kind is bytes else Coder(kind)
+    return None if kind is None or kind is bytes else TypeCoder(kind)
 
 
 def _text(body: bytes) -> str:
@@ -131,10 +133,10 @@ class Packed(bytes):
     """A value that is packed already, on its way to a writer that would pack it."""
 
 
-class Packing:
-    """How the values of one writer become bytes."""
+class ValuePacker:
+    """Turns the values of one writer into what is stored: encoded by type, packed by codec."""
 
-    def __init__(self, coder: Coder | None, codec: int, limit: int) -> None:
+    def __init__(self, coder: TypeCoder | None, codec: int, limit: int) -> None:
         self.codec = codec
         self._coder = coder
         self._limit = limit
@@ -169,9 +171,9 @@ class Packing:
         return list(map(self.body if are_bodies else self.one, values))
 
 
-def packing(coder: Coder | None, codec: int, limit: int) -> Packing | None:
-    """Return how values are packed; None when they are stored as they are given."""
-    return None if coder is None and codec == codecs.RAW else Packing(coder, codec, limit)
+def packer_for(coder: TypeCoder | None, codec: int, limit: int) -> ValuePacker | None:
+    """Return what packs the values; None when they are stored as they are given."""
+    return None if coder is None and codec == codecs.RAW else ValuePacker(coder, codec, limit)
 
 
 def allowed_codec(codec: str | int | None, options: TopicOptions) -> int:

@@ -12,8 +12,8 @@ from penstock.wake import LOOK_AGAIN_S, Watch, watch
 class TopicWatch:
     """Rings a bell when somebody writes to the topic, and when the store is closed."""
 
-    def __init__(self, partitions: OpenTopic, ring: Callable[[], None]) -> None:
-        self._partitions = partitions
+    def __init__(self, topic: OpenTopic, ring: Callable[[], None]) -> None:
+        self._topic = topic
         self._ring = ring
         self._watch: Watch = self._watched()
 
@@ -35,22 +35,22 @@ class TopicWatch:
         self._watch = self._watched()
 
     def _watched(self) -> Watch:
-        return watch(self._partitions.log(0).folder.name("tail"), self._ring)
+        return watch(self._topic.log(0).folder.name("tail"), self._ring)
 
     def __enter__(self) -> TopicWatch:
-        self._partitions.readers.add(self)
+        self._topic.readers.add(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._partitions.readers.discard(self)
+        self._topic.readers.discard(self)
         self._watch.close()
 
 
 class DeadWriterHelp:
-    """Shows readers what a process that died left behind: once a second, however many wait."""
+    """Shows readers what a writer that died left behind: looks once a second, however many wait."""
 
-    def __init__(self, partitions: OpenTopic) -> None:
-        self._partitions = partitions
+    def __init__(self, topic: OpenTopic) -> None:
+        self._topic = topic
         self._last = time.monotonic()
 
     def is_due(self) -> bool:
@@ -62,4 +62,4 @@ class DeadWriterHelp:
         return True
 
     def __call__(self) -> None:
-        self._partitions.help(0)
+        self._topic.help(0)

@@ -38,7 +38,7 @@ from penstock.references import Referenced
 from penstock.topic.bodies import is_file, refuse_waiting_file
 from penstock.topic.delayed import Extras
 from penstock.topic.open_topic import OpenTopic
-from penstock.topic.value_codec import Packing, checked_value
+from penstock.topic.value_codec import ValuePacker, checked_value
 from penstock.topic.write_batch import WriteBatch
 
 #: Items of a message.
@@ -87,18 +87,18 @@ class WriteBuffer:
     """
 
     __slots__ = (
-        "_admit", "_encode", "_exact", "_frames", "_known", "_limit", "_look", "_number", "_own", "_packing",
+        "_admit", "_encode", "_exact", "_frames", "_known", "_limit", "_look", "_number", "_own", "_packer",
         "_plain", "_postpone", "_small", "_topic", "_worth", "alert", "at", "last", "last_key", "lasts",
         "numbered", "rows", "weight",
     )  # fmt: skip
 
     def __init__(
-        self, topic: OpenTopic, packing: Packing | None, *, headers: Mapping[str, str | bytes] | None = None,
-        look: Callable[[], None], admit: Callable[[bytes | None, bool], None], number: Number,
-        postpone: Postpone,
+        self, topic: OpenTopic, packer: ValuePacker | None, *,
+        headers: Mapping[str, str | bytes] | None = None, look: Callable[[], None],
+        admit: Callable[[bytes | None, bool], None], number: Number, postpone: Postpone,
     ) -> None:  # fmt: skip
         self._topic = topic
-        self._packing = packing
+        self._packer = packer
         self._limit: int = topic.options.value_bytes
         self._small: int = min(self._limit, _SMALL_BYTES)
         #: So many frames gather: one for each partition, if those are few.
@@ -130,9 +130,9 @@ class WriteBuffer:
         #: The last headers that were given, as a copy, and what is stored for them.
         self._known: tuple[Any, Headers | None] = (_NEVER, None)
         # What is stored as it is; what one call turns into bytes; and that call.
-        self._plain: type = bytes if packing is None else _Never
-        self._exact: type = str if packing is None else packing.exact or _Never
-        self._encode: Callable[[Any], bytes] = str.encode if packing is None else packing.encode_exact
+        self._plain: type = bytes if packer is None else _Never
+        self._exact: type = str if packer is None else packer.exact or _Never
+        self._encode: Callable[[Any], bytes] = str.encode if packer is None else packer.encode_exact
 
     # Keyword-only parameters that are not given are looked up one by one in a dict: eight cost as much
     # as all the checks. `_` keeps callers from giving them by position, and costs nothing.
@@ -221,7 +221,7 @@ class WriteBuffer:
             None if _is_unused(headers) else headers,
             timestamps,
             seqnos=seqnos,
-            codecs=RAW if self._packing is None else self._packing.codec,
+            codecs=RAW if self._packer is None else self._packer.codec,
         )
         return WriteBatch(columns, partitions, groups)
 
@@ -250,25 +250,25 @@ class WriteBuffer:
     def stored(self, file: Path | BinaryIO) -> bytes | None:
         """The body of a file, stored now, while it can be read: what stands for it, or its bytes if few."""
         body = self._topic.bodies.outside(file)
-        if self._packing is None or isinstance(body, Referenced):
+        if self._packer is None or isinstance(body, Referenced):
             return checked_value(body, self._limit)
-        return self._packing.body(body)
+        return self._packer.body(body)
 
     # What is odd, in the same call.
 
     def _odd(self, value: Any) -> bytes | None:
-        """A value as it is stored, if it can be."""
+        """Return a value that is not plain bytes as it is stored; raise for what cannot be."""
         if is_file(value):
             return self.stored(value)
-        return checked_value(value, self._limit) if self._packing is None else self._packing.one(value)
+        return checked_value(value, self._limit) if self._packer is None else self._packer.one(value)
 
     def _refusal(self, value: Any, key: Any, headers: Any, error: Exception) -> Exception:
         """What is wrong with a value or a key that cannot be encoded, or with headers."""
         if isinstance(error, UnicodeEncodeError) and error.object is key:
             checked_key(key)  # says so
         checked_headers(headers)
-        if self._packing is not None:
-            self._packing.one(value)
+        if self._packer is not None:
+            self._packer.one(value)
         checked_value(value, self._limit)
         return error
 
@@ -297,7 +297,7 @@ class WriteBuffer:
         timestamp: int | datetime | None, group: str | None, seqno: int | None, delay: Duration | None,
         deliver_at: int | datetime | None,
     ) -> None:  # fmt: skip
-        """Take a message that has something to say of its place, its number or its time to come."""
+        """Take a message with a partition, a group, a seqno, a timestamp or a delay of its own."""
         waits = delay is not None or deliver_at is not None
         if waits and value.__class__ not in (bytes, str):
             refuse_waiting_file(value)

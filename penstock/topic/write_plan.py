@@ -51,20 +51,20 @@ class TopicPlan(NamedTuple):
         return os.path.join(self.folder, f"{partition:06d}")
 
 
-def plan_of(partitions: OpenTopic) -> TopicPlan:
+def plan_of(topic: OpenTopic) -> TopicPlan:
     """The topic as it is now, with the folders of all partitions that can be written to in place."""
-    options, parts = partitions.options, [partitions.log(number) for number in partitions.active()]
+    options, parts = topic.options, [topic.log(number) for number in topic.active()]
     return TopicPlan(
-        name=partitions.name, id=partitions.record.id, folder=os.path.dirname(parts[0].folder.path),
-        rows=partitions.tree, tree=partitions.record.tree, partitioner=options.partitioner,
+        name=topic.name, id=topic.record.id, folder=os.path.dirname(parts[0].folder.path),
+        rows=topic.tree, tree=topic.record.tree, partitioner=options.partitioner,
         compress=options.compress is not None, segment_bytes=segment_bytes(options),
         max_message_bytes=options.max_message_bytes, codecs=tuple(options.codecs),
-        outside=_outside(partitions),
+        outside=_outside(topic),
     )  # fmt: skip
 
 
-def _outside(partitions: OpenTopic) -> OutsidePlan | None:
-    bodies = partitions.bodies
+def _outside(topic: OpenTopic) -> OutsidePlan | None:
+    bodies = topic.bodies
     if not bodies.takes_bodies:
         return None
-    return OutsidePlan(bodies.root, partitions.topics.store_id, partitions.options)
+    return OutsidePlan(bodies.root, topic.topics.store_id, topic.options)

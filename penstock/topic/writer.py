@@ -29,7 +29,7 @@ from penstock.topic.input import batch_of_many, seqnos_of
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.producer import NOBODY, Producer, growing, refuse_back, refuse_two_keys
 from penstock.topic.scan import Scan
-from penstock.topic.value_codec import Packing, checked_seqno
+from penstock.topic.value_codec import ValuePacker, checked_seqno
 from penstock.topic.write_batch import WriteBatch
 from penstock.topic.write_buffer import SKIP, WIDTH, Besides, WriteBuffer
 
@@ -44,16 +44,16 @@ class Writer(Generic[V]):
     def __init__(
         self, topic: OpenTopic, *, headers: Mapping[str, str | bytes] | None, linger_s: float,
         buffer_bytes: int, timeout_s: float | None, sync: Sync, producer: Producer = NOBODY,
-        packing: Packing | None = None,
+        packer: ValuePacker | None = None,
     ) -> None:  # fmt: skip
         self.open_topic = topic
         self.producer = producer
-        self.packing = packing
+        self.packer = packer
         self.flusher = Flusher(
             topic, producer, linger_s=linger_s, buffer_bytes=buffer_bytes, timeout_s=timeout_s, sync=sync
         )
         self.buffer = WriteBuffer(
-            topic, packing, headers=headers, look=self.flusher.look, admit=self._admit, number=self._number,
+            topic, packer, headers=headers, look=self.flusher.look, admit=self._admit, number=self._number,
             postpone=self._postpone,
         )  # fmt: skip
         self.buffer.numbered = bool(producer.id)
@@ -99,7 +99,7 @@ class Writer(Generic[V]):
         topic.growth.require_active(partition)
         values = topic.bodies.outside_all(values)
         limit = topic.options.value_bytes
-        batch = batch_of_many(values, keys, headers, timestamps, partition, limit, self.packing)
+        batch = batch_of_many(values, keys, headers, timestamps, partition, limit, self.packer)
         count = len(batch.columns.values)
         if self.buffer.own_headers is not None:
             own = batch.columns.headers or [None] * count
@@ -209,7 +209,7 @@ class Writer(Generic[V]):
             del rows[:at]
 
     def _admit(self, key: bytes | None, is_placed: bool) -> None:
-        """Asked by the buffer before a message is taken."""
+        """See that there is room for a message, and where it may go; the buffer asks before it takes one."""
         self.check_choice(key, is_placed)
         if not self.flusher.is_roomy or self.producer.choose is None:
             self.flusher.make_room()
@@ -261,7 +261,7 @@ class Writer(Generic[V]):
             return False
         if self.producer.group and not extras.group:
             extras = msgspec.structs.replace(extras, group=self.producer.group)
-        codec = RAW if self.packing is None else self.packing.codec
+        codec = RAW if self.packer is None else self.packer.codec
         postponed_message = postponed(self.open_topic, value, key, extras, due, codec)
         buffer, flusher = self.buffer, self.flusher
         if buffer.alert:

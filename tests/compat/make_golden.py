@@ -9,7 +9,7 @@ from penstock import Clock, Files
 from tests.compat import delay_bytes, old_delay_bytes
 from tests.kit import frames as encode
 from tests.kit.frames import FENCE, ProducerStamp
-from tests.kit.logs import Log, lone_log, seal_segment
+from tests.kit.logs import Log, log_without_store, seal_segment
 from tests.kit.logs import segment_module as segment
 from tests.kit.values import TopicOptions
 
@@ -39,7 +39,7 @@ class Ticking(Clock):
 
 
 def open_golden(path: Path, *, read_only: bool = False, index: str | None = None) -> Log:
-    return lone_log(
+    return log_without_store(
         str(path), TopicOptions(index=index), topic="golden", topic_id=0x60D, files=FixedFiles(),
         clock=Ticking(), read_only=read_only,
     )  # fmt: skip

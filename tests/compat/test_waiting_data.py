@@ -4,7 +4,7 @@ import msgspec
 
 import penstock
 from tests.kit.consumers import Envelope
-from tests.kit.consumers import retries_module as envelope
+from tests.kit.consumers import retries_module as retries
 from tests.kit.topics import DelayedMessage, Extras, inside
 from tests.kit.topics import delayed_module as delayed
 from tests.kit.waiting import SessionData
@@ -27,16 +27,16 @@ SESSION = bytes.fromhex("93 92 c4 01 61 c4 01 62 a0 a1 78")
 def test_a_retry():
     headers = {"a": "b", "c": b"\xff"}
     found = Envelope(7, 2, 5, b"k", b"vx", 1, 10, 11, headers, "p", None, 3, "x", "y")
-    assert envelope.decode(RETRY) == found
+    assert retries.decode(RETRY) == found
     later = bytes.fromhex("9f") + RETRY[1:] + bytes.fromhex("a0")
-    assert envelope.encoded(found) == later
-    assert envelope.decode(later) == found
-    assert envelope.waiting_id("billing", found, 1).hex() == "0000000000007e9ca180c2bae1747898"
+    assert retries.encoded(found) == later
+    assert retries.decode(later) == found
+    assert retries.waiting_id("billing", found, 1).hex() == "0000000000007e9ca180c2bae1747898"
 
 
 def test_fields_that_are_added_later_are_passed_over():
     later = bytes.fromhex("dc 00 10") + RETRY[1:] + bytes.fromhex("a0 2a")
-    assert envelope.decode(later) == envelope.decode(RETRY)
+    assert retries.decode(later) == retries.decode(RETRY)
 
 
 def test_a_delayed_message(tmp_path):

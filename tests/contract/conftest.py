@@ -1,20 +1,20 @@
-"""What the contract tests share: a face to use, and a fresh store behind it."""
+"""What the contract tests share: an interface to use (blocking or async), and a fresh store behind it."""
 
 import pytest
 
 from penstock.testing import Clock
-from tests.contract.faces import AsyncFace, BlockingFace
+from tests.contract.interfaces import AsyncInterface, BlockingInterface
 from tests.contract.streams import is_slow, stream, streams
 
 __all__ = ["stream", "streams"]
 
 
-@pytest.fixture(scope="session", params=[BlockingFace, AsyncFace], ids=lambda kind: kind.name)
-def face(request):
+@pytest.fixture(scope="session", params=[BlockingInterface, AsyncInterface], ids=lambda kind: kind.name)
+def interface(request):
     """A way to use a store; every test runs once with each."""
-    face = request.param()
-    yield face
-    face.close()
+    interface = request.param()
+    yield interface
+    interface.close()
 
 
 @pytest.fixture
@@ -23,12 +23,12 @@ def clock():
 
 
 @pytest.fixture
-def open_store(face, tmp_path):
+def open_store(interface, tmp_path):
     """Opens the test's store, as often as the test likes; closes what is left open."""
     opened = []
 
     def open_store(path=None, **options):
-        store = face.open(tmp_path / "store" if path is None else path, **options)
+        store = interface.open(tmp_path / "store" if path is None else path, **options)
         opened.append(store)
         return store
 

@@ -12,7 +12,7 @@ import pytest
 
 import penstock
 from penstock import Payloads
-from tests.contract.faces import AsyncFace
+from tests.contract.interfaces import AsyncInterface
 from tests.s3 import s3_server
 from tests.tarantool import tarantool_server
 
@@ -118,8 +118,8 @@ class Streams:
 
 
 def is_slow(parameters):
-    """Engines elsewhere know nothing of faces: each test with one of them is enough for every day."""
-    return parameters.get("face") is AsyncFace and parameters.get("streams") is InTarantool
+    """Engines elsewhere do not depend on the interface: one of the two is enough for every day."""
+    return parameters.get("interface") is AsyncInterface and parameters.get("streams") is InTarantool
 
 
 @pytest.fixture(params=ENGINES, ids=lambda kind: kind.name)

@@ -52,10 +52,10 @@ def in_thread(call):
 
 def wait_for_waiters(events, count):
     """Return when so many have found nothing and wait."""
-    face = getattr(events, "_target", events)
-    tail = getattr(face, "_listeners", None)  # coroutines share one
+    real = getattr(events, "_target", events)
+    tail = getattr(real, "_listeners", None)  # coroutines share one
     deadline = time.monotonic() + PATIENCE_S
-    while (len(inside(face).readers) if tail is None else tail.waiting) < count:
+    while (len(inside(real).readers) if tail is None else tail.waiting) < count:
         assert time.monotonic() < deadline, "nobody waits"
         time.sleep(0.001)
 

@@ -14,7 +14,9 @@ def topic(store):
     return store.create_topic("orders", sync="os")
 
 
-def test_each_failed_attempt_leaves_a_warning_and_a_dead_letter_an_error(store, topic, face, caplog, clock):
+def test_each_failed_attempt_leaves_a_warning_and_a_dead_letter_an_error(
+    store, topic, interface, caplog, clock
+):
     topic.write(b"bad")
 
     def handle(message):
@@ -23,9 +25,9 @@ def test_each_failed_attempt_leaves_a_warning_and_a_dead_letter_an_error(store, 
     policy = Retry(first="1s", attempts=2, jitter=0)
     with caplog.at_level(logging.WARNING, "penstock.reader"):
         with topic.reader(consumer="c", retry=policy) as reader:
-            assert reader.process(face.handler(handle), follow=False).retried == 1
+            assert reader.process(interface.handler(handle), follow=False).retried == 1
             clock.advance(2)
-            assert reader.process(face.handler(handle), follow=False).dead == 1
+            assert reader.process(interface.handler(handle), follow=False).dead == 1
     warnings = [each for each in caplog.records if each.levelno == logging.WARNING]
     assert [each.getMessage().partition(":")[0] for each in warnings] == [
         f"attempt {number} of orders/0 offset 0 failed" for number in (1, 2)
@@ -39,14 +41,14 @@ def test_each_failed_attempt_leaves_a_warning_and_a_dead_letter_an_error(store, 
     assert letter.traceback.endswith("LookupError: nobody is called so\n")
 
 
-def test_a_traceback_is_kept_in_part_when_it_is_long(store, topic, face):
+def test_a_traceback_is_kept_in_part_when_it_is_long(store, topic, interface):
     topic.write(b"bad")
 
     def handle(message):
         raise ValueError("x" * 100_000)
 
     with topic.reader(consumer="c", retry=Retry(attempts=1)) as reader:
-        reader.process(face.handler(handle), follow=False)
+        reader.process(interface.handler(handle), follow=False)
     (letter,) = store.dead_letters("orders").list()
     assert len(letter.traceback) == 4000
 

@@ -1,4 +1,4 @@
-"""What is over by its age is not returned, also before it is removed (S001-48, S002-27)."""
+"""What has expired by age is not returned, also before it is removed (S001-48, S002-27)."""
 
 import pytest
 

@@ -81,7 +81,7 @@ def test_a_new_partition_opens_when_what_came_before_is_delivered(topic):
         assert [reader.receive(timeout=10).value for _ in range(2)] == [b"before", b"after"]
 
 
-def test_a_new_partition_stays_shut_to_handlers_while_what_came_before_is_not_committed(store, face):
+def test_a_new_partition_stays_shut_to_handlers_while_what_came_before_is_not_committed(store, interface):
     """Handlers run beside each other: what came before must be done, not only delivered."""
     topic = store.create_topic("shut", partitions=1, sync="os")
     topic.write(b"before", partition=0)
@@ -94,8 +94,10 @@ def test_a_new_partition_stays_shut_to_handlers_while_what_came_before_is_not_co
         seen.append((message.value, stats and stats.positions[0]))
 
     with topic.reader(consumer="c") as reader:
-        reader.process(handle if face.name == "blocking" else face.handler(seen.append), follow=False)
-    if face.name == "blocking":
+        reader.process(
+            handle if interface.name == "blocking" else interface.handler(seen.append), follow=False
+        )
+    if interface.name == "blocking":
         assert seen == [(b"before", None), (b"after", 1)]
     else:
         assert [message.value for message in seen] == [b"before", b"after"]
@@ -130,7 +132,7 @@ def test_a_reader_that_ends_at_the_end_delivers_all_of_added_partitions_in_order
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_process_without_follow_handles_all_of_added_partitions(store, face, workers):
+def test_process_without_follow_handles_all_of_added_partitions(store, interface, workers):
     topic = store.create_topic("grows", partitions=2, sync="os")
     count = grown(topic)
     seen = []
@@ -139,7 +141,7 @@ def test_process_without_follow_handles_all_of_added_partitions(store, face, wor
         seen.append(int(message.value))
 
     with topic.reader(consumer="c") as reader:
-        summary = reader.process(face.handler(handle), follow=False, workers=workers)
+        summary = reader.process(interface.handler(handle), follow=False, workers=workers)
     assert (summary.handled, sorted(seen)) == (count, list(range(count)))
 
 

@@ -19,7 +19,7 @@ def topic(store):
 
 
 def partitions_of(topic):
-    """The blocking partitions behind either face."""
+    """The open topic behind either interface."""
     inner = getattr(topic, "_target", topic)
     return inside(getattr(inner, "blocking", inner))
 
@@ -344,7 +344,7 @@ def test_a_newer_writer_fences_the_older(topic):
     assert seqnos(topic) == [1, 2, 3]
 
 
-def test_a_fence_survives_a_restart(open_store, clock, face, tmp_path):
+def test_a_fence_survives_a_restart(open_store, clock, tmp_path):
     topic = (first := open_store(clock=clock)).create_topic("orders")
     with topic.writer(producer_id="shop") as writer:
         writer.write(b"1")

@@ -131,7 +131,7 @@ def test_one_that_nobody_settles_in_time_becomes_a_dead_letter(store, clock):
     assert position(topic) == 1
 
 
-def test_process_shares_retries_and_buries(open_store, face):
+def test_process_shares_retries_and_buries(open_store, interface):
     store = open_store()
     topic = store.create_topic("jobs", partitions=2)
     topic.write_many([f"job {number}" for number in range(40)], keys=[str(number) for number in range(40)])
@@ -147,7 +147,7 @@ def test_process_shares_retries_and_buries(open_store, face):
     with queue(topic, retry=Retry(first="1ms", limit="1ms", attempts=2)) as reader:
         done = retried = dead = 0
         while done + dead < 40:
-            summary = reader.process(face.handler(handle), workers=3, follow=False)
+            summary = reader.process(interface.handler(handle), workers=3, follow=False)
             done, retried, dead = done + summary.handled, retried + summary.retried, dead + summary.dead
     assert (done, retried, dead) == (39, 5, 1)
     assert len(seen) == 45
@@ -244,7 +244,7 @@ def test_a_consumer_is_a_queue_or_none(topic):
         topic.reader(consumer="workers")
 
 
-def test_what_a_queue_does_not_do_is_said(store, topic, face):
+def test_what_a_queue_does_not_do_is_said(store, topic, interface):
     for wrong in (
         {"kind": "heap"}, {"consumer": None}, {"partitions": [0]}, {"max_lag": "1h"}, {"lease": 0},
         {"lease": "3650d"},
@@ -254,9 +254,9 @@ def test_what_a_queue_does_not_do_is_said(store, topic, face):
     with queue(topic, lease="1s") as reader:
         message = reader.receive(timeout=0)
         with pytest.raises(penstock.UsageError, match="no order"):
-            reader.process(face.handler(print), keep_order=True, follow=False)
+            reader.process(interface.handler(print), keep_order=True, follow=False)
         with pytest.raises(penstock.UsageError, match="too short"):
-            reader.process(face.handler(print), follow=False)
+            reader.process(interface.handler(print), follow=False)
         with store.transaction() as tx:
             with pytest.raises(penstock.UsageError, match="transaction"):
                 reader.receive_batch(tx=tx)

@@ -295,7 +295,7 @@ def test_a_policy_that_makes_no_sense_is_refused(options):
 # process
 
 
-def test_process_commits_retries_and_buries(face, store, topic, clock):
+def test_process_commits_retries_and_buries(interface, store, topic, clock):
     fill(topic, 4)
     seen = []
 
@@ -306,9 +306,9 @@ def test_process_commits_retries_and_buries(face, store, topic, clock):
 
     policy = Retry(first="1s", attempts=2, jitter=0)
     with topic.reader(consumer="billing") as reader:
-        first = reader.process(face.handler(handle), retry=policy, follow=False)
+        first = reader.process(interface.handler(handle), retry=policy, follow=False)
         clock.advance("1s")
-        second = reader.process(face.handler(handle), retry=policy, follow=False)
+        second = reader.process(interface.handler(handle), retry=policy, follow=False)
     assert first == (2, 2, 0)
     assert second == (1, 0, 1)
     assert seen == [(b"m0", 1), (b"m1", 1), (b"m2", 1), (b"m3", 1), (b"m1", 2), (b"m2", 2)]
@@ -316,18 +316,18 @@ def test_process_commits_retries_and_buries(face, store, topic, clock):
     assert topic.consumers()[0].lag == 0
 
 
-def test_process_with_several_workers_handles_each_once(face, topic):
+def test_process_with_several_workers_handles_each_once(interface, topic):
     fill(topic, 500)
     seen = []
     with topic.reader(consumer="billing") as reader:
-        summary = reader.process(face.handler(lambda m: seen.append(m.offset)), workers=8, follow=False)
+        summary = reader.process(interface.handler(lambda m: seen.append(m.offset)), workers=8, follow=False)
     assert summary.handled == 500
     assert sorted(seen) == list(range(500))
     assert topic.consumers()[0].lag == 0
 
 
-def test_workers_run_at_the_same_time(face, topic):
-    if face.name == "async":
+def test_workers_run_at_the_same_time(interface, topic):
+    if interface.name == "async":
         pytest.skip("coroutines meet in one thread")
     fill(topic, 4)
     meeting = threading.Barrier(4, timeout=PATIENCE_S)
@@ -336,7 +336,7 @@ def test_workers_run_at_the_same_time(face, topic):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_stop_ends_a_process_and_loses_nothing(face, topic, workers):
+def test_stop_ends_a_process_and_loses_nothing(interface, topic, workers):
     fill(topic, 50)
     with topic.reader(consumer="billing") as reader:
         seen = []
@@ -347,7 +347,7 @@ def test_stop_ends_a_process_and_loses_nothing(face, topic, workers):
             if len(seen) == 10:
                 stop()
 
-        summary = reader.process(face.handler(handle), workers=workers)
+        summary = reader.process(interface.handler(handle), workers=workers)
         assert 10 <= summary.handled == len(seen) < 50
     with topic.reader(consumer="billing") as reader:
         rest = [message.offset for message in drained(reader)]
@@ -355,7 +355,7 @@ def test_stop_ends_a_process_and_loses_nothing(face, topic, workers):
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_keep_order_blocks_only_the_key(face, topic, clock, workers):
+def test_keep_order_blocks_only_the_key(interface, topic, clock, workers):
     for number in range(3):
         for key in ("a", "b", "c"):
             topic.write(f"{key}{number}", key=key)
@@ -370,7 +370,7 @@ def test_keep_order_blocks_only_the_key(face, topic, clock, workers):
     with topic.reader(consumer="billing", retry=policy) as reader:
 
         def process():
-            return reader.process(face.handler(handle), workers=workers, keep_order=True, follow=False)
+            return reader.process(interface.handler(handle), workers=workers, keep_order=True, follow=False)
 
         process()
         assert sorted(done) == ["b0", "b1", "b2", "c0", "c1", "c2"]
@@ -380,7 +380,7 @@ def test_keep_order_blocks_only_the_key(face, topic, clock, workers):
         assert "a1" not in done
     with topic.reader(consumer="billing", retry=policy) as reader:
         clock.advance("25s")
-        reader.process(face.handler(handle), workers=workers, keep_order=True, follow=False)
+        reader.process(interface.handler(handle), workers=workers, keep_order=True, follow=False)
     for key in ("a", "b", "c"):
         assert [value for value in done if value[0] == key] == [f"{key}{number}" for number in range(3)]
 
@@ -405,11 +405,11 @@ def test_a_handler_may_decide_for_itself(store, clock):
     assert store.dead_letters("orders").count() == 1
 
 
-def test_process_refuses_what_is_no_handler(face, topic):
+def test_process_refuses_what_is_no_handler(interface, topic):
     with topic.reader(consumer="billing") as reader:
         with pytest.raises(penstock.WrongType):
             reader.process("handle", follow=False)
         with pytest.raises(penstock.InvalidOption):
-            reader.process(face.handler(print), workers=0, follow=False)
+            reader.process(interface.handler(print), workers=0, follow=False)
     with topic.reader() as reader, pytest.raises(penstock.UsageError):
-        reader.process(face.handler(print), follow=False)
+        reader.process(interface.handler(print), follow=False)

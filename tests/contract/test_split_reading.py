@@ -278,7 +278,7 @@ def test_what_waits_of_a_drained_parent_is_still_delivered(topic, split):
 # Handlers.
 
 
-def test_with_keep_order_children_wait_for_what_waits_of_their_parent(topic, split, clock, face):
+def test_with_keep_order_children_wait_for_what_waits_of_their_parent(topic, split, clock, interface):
     """Nothing of a key may pass an earlier message of it that is tried again later."""
     topic.write(b"1", key=b"k")
     first, second = split(0)
@@ -292,21 +292,21 @@ def test_with_keep_order_children_wait_for_what_waits_of_their_parent(topic, spl
             raise ValueError("not yet")
 
     with topic.reader(consumer="c") as reader:
-        reader.process(face.handler(handle), follow=False, keep_order=True)
+        reader.process(interface.handler(handle), follow=False, keep_order=True)
         assert seen == [(b"1", 1)]
         clock.advance(3600)
-        reader.process(face.handler(handle), follow=False, keep_order=True)
+        reader.process(interface.handler(handle), follow=False, keep_order=True)
     assert seen == [(b"1", 1), (b"1", 2), (b"2", 1)]
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("keep_order", [True, False])
-def test_process_without_follow_handles_parents_and_children(topic, split, face, workers, keep_order):
+def test_process_without_follow_handles_parents_and_children(topic, split, interface, workers, keep_order):
     two_generations(topic, split)
     seen = []
     with topic.reader(consumer="c") as reader:
         reader.process(
-            face.handler(lambda message: seen.append(message.value.decode())),
+            interface.handler(lambda message: seen.append(message.value.decode())),
             follow=False,
             workers=workers,
             keep_order=keep_order,

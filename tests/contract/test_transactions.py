@@ -153,8 +153,8 @@ def test_memory_stays_the_same_however_large(store):
         tx.write_many("big", [os.urandom(10_000) for _ in range(100)])
     blocking = getattr(tx, "blocking", tx)
     (staged,) = blocking._staging.values()
-    (shelf,) = staged._shelves.values()
-    kept = sum(map(len, shelf._growing._frames)) + sum(map(len, shelf._growing._heads))
+    (area,) = staged._areas.values()
+    kept = sum(map(len, area._growing._frames)) + sum(map(len, area._growing._heads))
     assert kept + staged.buffer.weight < 100_000
     tx.commit()
     assert big.stats().messages == 4000

@@ -30,11 +30,10 @@ import penstock
 from penstock import Clock, Store, Topic, Transaction, Writer
 from penstock.errors import NotDurable, ProducerFenced
 from tests.crash.tracing import Trace, TracingFiles, traced_commits
-from tests.kit.frames import frame_encode_module as framing
+from tests.kit.frames import frame_encode_module as frame_encode
 from tests.kit.logs import append_module as append
 from tests.kit.logs import do_housekeeping, seal_segment
-from tests.kit.logs import staging_module as shelf
-from tests.kit.logs import staging_module as staged
+from tests.kit.logs import staging_module as staging
 from tests.kit.system import NANOSECONDS
 from tests.kit.topics import inside
 
@@ -99,9 +98,9 @@ class Run:
     def play(self, steps: int) -> Trace:
         """Set up three topics, take `steps` random steps, close."""
         with traced_commits(self.trace), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(framing, "FRAME_MESSAGES", 3)  # so that one write makes several frames
-            patch.setattr(shelf, "INLINE_BYTES", 400)  # so that transactions take every way in
-            patch.setattr(staged, "ADOPT_BYTES", 900)
+            patch.setattr(frame_encode, "FRAME_MESSAGES", 3)  # so that one write makes several frames
+            patch.setattr(staging, "INLINE_BYTES", 400)  # so that transactions take every way in
+            patch.setattr(staging, "ADOPT_BYTES", 900)
             patch.setattr(append, "ADOPT_BYTES", 900)
             self._stores = [self._open(), self._open()]
             self._create("ledger", partitions=2, segment_bytes=4096)

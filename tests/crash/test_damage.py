@@ -15,7 +15,7 @@ from penstock.errors import Corrupt
 from tests.crash.tracing import FIRST_BOOT, BootFiles
 from tests.kit.frames import frame_module as frame
 from tests.kit.logs import SEGMENT_HEADER_BYTES, do_housekeeping, seal_segment
-from tests.kit.logs import segment_index_module as index
+from tests.kit.logs import segment_index_module as segment_index
 from tests.kit.stores import StoreVerifier
 from tests.kit.topics import inside
 
@@ -129,7 +129,7 @@ def test_a_flipped_bit_in_an_indexed_segment_costs_one_frame(scratch, repacked, 
     if not repacked:
         with opened(folder) as store:  # the index alone, as for a segment of large frames
             log = inside(store.topic("orders")).log(0)
-            index.save(log.folder, log.segments.sealed(0).index)
+            segment_index.save(log.folder, log.segments.sealed(0).index)
     frames = frames_of(data)
     at, found = frames[len(frames) // 2]
     flip(data, at + found.head.header_length + 20)

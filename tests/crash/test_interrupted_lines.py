@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 import penstock
-from tests.crash.lines import Interrupter
+from tests.crash.interrupter import Interrupter
 from tests.kit.frames import encode
 from tests.kit.logs import Pair
 from tests.kit.system import locks_module as locks

@@ -23,7 +23,7 @@ def begin(scratch: str, *, sinks: int = 2) -> str:
 
 
 def run(path: str, job: str, calls: int) -> int:
-    done = fork_server.run(["-m", "tests.crash.replaying", path, job, str(calls)])
+    done = fork_server.run(["-m", "tests.crash.killed_replay", path, job, str(calls)])
     assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
     return done.returncode
 

@@ -16,7 +16,7 @@ from tests.crash.processes import Worker, no_orphans
 from tests.crash.retry_workers import POLICY, never_works
 from tests.crash.workers import ORDERS
 from tests.kit.patience import wait_until
-from tests.kit.waiting import file_reader_module as view
+from tests.kit.waiting import file_reader_module as file_reader
 
 JOBS = "tests.crash.retry_workers"
 PARTITIONS = 2
@@ -317,7 +317,7 @@ def nothing_is_delayed(opened):
     if opened._database.row("SELECT 1 FROM delayed") is not None:
         return False
     folder, files = os.path.join(opened.path, "delay", "publish"), penstock.Files()
-    return not view.count(folder, files, view.stored_states(folder, files))
+    return not file_reader.count(folder, files, file_reader.stored_states(folder, files))
 
 
 def die_while_delaying(scratch, step):

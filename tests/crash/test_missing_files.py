@@ -14,7 +14,7 @@ from penstock.errors import OutOfRange
 from tests.crash.scenario import HandClock
 from tests.crash.tracing import FIRST_BOOT, BootFiles
 from tests.kit.logs import do_housekeeping, seal_segment
-from tests.kit.logs import segment_index_module as index
+from tests.kit.logs import segment_index_module as segment_index
 from tests.kit.topics import inside
 
 PARTITION = os.path.join("topics", "orders", "parts", "000000")
@@ -118,7 +118,7 @@ def test_an_index_that_does_not_fit_is_made_again(scratch, spoil, kind):
         first_ns = topic.get(0).written_at
         assert [log.offset_at(first_ns + n * SECOND_NS) for n in (0, 1, 17, 39, 40)] == [0, 1, 17, 39, 40]
         do_housekeeping(log)
-        assert index.load(
+        assert segment_index.load(
             log.folder, BASES[0], log.segments.sealed(0).generation, log.segments.sealed(0).salt
         )
     with opened(folder) as store:

@@ -13,8 +13,8 @@ from tests.crash.explore import points
 from tests.crash.tracing import BootFiles
 from tests.crash.waiting_scenario import FOLDER, Promises, Scenario, problems
 from tests.kit.waiting import Chain, NewRecord, Scheduler, StateTable, columns
-from tests.kit.waiting import file_names_module as names
-from tests.kit.waiting import file_repair_module as repair
+from tests.kit.waiting import file_names_module as file_names
+from tests.kit.waiting import file_repair_module as file_repair
 
 
 def explored(scratch, seed, *, sync="disk", steps=60, every=1):
@@ -46,7 +46,7 @@ def test_nothing_is_lost_by_a_crash_at_any_call_of_longer_runs(scratch, seed):
 
 
 def _cut_nothing(folder, name, files):
-    with open(names.data_path(folder, name), "rb") as file:
+    with open(file_names.data_path(folder, name), "rb") as file:
         return len(file.read())
 
 
@@ -72,7 +72,7 @@ SHOWS_MOST = (2, 6, 7, 3, 0, 1, 4, 5)
     [
         (Chain, "sync", lambda self, place: None, "is lost"),
         (StateTable, "_recover", _append_to_old_files, ""),
-        (repair, "cut_torn_tail", _cut_nothing, "damage"),
+        (file_repair, "cut_torn_tail", _cut_nothing, "damage"),
         (Scheduler, "_hop", _finish_first, "is lost"),
     ],
 )

@@ -15,7 +15,7 @@ from penstock.errors import Closed, TakenElsewhere
 from tests.crash.processes import Worker, no_orphans
 from tests.crash.waiting_workers import opened
 from tests.kit.patience import PATIENCE_S
-from tests.kit.waiting import scheduler_lock_module as post
+from tests.kit.waiting import scheduler_lock_module as scheduler_lock
 
 JOBS = "tests.crash.waiting_workers"
 
@@ -111,7 +111,7 @@ def test_another_process_goes_on_when_the_scheduler_is_killed(scratch):
 
 
 def test_a_stopped_scheduler_is_kicked_and_fenced(scratch, monkeypatch):
-    monkeypatch.setattr(post, "STOPPED_S", 0.2)
+    monkeypatch.setattr(scheduler_lock, "STOPPED_S", 0.2)
     workers = []
     with no_orphans(workers), opened(os.path.join(scratch, "delay")) as waiting:
         waiting.store(wait=0, id=bytes(16), topic="t", data=b"x 0 0 0")

@@ -12,13 +12,13 @@ from tests.e2e.command import Command
 from tests.kit.commands import Exit
 from tests.kit.patience import wait_until
 from tests.kit.pipelines import archive_module
-from tests.kit.pipelines import executors_module as jobs
+from tests.kit.pipelines import executors_module as executors
 from tests.lake.conftest import spread_here
 
 
 @pytest.fixture
 def cli(tmp_path, monkeypatch):
-    monkeypatch.setattr(jobs, "spread", spread_here)
+    monkeypatch.setattr(executors, "spread", spread_here)
     monkeypatch.setattr(archive_module, "session", lambda master: object())
     command = Command(tmp_path)
     with penstock.open(command.store) as store:

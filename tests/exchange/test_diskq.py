@@ -427,7 +427,7 @@ def test_an_export_goes_to_a_new_or_empty_folder_and_leaves_nothing_when_it_fail
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "full", "store"]
 
 
-def test_the_async_face_does_the_same(tmp_path):
+def test_the_async_classes_do_the_same(tmp_path):
     folder = write_folder(tmp_path / "d", [{3: rows(5)}], groups={"g": {0: 4}})
 
     async def there_and_back():

@@ -5,7 +5,7 @@ import pytest
 import penstock
 from penstock.errors import AlreadyExists, InvalidOption
 from tests.exchange.diskq_files import all_files, rows, write_folder
-from tests.exchange.dying import run_until_killed
+from tests.exchange.killed_import import run_until_killed
 from tests.kit.stores import StoreVerifier
 from tests.kit.values import import_diskq
 

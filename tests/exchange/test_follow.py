@@ -7,7 +7,7 @@ import pytest
 
 import penstock
 from penstock.errors import ConflictError, DataError, InvalidOption
-from tests.exchange.dying import run_until_killed
+from tests.exchange.killed_import import run_until_killed
 from tests.kit.values import CsvRows, FieldChoice, Follower, JsonLines
 
 KEYED = FieldChoice(key="n")

@@ -5,7 +5,7 @@ import pytest
 from pyarrow import parquet
 
 import penstock
-from tests.exchange.dying import run_until_killed
+from tests.exchange.killed_import import run_until_killed
 
 COUNT = 1_000_000
 MEMORY = 1 << 30

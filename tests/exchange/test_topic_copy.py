@@ -4,7 +4,7 @@ import pytest
 
 import penstock
 from penstock.errors import AlreadyExists, InvalidOption, PartitionInactive
-from tests.exchange.dying import run_until_killed
+from tests.exchange.killed_import import run_until_killed
 from tests.kit.values import copy_topic
 
 

@@ -37,7 +37,7 @@ from penstock.log.trim import purge
 from penstock.options import TopicOptions
 
 
-class Alone:
+class NoStore:
     """What a store knows of a partition that nobody reads and no transaction writes to (`PartitionState`)."""
 
     def __init__(self, options: TopicOptions) -> None:
@@ -68,14 +68,14 @@ class Alone:
         raise AssertionError("no transactions")
 
 
-def lone_log(
+def log_without_store(
     path: str, options: TopicOptions, *, topic: str = "t", topic_id: int = 7, files: Files | None = None,
     clock: Clock | None = None, read_only: bool = False,
 ) -> Log:  # fmt: skip
-    """A log in a folder of its own."""
+    """A log in a folder of its own, which no store knows."""
     return Log(
         path, topic=topic, topic_id=topic_id, partition=0, options=options, files=files or Files(),
-        clock=clock or Clock(), state=Alone(options), read_only=read_only,
+        clock=clock or Clock(), state=NoStore(options), read_only=read_only,
     )  # fmt: skip
 
 

@@ -8,14 +8,14 @@ import pytest
 
 import penstock
 from penstock.spark.pipelines.archive import archive
-from tests.kit.pipelines import executors_module as jobs
-from tests.lake.past import Kept, Made, make, opened
+from tests.kit.pipelines import executors_module as executors
+from tests.lake.archived_topic import Kept, Made, make, opened
 
 
 def spread_here(spark, function, work):
     """In place of `jobs.spread`."""
     sent = [pickle.loads(pickle.dumps((function, piece))) for piece in work]
-    return [pickle.loads(pickle.dumps(jobs._attempted(function, piece))) for function, piece in sent]
+    return [pickle.loads(pickle.dumps(executors._attempted(function, piece))) for function, piece in sent]
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def table(tmp_path: Path) -> Path:
 @pytest.fixture
 def run(store: penstock.Store, table: Path, monkeypatch: pytest.MonkeyPatch) -> Callable:
     """Archive the topic `orders` into the table: `run(on_gap="skip")`."""
-    monkeypatch.setattr(jobs, "spread", spread_here)
+    monkeypatch.setattr(executors, "spread", spread_here)
 
     def run(topic: str = "orders", into: str | Path = table, **options):
         return archive(store.path, topic, into, spark=object(), **options)

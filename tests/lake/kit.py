@@ -69,5 +69,5 @@ def new_table(folder: Path) -> Archive:
     return open_or_create(storage(folder), ORIGIN, "raw", RAW_SCHEMA)
 
 
-def parquet_files(folder: Path) -> set[str]:
+def parquet_paths(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.glob("*/*.parquet")}

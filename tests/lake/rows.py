@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import penstock
 from tests.kit.archives import RAW_SCHEMA, open_archive, storage
 from tests.kit.archives import layout_module as layout
-from tests.kit.archives import parquet_files_module as reading
+from tests.kit.archives import parquet_files_module as parquet_files
 from tests.kit.values import arrow_module as arrow
 
 _TIMES = ("timestamp", "written_at")
@@ -28,7 +28,7 @@ def of_table(table, **options) -> list[dict]:
     return [
         row
         for file in open_archive(place).files()
-        for batch in reading.read(place, file)
+        for batch in parquet_files.read(place, file)
         for row in _exact(batch)
     ]
 
@@ -38,7 +38,7 @@ def check_files(table) -> None:
     place = storage(table)
     behind: dict[int, int] = {}
     for file in open_archive(place).files():
-        rows = [row for batch in reading.read(place, file) for row in batch.to_pylist()]
+        rows = [row for batch in parquet_files.read(place, file) for row in batch.to_pylist()]
         offsets = [row["offset"] for row in rows]
         assert offsets == sorted(set(offsets))
         assert (file.first, file.stop, file.rows) == (offsets[0], offsets[-1] + 1, len(rows))

@@ -13,7 +13,7 @@ from penstock.testing import Clock
 from tests.kit.archives import open_archive, storage
 from tests.kit.pipelines import archive_module as module
 from tests.kit.pipelines import archive_tasks_module as archive_tasks
-from tests.kit.pipelines import executors_module as jobs
+from tests.kit.pipelines import executors_module as executors
 from tests.kit.stores import claim
 from tests.kit.topics import inside
 from tests.lake.rows import check_files, of_log, of_table
@@ -187,7 +187,7 @@ def test_what_retention_took_first_is_an_error_or_a_gap_that_was_asked_for(tmp_p
 def test_retention_during_a_run(tmp_path, run, table, monkeypatch, important):
     """Between planning and reading: an important archive is waited for, another one is told what is gone."""
     store, topic = aged(tmp_path, run, important=important)
-    inner = jobs.spread
+    inner = executors.spread
 
     def late(spark, function, work):
         topic.vacuum()
@@ -196,7 +196,7 @@ def test_retention_during_a_run(tmp_path, run, table, monkeypatch, important):
                 os.unlink(os.path.join(inside(topic).log(0).folder.path, left))
         return inner(spark, function, work)
 
-    monkeypatch.setattr(jobs, "spread", late)
+    monkeypatch.setattr(executors, "spread", late)
     with store:
         if important:
             assert run().rows == 21

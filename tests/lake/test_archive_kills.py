@@ -11,7 +11,7 @@ import pytest
 
 from tests.kit.archives import open_archive, storage
 from tests.kit.patience import PATIENCE_S
-from tests.lake.dying import POINTS
+from tests.lake.killed_archive import POINTS
 from tests.lake.rows import check_files, of_log, of_table
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +22,7 @@ def killed(store, table: Path, point: str, times: int) -> None:
     arguments = {"store": store.path, "into": str(table), "point": point, "times": times}
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     child = subprocess.run(
-        [sys.executable, "-m", "tests.lake.dying", json.dumps(arguments)], cwd=ROOT, check=False,
+        [sys.executable, "-m", "tests.lake.killed_archive", json.dumps(arguments)], cwd=ROOT, check=False,
         env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=PATIENCE_S,
     )  # fmt: skip
     assert child.returncode == -signal.SIGKILL, child.stderr

@@ -7,8 +7,8 @@ import pytest
 import penstock
 from tests.kit.archives import RAW_SCHEMA, in_files, read, s3_arguments, storage, write
 from tests.kit.archives import layout_module as layout
-from tests.kit.archives import parquet_files_module as writing
-from tests.lake.kit import DAY_US, NOON_US, batch, parquet_files, target
+from tests.kit.archives import parquet_files_module as parquet_files
+from tests.lake.kit import DAY_US, NOON_US, batch, parquet_paths, target
 
 
 def rows(batches) -> list[dict]:
@@ -28,7 +28,7 @@ def test_what_was_written_is_read_with_its_day(tmp_path):
 
 
 def test_a_range_is_read_across_row_groups(tmp_path, monkeypatch):
-    monkeypatch.setattr(writing, "_GROUP_ROWS", 10)
+    monkeypatch.setattr(parquet_files, "_GROUP_ROWS", 10)
     place = storage(tmp_path)
     (file,) = write([batch([*range(first, first + 10)]) for first in range(0, 100, 10)], target(place))
     assert pq.read_metadata(tmp_path / file.path).num_row_groups == 10
@@ -60,7 +60,7 @@ def test_midnight_belongs_to_the_new_day(tmp_path):
 
 
 def test_files_end_near_the_wanted_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(writing, "_GROUP_BYTES", 1)
+    monkeypatch.setattr(parquet_files, "_GROUP_BYTES", 1)
     place = storage(tmp_path)
     files = write([batch([at]) for at in range(50)], target(place, file_bytes=3000))
     assert len(files) > 3
@@ -80,7 +80,7 @@ def test_what_fails_in_the_middle_leaves_no_file(tmp_path):
 
     with pytest.raises(RuntimeError, match="damaged"):
         write(failing(), target(storage(tmp_path)))
-    assert parquet_files(tmp_path) == set()
+    assert parquet_paths(tmp_path) == set()
 
 
 def test_keys_and_values_have_no_dictionary_and_offsets_have_statistics(tmp_path):

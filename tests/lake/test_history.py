@@ -23,8 +23,7 @@ from tests.kit.archives import (
 )
 from tests.kit.logs import purge
 from tests.kit.slices import StreamQuery
-from tests.lake.kit import batch, target
-from tests.lake.past import (
+from tests.lake.archived_topic import (
     MESSAGES,
     PARTITIONS,
     Kept,
@@ -35,6 +34,7 @@ from tests.lake.past import (
     streamed,
     table_of,
 )
+from tests.lake.kit import batch, target
 
 # The cut at every position.
 

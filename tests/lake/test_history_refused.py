@@ -8,7 +8,7 @@ import pytest
 import penstock
 from tests.kit.archives import RAW_SCHEMA, ArchiveOrigin, json_schema, open_or_create, storage
 from tests.kit.slices import parse
-from tests.lake.past import slices, streamed
+from tests.lake.archived_topic import slices, streamed
 
 
 def test_a_table_that_is_not_this_topics_archive_is_refused(past, tmp_path):

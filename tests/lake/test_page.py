@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from tests.kit.pipelines import archive_module
-from tests.kit.pipelines import executors_module as jobs
+from tests.kit.pipelines import executors_module as executors
 from tests.lake.conftest import spread_here
 
 PAGE = Path(__file__).parents[2] / "docs" / "lake.md"
@@ -12,7 +12,7 @@ BLOCK = re.compile(r"```python\n(.*?)```\n```text\n(.*?)```", re.DOTALL)
 
 
 def test_blocks_print_what_the_page_says(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(jobs, "spread", spread_here)
+    monkeypatch.setattr(executors, "spread", spread_here)
     monkeypatch.setattr(archive_module, "session", lambda master: object())
     monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall(PAGE.read_text())

@@ -7,9 +7,9 @@ import pytest
 
 import penstock
 from penstock.spark.pipelines.archive import archive
-from tests.kit.pipelines import executors_module as jobs
+from tests.kit.pipelines import executors_module as executors
+from tests.lake.archived_topic import slices, stream_query, table_of
 from tests.lake.conftest import spread_here
-from tests.lake.past import slices, stream_query, table_of
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def topic(store) -> penstock.Topic:
 
 @pytest.fixture
 def run(store, table, monkeypatch) -> Callable:
-    monkeypatch.setattr(jobs, "spread", spread_here)
+    monkeypatch.setattr(executors, "spread", spread_here)
     return lambda **options: archive(store.path, "orders", table, spark=object(), **options)
 
 

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 import penstock
 from tests.kit.archives import ArchivedSpan, open_archive, storage
 from tests.kit.topics import inside
-from tests.lake.past import slices, streamed, table_of, write_all_kinds
+from tests.lake.archived_topic import slices, streamed, table_of, write_all_kinds
 from tests.lake.rows import of_log, of_table
 from tests.s3 import s3_server
 

@@ -19,7 +19,7 @@ from tests.kit.archives import (
     open_or_create,
     storage,
 )
-from tests.lake.kit import ORIGIN, new_table, parquet_files, staged
+from tests.lake.kit import ORIGIN, new_table, parquet_paths, staged
 
 
 def test_a_new_table_is_empty_and_knows_whose_it_is(tmp_path):
@@ -46,7 +46,7 @@ def test_what_is_in_the_table_is_skipped_and_its_files_deleted(tmp_path):
     archive.append(first, {0: ArchivedSpan(0, 10)})
     assert not archive.append(staged(archive.storage, 0, 10), {0: ArchivedSpan(0, 10)})
     assert not archive.append(staged(archive.storage, 2, 6), {0: ArchivedSpan(2, 6)})
-    assert parquet_files(tmp_path / "t") == {each.path for each in first}
+    assert parquet_paths(tmp_path / "t") == {each.path for each in first}
 
 
 @pytest.mark.parametrize("span", [ArchivedSpan(5, 15), ArchivedSpan(12, 20)])
@@ -55,7 +55,7 @@ def test_offsets_that_overlap_or_leave_a_gap_are_refused(tmp_path, span):
     archive.append(staged(archive.storage, 0, 10), {0: ArchivedSpan(0, 10)})
     with pytest.raises(penstock.ConflictError, match="stands at 10"):
         archive.append(staged(archive.storage, span.start, span.stop), {0: span})
-    assert len(parquet_files(tmp_path / "t")) == 1
+    assert len(parquet_paths(tmp_path / "t")) == 1
 
 
 def test_a_stale_committer_is_refused_and_leaves_nothing(tmp_path):
@@ -65,7 +65,7 @@ def test_a_stale_committer_is_refused_and_leaves_nothing(tmp_path):
     ours.append(files, {0: ArchivedSpan(0, 10)})
     with pytest.raises(penstock.ConflictError, match="same moment"):
         theirs.append(staged(theirs.storage, 0, 10), {0: ArchivedSpan(0, 10)})
-    assert parquet_files(tmp_path / "t") == {each.path for each in files}
+    assert parquet_paths(tmp_path / "t") == {each.path for each in files}
     assert theirs.files() == files
 
 
@@ -80,7 +80,7 @@ def test_a_commit_that_was_refused_by_its_own_success_is_one(tmp_path, monkeypat
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", twice)
     assert archive.append(files := staged(archive.storage, 0, 10), {0: ArchivedSpan(0, 10)})
-    assert parquet_files(tmp_path / "t") == {each.path for each in files}
+    assert parquet_paths(tmp_path / "t") == {each.path for each in files}
     assert open_archive(archive.storage).next_offset(0) == 10
 
 
@@ -124,7 +124,7 @@ def test_vacuum_takes_only_old_leftovers_of_ours(tmp_path):
         os.utime(path, (long_ago, long_ago))
     assert archive.vacuum(dry_run=True) == [old.path]
     assert archive.vacuum() == [old.path]
-    assert parquet_files(tmp_path / "t") == {live[0].path, fresh.path, "date=2026-03-01/notes.parquet"}
+    assert parquet_paths(tmp_path / "t") == {live[0].path, fresh.path, "date=2026-03-01/notes.parquet"}
 
 
 def test_vacuum_sees_what_others_committed_meanwhile(tmp_path):

@@ -16,7 +16,15 @@ from tests.kit import fork_server
 from tests.kit.bodies import open_bodies
 from tests.kit.system import CommandClock
 from tests.payloads.kit import KIB, body, objects, referred, values
-from tests.payloads.sweeping import age, age_unfinished, bodies_of, check_found, check_kept, lone_body, scene
+from tests.payloads.sweep_scene import (
+    age,
+    age_unfinished,
+    bodies_of,
+    check_found,
+    check_kept,
+    orphan_body,
+    scene,
+)
 
 
 @pytest.fixture
@@ -30,7 +38,7 @@ def store(tmp_path):
         yield opened
 
 
-def killed(store: str, moment: str, module: str = "dying") -> None:
+def killed(store: str, moment: str, module: str = "killed_process") -> None:
     """Run a process that kills itself at that moment."""
     done = fork_server.run(["-m", f"tests.payloads.{module}", str(store), moment])
     assert done.returncode == -9, done.stderr.decode()
@@ -67,7 +75,7 @@ def test_shares_hold_each_body_once(place):
 
 def test_what_is_young_is_left_alone_wherever_it_lies(store, address):
     topic = store.create_topic("images", payloads=Payloads(place=address, above="1KiB"))
-    name = lone_body(topic)
+    name = orphan_body(topic)
     found = sweep(store, "images", engine="python", apply=True)
     assert (found.orphans, found.young, found.deleted) == (0, 1, 0)
     assert objects(topic) == [name]
@@ -78,7 +86,7 @@ def test_bodies_of_other_topics_stay(store, address):
         store.create_topic(name, payloads=Payloads(place=address, above="1KiB"))
         for name in ("images", "films")
     ]
-    alone = [lone_body(topic) for topic in topics]
+    alone = [orphan_body(topic) for topic in topics]
     if address == "files":
         age(topics[0], alone[:1])
         age(topics[1], alone[1:])
@@ -90,11 +98,11 @@ def test_bodies_of_other_topics_stay(store, address):
 def test_earlier_places_are_swept_too(store, s3):
     topic = store.create_topic("images", payloads=Payloads(above="1KiB"))
     topic.write(body(2 * KIB))
-    old = lone_body(topic)
+    old = orphan_body(topic)
     age(topic, objects(topic))
     topic.alter(payloads=Payloads(place=s3.table("bodies"), above="1KiB"))
     topic.write(body(2 * KIB))
-    new = lone_body(topic)
+    new = orphan_body(topic)
     done = sweep(store, "images", engine="python", apply=True)
     assert [each.name for each in done.findings] == [old]
     assert (done.deleted, done.young) == (1, 1)
@@ -151,9 +159,9 @@ def test_a_sweep_that_is_killed_goes_on(tmp_path):
         topic = store.create_topic("images", payloads=Payloads(above="1KiB"))
         topic.write_many([body(2 * KIB) for _ in range(3)])
         for _ in range(5):
-            lone_body(topic)
+            orphan_body(topic)
         age(topic, objects(topic))
-    killed(tmp_path / "data", "some_deleted", "dying_sweep")
+    killed(tmp_path / "data", "some_deleted", "killed_sweep")
     with penstock.open(tmp_path / "data", clock=CommandClock()) as store:
         assert store.pipeline("sweep-images").state == "killed"
         topic = store.topic("images")
@@ -269,7 +277,7 @@ def test_the_command_of_streams(tmp_path):
         stream = store.stream("stream")
         stream.publish("cats", body(100 * KIB))
         topic = store.topic("stream")
-        alone = lone_body(topic)
+        alone = orphan_body(topic)
         age(topic, objects(topic))
     done = Command(tmp_path).quick_json("stream", "sweep", "--apply")
     assert (done["pipeline"], done["result"]["deleted"]) == ("sweep-stream", 1)

@@ -19,8 +19,7 @@ from tests.crash.hostile import HostileFiles
 from tests.crash.scenario import HandClock
 from tests.crash.tracing import FIRST_BOOT
 from tests.kit.logs import PRODUCERS, Producers, do_housekeeping, seal_segment
-from tests.kit.logs import producer_table_module as checkpoints
-from tests.kit.logs import producer_table_module as fold
+from tests.kit.logs import producer_table_module as producer_table
 from tests.kit.topics import PartitionTable, inside
 from tests.property.machines import at_length, everyday, must_notice, scratch_folder
 
@@ -242,20 +241,20 @@ TestProducers = ProducerMachine.TestCase
 TestProducers.settings = everyday(80, 25)
 
 
-def _take_any_checkpoint(folder, offset, kind=PRODUCERS, load=checkpoints.load):
+def _take_any_checkpoint(folder, offset, kind=PRODUCERS, load=producer_table.load):
     """One that is damaged counts as one that holds nothing."""
     found = load(folder, offset, kind)
-    return found._replace(facts=found.facts or checkpoints.ProducerTable()) if found.is_there else found
+    return found._replace(facts=found.facts or producer_table.ProducerTable()) if found.is_there else found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "name", "broken"),
     [
-        (checkpoints, "load", _take_any_checkpoint),
+        (producer_table, "load", _take_any_checkpoint),
         (Producers, "admit", lambda self, claim, a, durable: None),
         (PartitionTable, "stored_elsewhere", lambda self, batch, partition, pair, choose: []),
-        (fold, "_learn_each", lambda facts, found: None),
+        (producer_table, "_learn_each", lambda facts, found: None),
     ],
 )
 def test_canary_producers_that_do_not_behave_are_noticed(monkeypatch, owner, name, broken):

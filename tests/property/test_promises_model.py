@@ -21,8 +21,7 @@ from tests.crash.tracing import FIRST_BOOT, BootFiles
 from tests.kit.consumers import TransactionPart
 from tests.kit.logs import Appender, Producers, Repair, do_housekeeping, seal_segment
 from tests.kit.logs import append_module as append
-from tests.kit.logs import staging_module as shelf
-from tests.kit.logs import staging_module as staged
+from tests.kit.logs import staging_module as staging
 from tests.kit.stores import Transactions
 from tests.kit.topics import inside
 from tests.property.machines import at_length, everyday, must_notice, scratch_folder
@@ -55,8 +54,8 @@ class PromisesMachine(RuleBasedStateMachine):
     )
     def make(self, partitions, retention, inline):
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(shelf, "INLINE_BYTES", inline)  # so that transactions take every way in
-        self.patch.setattr(staged, "ADOPT_BYTES", 900)
+        self.patch.setattr(staging, "INLINE_BYTES", inline)  # so that transactions take every way in
+        self.patch.setattr(staging, "ADOPT_BYTES", 900)
         self.patch.setattr(append, "ADOPT_BYTES", 900)
         self.room = scratch_folder()
         self.lives, self.clock, self.boot = 0, HandClock(), FIRST_BOOT

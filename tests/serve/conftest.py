@@ -20,7 +20,7 @@ def port(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def mounted(tmp_path_factory):
-    """The same within an app of one's own."""
+    """Live events mounted in an app of one's own."""
     require("asgi")
     with served(tmp_path_factory.mktemp("mounted") / "data", kind=Mounted) as server:
         yield server
@@ -28,7 +28,7 @@ def mounted(tmp_path_factory):
 
 @pytest.fixture(params=["port", "mounted"])
 def server(request):
-    """Every face of the same wire."""
+    """A server of its own, and the same mounted in an app: both speak one protocol."""
     return request.getfixturevalue(request.param)
 
 

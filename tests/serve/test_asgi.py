@@ -1,4 +1,4 @@
-"""`penstock.asgi`: what is its own; what it does is in the tests that run on every face."""
+"""`penstock.asgi`: what is its own. What it shares with the port is in tests that run on both."""
 
 import asyncio
 import http.client

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 import penstock
 from penstock.spark.pipelines.archive import archive
-from tests.kit.pipelines import executors_module as jobs
+from tests.kit.pipelines import executors_module as executors
 from tests.kit.slices import plan_module
 from tests.kit.topics import inside
 from tests.lake.rows import check_files, of_log, of_table
@@ -61,8 +61,8 @@ def test_an_error_of_a_task_is_told_as_what_it_is(spark, store, tmp_path):
 
 
 def test_results_come_in_the_order_of_the_work(spark):
-    assert jobs.spread(spark, abs, [-3, 2, -1]) == [3, 2, 1]
-    assert jobs.spread(spark, abs, []) == []
+    assert executors.spread(spark, abs, [-3, 2, -1]) == [3, 2, 1]
+    assert executors.spread(spark, abs, []) == []
 
 
 def test_json_becomes_columns(spark, store, tmp_path):

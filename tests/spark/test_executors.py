@@ -10,7 +10,7 @@ import pytest
 import penstock
 from tests.kit.patience import PATIENCE_S
 from tests.kit.slices import batches_module as batches
-from tests.lake import past
+from tests.lake import archived_topic
 from tests.require import require
 from tests.spark.test_slices import ALL, fill, plan
 
@@ -91,10 +91,10 @@ def test_only_the_standard_library_and_pyarrow_are_imported(store, tmp_path):
 
 def test_files_of_an_archive_are_read_with_pyarrow_alone(tmp_path):
     require("spark")
-    made = past.make(tmp_path)
-    with past.opened(made, tmp_path / "copy") as kept:
+    made = archived_topic.make(tmp_path)
+    with archived_topic.opened(made, tmp_path / "copy") as kept:
         kept.trim(7)
-        planned = past.slices(kept.store, history=str(kept.growing))
+        planned = archived_topic.slices(kept.store, history=str(kept.growing))
     assert read_elsewhere(planned, tmp_path) == ["36", "[]"]
 
 

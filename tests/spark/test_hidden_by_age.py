@@ -1,15 +1,15 @@
-"""What is over by its age is not returned to Spark, also before it is removed (S001-48)."""
+"""What has expired by age is not returned to Spark, also before it is removed (S001-48)."""
 
 import pytest
 
-from tests.kit.past import half_over
+from tests.kit.expired_topics import half_expired
 
 YOUNG = [(offset, f"young {offset - 5}") for offset in range(5, 10)]
 
 
 @pytest.fixture
 def folder(tmp_path):
-    with half_over(tmp_path / "data"):
+    with half_expired(tmp_path / "data"):
         yield str(tmp_path / "data")
 
 

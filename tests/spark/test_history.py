@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 
 from penstock.spark import read
 from tests.kit.archives import open_archive, storage
-from tests.lake.past import Kept, compacted, make, opened
+from tests.lake.archived_topic import Kept, compacted, make, opened
 from tests.spark.test_stream import Stream
 
 

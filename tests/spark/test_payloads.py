@@ -19,7 +19,7 @@ from tests.kit.slices import batches_module as batches
 from tests.kit.slices import bodies_module as bodies
 from tests.kit.slices import divided, parse, survey, view_rows
 from tests.payloads.kit import KIB, body, objects, referred, values
-from tests.payloads.sweeping import bodies_of, check_found, check_kept, scene
+from tests.payloads.sweep_scene import bodies_of, check_found, check_kept, scene
 
 SENT = [b"small", None, b"", body(2 * KIB), body(3 * KIB), b"x" * 4 * KIB, body(2 * KIB)]
 COLUMNS = {"offset": False, "value": True, "reference": True}

@@ -13,7 +13,7 @@ from penstock.spark import session
 from penstock.spark.pipelines.sweep import sweep
 from tests.kit.spark_settings import SETTINGS
 from tests.payloads.kit import objects
-from tests.payloads.sweeping import check_found, check_kept, scene
+from tests.payloads.sweep_scene import check_found, check_kept, scene
 from tests.s3 import s3_server
 
 ROOT = Path(__file__).parents[2]

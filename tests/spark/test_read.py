@@ -7,7 +7,7 @@ import pytest
 import penstock
 from penstock.spark import aggregate, count, read, to_topic
 from penstock.spark.pipelines.archive import archive
-from tests.lake.past import MESSAGES, PARTITIONS, Kept, make, opened
+from tests.lake.archived_topic import MESSAGES, PARTITIONS, Kept, make, opened
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ import penstock
 from tests.kit.logs import SEGMENT_HEADER_BYTES, parse_head, purge
 from tests.kit.slices import Slice, arrow_schema, divided, floored, parse, survey
 from tests.kit.slices import batches_module as batches
-from tests.kit.slices import batches_module as columns
 from tests.kit.slices import schema_module as schema
 from tests.kit.topics import inside
 
@@ -262,13 +261,13 @@ def test_value_that_cannot_be_decoded_is_null_on_request(store, topic, caplog):
     slices = plan(store)
     spoiled = {1}
 
-    def value(self, real=columns._OfFrame.value):
+    def value(self, real=batches._OfFrame.value):
         if spoiled & set(range(self._offset, self._offset + self._count)):
             raise penstock.UnknownFormat("a codec that nobody knows")
         return real(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns._OfFrame, "value", value)
+        patch.setattr(batches._OfFrame, "value", value)
         with pytest.raises(penstock.UnknownFormat):
             list(batches.read(slices[0], {"key": True, "value": True}))
         found = pa.Table.from_batches(

@@ -47,6 +47,7 @@ STILL: dict[str, int | set[str]] = {
         "name",
         "named_if_closed",
         "numbers",
+        "on_appended",
         "opened_logs",
         "options",
         "publish_dropped",

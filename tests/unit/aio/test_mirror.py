@@ -1,4 +1,4 @@
-"""The async face has the names and parameters of the blocking one, so that learning one is learning both."""
+"""Async classes have the names and parameters of the blocking ones: who knows one knows both."""
 
 import inspect
 from collections.abc import AsyncIterator
@@ -34,16 +34,16 @@ TWINS = [
 #: Public only for the parts of Penstock itself.
 INSIDE = {
     "adopt", "after_fork_in_child", "bell", "buffer", "check", "check_choice", "check_seqno", "choose",
-    "clock", "coder", "desk", "encoded", "ended", "engine", "enlist", "fetches", "files", "find_topic",
+    "clock", "coder", "encoded", "ended", "engine", "enlist", "fetches", "files", "find_topic",
     "flusher", "following", "guard", "help_out", "is_stopped", "keep_one_partition", "known_staging",
     "let_go", "numbering",
-    "open_topic", "own_group", "packing", "pipeline_records", "poll", "producer", "push_stored",
+    "open_topic", "own_group", "packer", "pipeline_records", "poll", "producer", "push_stored",
     "push_without_waiting",
     "question",
     "require_raw", "require_writable", "revive", "roll_back_if_open", "settled_numbers", "staging_of",
     "stream_records", "tail", "take", "transactions",
 }  # fmt: skip
-#: What the async face has besides: the way back to what may block.
+#: What the async classes have besides: the way back to what may block.
 BESIDES = {"blocking"}
 #: These open nothing and wait for nothing, or return what is awaited or iterated.
 AT_ONCE = {"writer", "reader", "batches", "messages", "record_batches", "stop", "transaction"} | {

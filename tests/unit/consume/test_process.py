@@ -9,7 +9,7 @@ import pytest
 
 import penstock
 from penstock.state.database import Database
-from tests.crash.lines import Interrupter
+from tests.crash.interrupter import Interrupter
 
 
 class Order(msgspec.Struct, weakref=True):

@@ -8,12 +8,12 @@ from penstock.errors import Corrupt
 from penstock.keys import match
 from penstock.options import TopicOptions
 from tests.kit.frames import encode
-from tests.kit.logs import lone_log
+from tests.kit.logs import log_without_store
 
 
 @pytest.fixture
 def log(tmp_path):
-    log = lone_log(str(tmp_path / "000000"), TopicOptions())
+    log = log_without_store(str(tmp_path / "000000"), TopicOptions())
     log.appender.append([encode([b"%d" % number for number in range(10)], created=1)])
     log.appender.append([encode([b"x"], created=1)])
     log.sync_all()
@@ -40,12 +40,12 @@ def test_no_message_is_read_when_none_is_asked_for(log):
 
 def test_a_repacked_file_in_the_place_of_the_active_segment_is_damage_for_all_who_look(tmp_path):
     """Restored under the wrong name: nobody may wait for ever for the segment that bounds speak of."""
-    log = lone_log(str(tmp_path / "a"), TopicOptions(index="key"))
+    log = log_without_store(str(tmp_path / "a"), TopicOptions(index="key"))
     for _ in range(50):
         log.appender.append([encode([b"x"], [b"k"], created=1)])
     log.appender.seal_active()
     assert log.tidy()
-    other = lone_log(str(tmp_path / "b"), TopicOptions(index="key"))
+    other = log_without_store(str(tmp_path / "b"), TopicOptions(index="key"))
     other.appender.append([encode([b"y"], [b"k"], created=1)])
     other.sync_all()
     shutil.copyfile(log.folder.segment_path(0), other.folder.segment_path(0))

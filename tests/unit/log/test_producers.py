@@ -19,7 +19,7 @@ from penstock.log.producers import Claim, StaleClaim
 from penstock.log.verify import PartitionVerifier
 from penstock.options import TopicOptions
 from tests.kit import frames as encode
-from tests.kit.logs import lone_log
+from tests.kit.logs import log_without_store
 
 SHOP = Pair("shop", "")
 
@@ -32,7 +32,7 @@ def log(tmp_path: Path):
 
 
 def opened(path: Path) -> Log:
-    return lone_log(str(path / "000000"), TopicOptions(segment_bytes=1 << 16))
+    return log_without_store(str(path / "000000"), TopicOptions(segment_bytes=1 << 16))
 
 
 def claim(first: int, last: int, *, epoch: int = 0, joined: bool = False, dropped: int = -1) -> Claim:

@@ -1,4 +1,4 @@
-"""Streams and the hub without sockets: who is told what, when there is room and when there is none."""
+"""A feed and its streams, without sockets: who is told what, when there is room and when there is none."""
 
 import asyncio
 import json

@@ -48,7 +48,7 @@ def age_unfinished(topic: penstock.Topic, seconds: float = 2 * DAY_S) -> None:
         os.utime(os.path.join(store.folder, TEMPORARY, each.name), (then, then))
 
 
-def lone_body(topic: penstock.Topic, name: str | None = None) -> str:
+def orphan_body(topic: penstock.Topic, name: str | None = None) -> str:
     """A body as a process leaves it that dies before its message is written."""
     return inside(topic).bodies.put(body(3 * KIB), name).name
 
@@ -70,10 +70,10 @@ def scene(store: penstock.Store, place: str = "files") -> Scene:
     lost = topic.get(receipt.offset, partition=1).reference.name
     topic.write(body(5 * KIB), partition=1)
     sound = referred(topic) - {lost, pack}
-    orphans = {lone_body(topic), lone_body(topic, "z" * 950), lone_body(topic, "../odd name")}
+    orphans = {orphan_body(topic), orphan_body(topic, "z" * 950), orphan_body(topic, "../odd name")}
     if place == "files":
         age(topic, objects(topic))
-    young = {lone_body(topic)} if place == "files" else set()
+    young = {orphan_body(topic)} if place == "files" else set()
     assert bodies_of(topic).delete([lost]) == 1
     return Scene(topic, sound, orphans, young, pack, (1, receipt.offset, lost))
 

@@ -6,7 +6,7 @@ import penstock
 from penstock import Payloads
 from penstock.spark.pipelines.compact import compact
 from penstock.store.replay import replay
-from tests.kit.bodies import copy_bodies_module as carrying
+from tests.kit.bodies import copy_bodies_module as copy_bodies
 from tests.kit.stores import replay_module
 from tests.kit.topics import inside
 from tests.payloads.kit import KIB, body, messages, objects, referred, values
@@ -77,8 +77,8 @@ def test_a_body_that_the_sink_does_not_take_is_refused_and_nothing_stays(store, 
 
 
 def test_large_bodies_go_through_piece_by_piece_and_groups_stay_small(store, source, monkeypatch):
-    monkeypatch.setattr(carrying, "_FETCHED_BYTES", 450)
-    monkeypatch.setattr(carrying, "_GROUP_BYTES", 600)
+    monkeypatch.setattr(copy_bodies, "_FETCHED_BYTES", 450)
+    monkeypatch.setattr(copy_bodies, "_GROUP_BYTES", 600)
     sink = store.create_topic("b", payloads=Payloads(above=50, pack=4 * KIB))
     replay(store, "a", "b")
     assert told(sink) == told(source)

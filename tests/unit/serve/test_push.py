@@ -170,7 +170,7 @@ def test_pushes_are_answered_once_whoever_stores_them(store, events):
     async def go():
         storage = Storage(events)
         failures = []
-        groups = Groups(storage, lambda owed, error: failures.append(error))
+        groups = Groups(storage, lambda pending, error: failures.append(error))
         clients = [Client(groups, times=60) for _ in range(10)]
         for client in clients:
             client.push()
@@ -188,7 +188,7 @@ def test_pushes_are_answered_once_whoever_stores_them(store, events):
 
 def test_a_group_does_not_wait_for_ever_for_those_who_stay_away(store, events):
     async def go():
-        groups = Groups(Storage(events), lambda owed, error: None)
+        groups = Groups(Storage(events), lambda pending, error: None)
         many = [Client(groups, times=1) for _ in range(5)]
         for client in many:
             client.push()

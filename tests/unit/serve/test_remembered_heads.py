@@ -10,7 +10,7 @@ from tests.require import require
 require("server")
 
 from penstock.serve import http_messages
-from tests.unit.serve.test_connections import Host, connected, statuses
+from tests.unit.serve.test_http_connection import Host, connected, statuses
 
 PUSH = b"POST /v1/events?topic=a HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
 

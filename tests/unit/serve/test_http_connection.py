@@ -137,25 +137,25 @@ class Owing(Host):
 
     def __init__(self):
         super().__init__()
-        self.owed = []
+        self.pending = []
 
     def answer(self, connection, request):
         self.asked.append(request)
-        self.owed.append(connection.owe())
+        self.pending.append(connection.reply_later())
 
 
 def test_answers_that_are_owed_go_out_in_the_order_of_the_requests():
     host = Owing()
     connection, transport = connected(host)
     connection.data_received(b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n" * 3 + b"GET / HTTP/1.1\r\n\r\n")
-    assert len(host.owed) == 3  # the one behind them waits
+    assert len(host.pending) == 3  # the one behind them waits
     for number in (2, 1):
-        host.owed[number].reply(201 + number, b"")
+        host.pending[number].reply(201 + number, b"")
         connection.settle()
     assert transport.sent == b""
-    host.owed[0].reply(201, b"")
+    host.pending[0].reply(201, b"")
     connection.settle()
-    assert (statuses(transport), len(host.owed)) == ([201, 202, 203], 4)
+    assert (statuses(transport), len(host.pending)) == ([201, 202, 203], 4)
 
 
 def test_no_more_pushes_are_begun_than_may_wait():
@@ -163,12 +163,12 @@ def test_no_more_pushes_are_begun_than_may_wait():
     connection, transport = connected(host)
     for _ in range(3 * limits.PIPELINE_MOST):
         connection.data_received(b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
-    assert (len(host.owed), transport.paused) == (limits.PIPELINE_MOST, True)
+    assert (len(host.pending), transport.paused) == (limits.PIPELINE_MOST, True)
     host.pass_time(1000)
     assert not transport.closed
     for _ in range(3):
-        for owed in host.owed:
-            owed.reply(200, b"")
+        for pending in host.pending:
+            pending.reply(200, b"")
         connection.settle()
     assert (len(statuses(transport)), transport.paused) == (3 * limits.PIPELINE_MOST, False)
 

@@ -1,4 +1,4 @@
-"""Processes that kill themselves at a named moment: python -m tests.payloads.dying STORE MOMENT."""
+"""Processes that kill themselves at a named moment: python -m tests.payloads.killed_process STORE MOMENT."""
 
 import os
 import signal

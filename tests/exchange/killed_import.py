@@ -1,4 +1,4 @@
-"""Programs that are killed in the middle of an import: `python -m tests.exchange.dying WHAT …`."""
+"""Programs that are killed in the middle of an import: `python -m tests.exchange.killed_import WHAT …`."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from tests.kit import fork_server
 
 def run_until_killed(*arguments: object, patience_s: float = 60) -> bool:
     """Run one of the programs below; whether it was killed (else it was done before)."""
-    words = ["-W", "error", "-m", "tests.exchange.dying", *map(str, arguments)]
+    words = ["-W", "error", "-m", "tests.exchange.killed_import", *map(str, arguments)]
     done = fork_server.run(words, timeout=patience_s)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
     return done.returncode != 0

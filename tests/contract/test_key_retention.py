@@ -1,4 +1,4 @@
-"""KeyDurations of keys: who sees a message until when, and what is left of it."""
+"""`key_retention`: until when a message of a key is seen, by whom, and what is left of it afterwards."""
 
 import datetime
 import time

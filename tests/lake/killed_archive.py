@@ -1,4 +1,4 @@
-"""An archive in a process of its own that kills itself: `python -m tests.lake.dying '{"store": …}'`."""
+"""An archive in a process that kills itself: `python -m tests.lake.killed_archive '{"store": …}'`."""
 
 import json
 import os
@@ -6,11 +6,11 @@ import signal
 import sys
 from collections.abc import Callable
 
-from tests.kit.archives import parquet_files_module as compaction
+from tests.kit.archives import parquet_files_module as parquet_files
 from tests.kit.archives import storage_module as storage
 from tests.kit.archives import table_module as table
 from tests.kit.pipelines import archive_module as module
-from tests.kit.pipelines import executors_module as jobs
+from tests.kit.pipelines import executors_module as executors
 from tests.kit.slices import query_module as query
 from tests.lake.conftest import spread_here
 
@@ -22,7 +22,7 @@ POINTS: dict[str, tuple[object, str, bool]] = {
     "written": (table.Archive, "append", True),
     "committed": (table.Archive, "_commit", False),
     "consumer moved": (query.StreamQuery, "done", False),
-    "merging": (compaction, "merge", True),
+    "merging": (parquet_files, "merge", True),
     "merged": (table.Archive, "replace", True),
     "replaced": (table.Archive, "replace", False),
 }
@@ -49,7 +49,7 @@ def dying(inner: Callable, times: int, *, before: bool) -> Callable:
 
 
 def main(store: str, into: str, point: str, times: int) -> None:
-    jobs.spread = spread_here
+    executors.spread = spread_here
     module._ROUND_BYTES = 2048
     place, name, before = POINTS[point]
     setattr(place, name, dying(getattr(place, name), times, before=before))

@@ -11,7 +11,7 @@ import pytest
 import penstock
 from penstock.testing import Clock
 from tests.kit.logs import GatheredKeys, do_housekeeping, seal_segment
-from tests.kit.logs import key_index_module as keyindex
+from tests.kit.logs import key_index_module as key_index
 from tests.kit.topics import inside
 
 KEYS = [
@@ -197,7 +197,7 @@ def test_reads_by_key_find_what_was_written(tmp_path, seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_reads_by_key_find_it_when_all_hashes_collide(tmp_path, monkeypatch, seed):
-    monkeypatch.setattr(keyindex, "key_hash", lambda key: 42)
+    monkeypatch.setattr(key_index, "key_hash", lambda key: 42)
     Model(tmp_path, seed).play()
 
 
@@ -211,8 +211,8 @@ def test_reads_by_key_find_what_was_written_at_length(tmp_path, seed):
     ("owner", "name", "broken"),
     [
         (GatheredKeys, "places", {}),
-        (keyindex.KeyFilter, "passes", lambda self, table: False),
-        (keyindex.StoredKeys, "is_sound", lambda self: True),
+        (key_index.KeyFilter, "passes", lambda self, table: False),
+        (key_index.StoredKeys, "is_sound", lambda self: True),
     ],
 )
 def test_canary_an_index_that_forgets_or_believes_everything_is_noticed(

@@ -1,4 +1,4 @@
-"""A sweep that kills itself while it deletes: python -m tests.payloads.dying_sweep STORE MOMENT."""
+"""A sweep that kills itself while it deletes: python -m tests.payloads.killed_sweep STORE MOMENT."""
 
 import sys
 
@@ -6,7 +6,7 @@ import penstock
 from tests.kit.bodies import FileBodies
 from tests.kit.pipelines import sweep_module as sweep
 from tests.kit.system import CommandClock
-from tests.payloads.dying import after
+from tests.payloads.killed_process import after
 
 
 def some_deleted(store):

@@ -1,4 +1,4 @@
-"""Lifetimes of keys are the topic's, whoever gave them: they outlive the process, and reach all others."""
+"""`key_retention` belongs to the topic: it outlives the process that set it, and reaches all others."""
 
 import signal
 import subprocess

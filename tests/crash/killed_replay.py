@@ -1,4 +1,4 @@
-"""A replay or a compaction that kills itself: `python -m tests.crash.replaying STORE JOB CALLS`."""
+"""A replay or a compaction that kills itself: `python -m tests.crash.killed_replay STORE JOB CALLS`."""
 
 import sys
 

@@ -19,7 +19,7 @@ from tests.kit.archives import (
     open_or_create,
     storage,
 )
-from tests.kit.archives import parquet_files_module as compaction
+from tests.kit.archives import parquet_files_module as parquet_files
 from tests.kit.pipelines import Filling, fill
 from tests.kit.slices import Slice, StreamQuery, arrow_schema, divided, parse, survey
 from tests.kit.slices import batches_module as batches
@@ -145,7 +145,7 @@ def compacted(table: Path) -> None:
     archive = open_archive(storage(table))
     for number in range(PARTITIONS):
         old = archive.files(number)
-        archive.replace(old, compaction.merge(old, FileTarget(archive.storage, RAW_SCHEMA, number)))
+        archive.replace(old, parquet_files.merge(old, FileTarget(archive.storage, RAW_SCHEMA, number)))
 
 
 def slices(store: penstock.Store, **options: str) -> list[Slice]:

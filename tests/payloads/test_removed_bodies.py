@@ -22,7 +22,7 @@ def address(place):
 
 def killed(store: str, moment: str) -> None:
     """Run a process that kills itself at that moment."""
-    done = fork_server.run(["-m", "tests.payloads.dying", str(store), moment])
+    done = fork_server.run(["-m", "tests.payloads.killed_process", str(store), moment])
     assert done.returncode == -9, done.stderr.decode()
 
 

@@ -1,6 +1,6 @@
-"""The ways to use a store, made to look the same, so that each behaviour is tested by one body.
+"""The blocking and the async interface, made to look alike, so that one test body covers both.
 
-A test is written as blocking code. On the async face its calls run in an event loop of another thread;
+A test is written as blocking code. On the async interface its calls run in an event loop of another thread;
 threads of a test become coroutines of that loop.
 """
 
@@ -17,7 +17,7 @@ import penstock.aio
 _PATIENCE_S = 60
 
 
-class BlockingFace:
+class BlockingInterface:
     """`penstock.open`."""
 
     name = "blocking"
@@ -26,14 +26,14 @@ class BlockingFace:
         return penstock.open(path, **options)
 
     def handler(self, function):
-        """A function of a message, as this face's `process` takes it."""
+        """A function of a message, as this interface's `process` takes it."""
         return function
 
     def close(self):
         pass
 
 
-class AsyncFace:
+class AsyncInterface:
     """`penstock.aio.open`, with its event loop."""
 
     name = "async"
@@ -79,29 +79,29 @@ class AsyncFace:
 class Twin:
     """An async object that looks like its blocking twin."""
 
-    def __init__(self, target: Any, face: AsyncFace) -> None:
+    def __init__(self, target: Any, interface: AsyncInterface) -> None:
         self._target = target
-        self._face = face
+        self._interface = interface
 
     def __getattr__(self, name):
         found = getattr(self._target, name)
         if not callable(found):
-            return self._face._blocking(found)
-        return lambda *args, **kwargs: self._face.call(found, *args, **kwargs)
+            return self._interface._blocking(found)
+        return lambda *args, **kwargs: self._interface.call(found, *args, **kwargs)
 
     def __enter__(self):
-        self._face.call(self._target.__aenter__)
+        self._interface.call(self._target.__aenter__)
         return self
 
     def __exit__(self, kind, error, trace):
-        self._face.call(self._target.__aexit__, kind, error, trace)
+        self._interface.call(self._target.__aexit__, kind, error, trace)
 
     def __iter__(self):
-        return self._face.call(self._target.__aiter__)
+        return self._interface.call(self._target.__aiter__)
 
     def __next__(self):
         try:
-            return self._face.call(self._target.__anext__)
+            return self._interface.call(self._target.__anext__)
         except StopAsyncIteration:
             raise StopIteration from None
 

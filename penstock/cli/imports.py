@@ -13,7 +13,6 @@ import typer
 from penstock import Store, Topic
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption, StoreOption, flag, open_to_write
-from penstock.cli.exchange.progress import CountLine
 from penstock.cli.options import grouped
 from penstock.errors import InvalidOption, UnknownTopic, UsageError
 from penstock.exchange.csv_files import CsvRows
@@ -127,7 +126,7 @@ def diskq(
     """
     topic_name(topic)
     look(path)  # what is no diskq folder is said before a store is made
-    line = CountLine()
+    line = output.CountLine()
     began = time.monotonic()
     with open_to_write(store, create=True) as data, line:
         given = {"sync": sync, "payloads": payloads}
@@ -158,7 +157,7 @@ def diskq(
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """Which file is imported, into what, and which of its fields are what; for every kind of file."""
+    """What importing any file takes: the file, the topic, and which fields are key, value and time."""
 
     path: PathArgument
     topic: TopicOption
@@ -172,7 +171,7 @@ class ImportOptions:
     as_json: JsonOption = False
 
     def choice(self, *, keep_partitions: bool = False) -> FieldChoice:
-        """Which fields are what; raises `InvalidOption` for what does not go together."""
+        """Return the fields to use; raise `InvalidOption` for options that exclude each other."""
         choice = FieldChoice(self.value, self.key, self.time, self.time_unit, self.messages, keep_partitions)
         choice.check()
         return choice
@@ -278,7 +277,7 @@ def _import(asked: ImportOptions, run: Callable[[Topic, Progress], FileImported]
         identifier("--producer", asked.producer)
     if path != DASH and not os.path.exists(path):
         raise InvalidOption(f"{path} is not there", hint="name a file; - is stdin")
-    line = CountLine()
+    line = output.CountLine()
     began = time.monotonic()
     with open_to_write(asked.store, create=True) as data, line:
         done = run(_topic(data, topic), line.show)

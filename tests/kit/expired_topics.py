@@ -1,4 +1,4 @@
-"""Topics whose first messages are over by their age, and that nobody cleans meanwhile."""
+"""Topics whose first messages have expired by age and are still there, since nobody cleans up meanwhile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.testing import Clock
 
 
 @contextmanager
-def half_over(folder: str | Path, name: str = "orders") -> Iterator[None]:
+def half_expired(folder: str | Path, name: str = "orders") -> Iterator[None]:
     """A topic with ten messages, of which the first five are over by an hour and still there.
 
     They were written by a clock that is behind; the lock of those who remove what is over is held.

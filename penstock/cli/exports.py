@@ -18,7 +18,6 @@ from penstock.cli.arguments import (
     open_to_read,
     parse_place,
 )
-from penstock.cli.exchange.progress import CountLine
 from penstock.cli.options import grouped
 from penstock.errors import InvalidOption
 from penstock.exchange.diskq_export import export_diskq
@@ -89,7 +88,7 @@ def diskq(
     began = time.monotonic()
     with open_to_read(store) as opened:
         found = opened.topic(topic)
-        with CountLine() as line:
+        with output.CountLine() as line:
             done = export_diskq(found, path, encoding=encoding, progress=line.show)
     result = ExportedFolder(
         topic, path, done.messages, done.partitions, done.segments, round(time.monotonic() - began, 3),
@@ -158,7 +157,7 @@ def _export(asked: ExportOptions, kind: str, *, values: bool = False) -> None:
     began = time.monotonic()
     with open_to_read(asked.store) as opened:
         found = opened.topic(topic)
-        with CountLine() as line:
+        with output.CountLine() as line:
             count = export_file(
                 found, path, kind, wanted=wanted, values=values, overwrite=asked.overwrite, progress=line.show
             )

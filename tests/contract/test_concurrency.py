@@ -1,4 +1,4 @@
-"""Threads (coroutines, on the async face) that share a topic, a writer, a store."""
+"""Threads (coroutines, on the async interface) that share a topic, a writer, a store."""
 
 import threading
 from collections import Counter

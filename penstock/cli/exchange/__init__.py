@@ -1,1 +1,0 @@
-"""`penstock import`, `penstock export` and `penstock topic copy`."""
