@@ -64,6 +64,7 @@ def test_a_partition_whose_first_segments_were_vacuumed_begins_where_it_began(st
     with topic.reader(follow=False) as reader:  # a gap on purpose is none that a reader complains of
         assert [m.offset for m in reader] == [100, 101, 102, 103, 104, 150, 151, 152, 153]
     assert topic.write(b"next", partition=0).offset == 154
+    assert store.flush_housekeeping()  # an index that is not made yet would be noted
     found = list(StoreVerifier(store.path).findings())
     assert [(each.severity, each.first, each.stop) for each in found] == [("note", 105, 150)]
     topic.export_diskq(tmp_path / "again")
