@@ -121,6 +121,8 @@ def _writing(
         columns.append(partition_column)
 
     def write(batch: DataFrame, number: int) -> None:
+        # Not "pipeline/…", as the others are called: a dedup that was begun under this name would find none
+        # of its batches under another, and be refused as one whose store was put back.
         app = f"{run.name}/{_query_id(run.checkpoint)}"
         ordered = batch.repartition("partition").sortWithinPartitions("partition", "offset").select(*columns)
         options: dict[str, Any] = {"topic": sink, "txnAppId": app, "txnVersion": number}

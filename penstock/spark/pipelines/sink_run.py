@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.parse import Duration
 from penstock.spark.pipelines.expressions import interval
-from penstock.store import PipelineRun, Store
+from penstock.store import PipelineRun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,9 +46,3 @@ def run_into(
     writer = rows.writeStream.format("penstock").outputMode("append")
     writer = writer.options(**options).option("path", store).option("txnAppId", app)
     run_stream(run, writer, once=pace.once, trigger=pace.every, on_batch=on_batch)
-
-
-def create_like(store: Store, source: str, sink: str, into: Store | None = None) -> None:
-    """Make a topic with as many partitions as its source has."""
-    target = store if into is None else into
-    target.create_topic(sink, partitions=store.topic(source).options.partitions)
