@@ -126,7 +126,7 @@ def _writing(
         app = f"{run.name}/{_query_id(run.checkpoint)}"
         ordered = batch.repartition("partition").sortWithinPartitions("partition", "offset").select(*columns)
         options: dict[str, Any] = {"topic": sink, "txnAppId": app, "txnVersion": number}
-        options["txnEveryVersion"] = "true"
+        options |= {"txnEveryVersion": "true", "checkpointLocation": run.checkpoint}
         ordered.write.format("penstock").options(**options).mode("append").save(store.path)
 
     return write
