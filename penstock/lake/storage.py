@@ -17,7 +17,15 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyarrow import fs
 
-from penstock.errors import DiskFull, InvalidOption, PenstockError, ReadOnly, Unavailable, WrongType
+from penstock.errors import (
+    DiskFull,
+    InvalidOption,
+    NotATable,
+    PenstockError,
+    ReadOnly,
+    Unavailable,
+    WrongType,
+)
 
 _S3 = ("s3://", "s3a://")
 
@@ -107,7 +115,7 @@ class Storage(NamedTuple):
 
 
 def storage(table: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Storage:
-    """Understand where a table lies; raises `InvalidOption` for a place that is not supported."""
+    """Understand where a table lies; raises `InvalidOption` or `NotATable` where none can be."""
     if not isinstance(table, (str, os.PathLike)):
         raise WrongType(f"a table is a path or an s3:// address, not {type(table).__name__}")
     place = os.fspath(table)
@@ -127,6 +135,8 @@ def storage(table: str | os.PathLike[str], options: Mapping[str, str] | None = N
         raise InvalidOption("the table's place is empty", hint="use a folder, or s3://bucket/table")
     if options:
         raise InvalidOption("storage_options are for s3:// only", hint="a folder needs none")
+    if os.path.isfile(place):
+        raise NotATable(f"{place} is a file", hint="a table is a folder; one that is not there yet is made")
     return Storage(os.path.abspath(place))
 
 
