@@ -77,7 +77,7 @@ def dedup(
         raise InvalidOption("by is empty", hint="key, value, or an SQL expression")
     called = name or f"dedup-{source}"
     columns = columns_for((*_ALWAYS, time), [by])
-    running = started(spark, master)
+    running = started(spark, master, is_stream=True)
     check_expression(with_text(no_messages(running, columns)), "by", _NAMED.get(by, by))
     identity = {**identity_of(origin, target), "within": delay, "by": by, "time": time}
     with claim(
