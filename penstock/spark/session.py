@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import InvalidOption, MissingExtra
 from penstock.spark.java import find_java, quiet_home
 from penstock.spark.java_classes import java_options
-from penstock.spark.user_session import refuse_wrong_python
+from penstock.spark.worker import PYTHON, refuse_wrong_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +57,6 @@ def _is_first(folder: str) -> bool:
     return True
 
 
-_PYTHON = "PYSPARK_PYTHON"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _DRIVER_JAVA = "spark.driver.extraJavaOptions"
 _EXECUTOR_JAVA = "spark.executor.extraJavaOptions"
@@ -103,7 +102,7 @@ def session(master: str | None = None, **conf: object) -> SparkSession:
     if running is not None:
         return running
     if settings["spark.master"].startswith("local"):
-        refuse_wrong_python(os.environ.get(_PYTHON, sys.executable))
+        refuse_wrong_python(os.environ.get(PYTHON, sys.executable))
     if _CLASSES not in settings[_DRIVER_JAVA]:
         settings[_DRIVER_JAVA] = f"{settings[_DRIVER_JAVA]} {java_options(os.environ)}".strip()
     builder = SparkSession.builder
@@ -136,7 +135,7 @@ def _text(value: object) -> str:
 def _for_launch(environment: Mapping[str, str]) -> dict[str, str | None]:
     """What the environment must hold while Spark starts; None is for what it must not."""
     # Else Spark starts its workers with the first `python3` on the PATH, which may lack this package.
-    changes: dict[str, str | None] = {_PYTHON: environment.get(_PYTHON, sys.executable)}
+    changes: dict[str, str | None] = {PYTHON: environment.get(PYTHON, sys.executable)}
     if "PYSPARK_GATEWAY_PORT" not in environment:  # else spark-submit has started Java already
         changes["JAVA_HOME"] = quiet_home(find_java(environment), environment)
     return changes
