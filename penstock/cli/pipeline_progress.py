@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import FrameType
 from typing import Annotated, Any
@@ -18,9 +18,9 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import output
-from penstock.cli.arguments import JsonOption, StoreOption, flag
+from penstock.cli.arguments import JsonOption, StoreOption, flag, open_to_write
 from penstock.clock import NANOSECONDS
-from penstock.errors import UnknownTopic
+from penstock.errors import InvalidOption, NotAStore, UnknownTopic
 from penstock.spark.pipelines.engine import Choice
 from penstock.state.pipelines import RunFacts
 from penstock.store import PipelineRun, Store
@@ -45,23 +45,41 @@ TimeOption = Annotated[
 ]
 
 
-def create_sinks(
-    store: Store, source: str, *sinks: str | None, create: bool, into: Store | None = None
-) -> None:
-    """Make the sinks of a pipeline that are not there yet, if that was asked for; else say how."""
-    from penstock.spark.pipelines.sink_run import create_like
+@contextmanager
+def sinks_made(
+    store: Store, source: str, *sinks: str | None, create: bool, watched: Watched, into: str | None = None
+) -> Iterator[None]:
+    """Make the sinks of a pipeline that are not there yet, if that was asked for; else say how.
 
-    store.topic(source)  # if that is missing, too, it is said first
-    target = store if into is None else into
-    known = tuple(each.name for each in target.topics())
-    for sink in dict.fromkeys(sinks):
-        if sink is None or sink in known:
-            continue
-        if not create:
-            missing = UnknownTopic(sink, known)
-            missing.hint = f"--create makes it, with as many partitions as {source!r} has"
-            raise missing
-        create_like(store, source, sink, into)
+    `into` is the folder of another store in which they are, made as well. Where the pipeline is refused
+    before it begins, the topics that were made for it go again.
+    """
+    origin = store.topic(source)  # if that is missing, too, it is said first
+    with nullcontext(store) if into is None else _other(into, create=create) as target:
+        known = tuple(each.name for each in target.topics())
+        missing = [each for each in dict.fromkeys(sinks) if each is not None and each not in known]
+        if missing and not create:
+            error = UnknownTopic(missing[0], known)
+            error.hint = f"--create makes it, with as many partitions as {source!r} has"
+            raise error
+        for each in missing:
+            target.create_topic(each, partitions=origin.options.partitions)
+    try:
+        yield
+    except BaseException:
+        if missing and not watched.has_begun:
+            with nullcontext(store) if into is None else open_to_write(into) as target:
+                for each in missing:
+                    target.drop_topic(each)
+        raise
+
+
+def _other(place: str, *, create: bool) -> Store:
+    """The store that sinks are in, if it is not the one of the source."""
+    try:
+        return open_to_write(place, create=create)
+    except NotAStore as error:
+        raise InvalidOption(error.args[0], hint="--create makes it, and the topic in it") from None
 
 
 def say_engine(choice: Choice) -> None:
@@ -123,9 +141,10 @@ class Watched:
     """Follows a run: shows how it goes, and keeps it for the summary."""
 
     run: PipelineRun
+    has_begun = False
 
     def __call__(self, run: PipelineRun) -> AbstractContextManager[None]:
-        self.run = run
+        self.run, self.has_begun = run, True
         return followed(run)
 
 

@@ -92,18 +92,16 @@ class CurrentTable:
         return f"penstock/current/{self.store_id}/{self.topic_id}/{partition}"
 
 
-def open_or_create_current(
-    place: Storage, store_id: str, topic_id: int, topic: str, fields: pa.Schema | None
-) -> CurrentTable:
-    """The table of a topic's present state, made if nothing is there yet.
+def open_current(
+    place: Storage, store_id: str, topic_id: int, fields: pa.Schema | None
+) -> CurrentTable | None:
+    """The table of a topic's present state; None when nothing is there yet.
 
     Raises `NotATable` when something else is there, `ForeignArchive` when it is another topic's.
     """
-    try:
-        import deltalake
-        from deltalake.exceptions import TableNotFoundError
-    except ImportError:
-        raise MissingExtra("deltalake", "arrow") from None
+    deltalake = _deltalake()
+    from deltalake.exceptions import TableNotFoundError
+
     columns = schema_of(fields)
     try:
         delta = deltalake.DeltaTable(place.uri, storage_options=place.delta_options)
@@ -113,13 +111,33 @@ def open_or_create_current(
                 f"{place.uri} holds something that is not a Delta table",
                 hint="choose a folder that is empty or does not exist yet",
             ) from None
-        known = {_STORE: store_id, _TOPIC_ID: str(topic_id), _TOPIC: topic}
-        delta = deltalake.DeltaTable.create(
-            place.uri, columns, name=topic, configuration=known, storage_options=place.delta_options,
-            raise_if_key_not_exists=False,
-        )  # fmt: skip
+        return None
     _check(delta, place, store_id, topic_id, columns)
     return CurrentTable(place, delta, columns)
+
+
+def open_or_create_current(
+    place: Storage, store_id: str, topic_id: int, topic: str, fields: pa.Schema | None
+) -> CurrentTable:
+    """The table of a topic's present state, made if nothing is there yet; raises as `open_current`."""
+    found = open_current(place, store_id, topic_id, fields)
+    if found is not None:
+        return found
+    columns = schema_of(fields)
+    known = {_STORE: store_id, _TOPIC_ID: str(topic_id), _TOPIC: topic}
+    delta = _deltalake().DeltaTable.create(
+        place.uri, columns, name=topic, configuration=known, storage_options=place.delta_options,
+        raise_if_key_not_exists=False,
+    )  # fmt: skip
+    return CurrentTable(place, delta, columns)
+
+
+def _deltalake() -> Any:
+    try:
+        import deltalake
+    except ImportError:
+        raise MissingExtra("deltalake", "arrow") from None
+    return deltalake
 
 
 def _check(delta: Any, place: Storage, store_id: str, topic_id: int, columns: pa.Schema) -> None:

@@ -21,6 +21,7 @@ from penstock.errors import (
     ConflictError,
     DiskFull,
     InvalidOption,
+    NotATable,
     PenstockError,
     ReadOnly,
     Unavailable,
@@ -115,7 +116,7 @@ class Storage(NamedTuple):
 
 
 def storage(table: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Storage:
-    """Understand where a table lies; raises `InvalidOption` for a place that is not supported."""
+    """Understand where a table lies; raises `InvalidOption` or `NotATable` where none can be."""
     if not isinstance(table, (str, os.PathLike)):
         raise WrongType(f"a table is a path or an s3:// address, not {type(table).__name__}")
     place = os.fspath(table)
@@ -135,6 +136,8 @@ def storage(table: str | os.PathLike[str], options: Mapping[str, str] | None = N
         raise InvalidOption("the table's place is empty", hint="use a folder, or s3://bucket/table")
     if options:
         raise InvalidOption("storage_options are for s3:// only", hint="a folder needs none")
+    if os.path.isfile(place):
+        raise NotATable(f"{place} is a file", hint="a table is a folder; one that is not there yet is made")
     return Storage(os.path.abspath(place))
 
 

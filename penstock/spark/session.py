@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import InvalidOption, MissingExtra
 from penstock.spark.java import find_java, quiet_home
 from penstock.spark.java_classes import java_options
+from penstock.spark.worker import PYTHON, refuse_wrong_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,6 +94,7 @@ def session(master: str | None = None, **conf: object) -> SparkSession:
     effect on one that is running.
 
     Raises `MissingExtra` when PySpark or Java 17 or 21 is missing; its hint is the command to install both.
+    Raises `UsageError` when PYSPARK_PYTHON names a Python of this machine that lacks Penstock.
     """
     try:
         from pyspark.sql import SparkSession
@@ -102,6 +104,8 @@ def session(master: str | None = None, **conf: object) -> SparkSession:
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
+    if settings["spark.master"].startswith("local"):
+        refuse_wrong_python(os.environ.get(PYTHON, sys.executable))
     if _CLASSES not in settings[_DRIVER_JAVA]:
         settings[_DRIVER_JAVA] = f"{settings[_DRIVER_JAVA]} {java_options(os.environ)}".strip()
     builder = SparkSession.builder
@@ -134,7 +138,7 @@ def _text(value: object) -> str:
 def _for_launch(environment: Mapping[str, str]) -> dict[str, str | None]:
     """What the environment must hold while Spark starts; None is for what it must not."""
     # Else Spark starts its workers with the first `python3` on the PATH, which may lack this package.
-    changes: dict[str, str | None] = {"PYSPARK_PYTHON": environment.get("PYSPARK_PYTHON", sys.executable)}
+    changes: dict[str, str | None] = {PYTHON: environment.get(PYTHON, sys.executable)}
     if "PYSPARK_GATEWAY_PORT" not in environment:  # else spark-submit has started Java already
         changes["JAVA_HOME"] = quiet_home(find_java(environment), environment)
     return changes

@@ -23,6 +23,10 @@ _LOOK_S = 0.2
 _LAST_BATCH_S = 30.0
 #: The line of a Python traceback that says what went wrong: `penstock.errors.UnknownTopic: no topic 'x'`.
 _CAUSE = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|[A-Z]\w+)): (.+)$", re.MULTILINE)
+#: What no second try will mend: checkpoint and stores do not belong together any more.
+_FOR_GOOD = ("HistoryChanged", "TopicReplaced", "ConflictError")
+#: The hint at the end of such a line.
+_HINT_OF_A_QUERY = re.compile(r" \([^()]*(?:checkpointLocation|penstock pipeline drop).*\)$")
 
 
 def run_stream(
@@ -69,13 +73,19 @@ def clear_unbegun(checkpoint: str) -> None:
 
 
 def failed(name: str, error: BaseException) -> PipelineFailed:
-    """An error of Spark's told by its cause: the last line of the Python traceback in it, if there is one."""
+    """An error of Spark's told by its cause: the last line of the Python traceback in it, if there is one.
+
+    What cannot be mended says what makes the pipeline begin anew, and not what would do so for a query.
+    """
     text = str(error)
     found = _CAUSE.findall(text)
     told = f"{found[-1][0]}: {found[-1][1]}" if found else text.strip().partition("\n")[0]
-    return PipelineFailed(
-        f"pipeline {name!r} failed: {told}", hint="mend it and run it again: it goes on where it was"
-    )
+    if found and found[-1][0] in _FOR_GOOD:
+        told = _HINT_OF_A_QUERY.sub("", told)
+        hint = f"penstock pipeline drop {name} makes it begin anew; its rows are then written again"
+    else:
+        hint = "mend it and run it again: it goes on where it was"
+    return PipelineFailed(f"pipeline {name!r} failed: {told}", hint=hint)
 
 
 def _follow(run: PipelineRun, query: StreamingQuery, on_batch: Callable[[Any], None] | None) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.errors import MissingExtra, UsageError
+from penstock.errors import MissingExtra
+from penstock.spark.worker import PYTHON, refuse_wrong_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +19,6 @@ _SETTINGS = {
     "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
-_PYTHON = "PYSPARK_PYTHON"
 
 
 def register(spark: SparkSession) -> SparkSession:
@@ -58,7 +56,7 @@ def _use_this_python(spark: SparkSession) -> None:
     """Have workers run in this Python, unless the session was told of another that has Penstock."""
     context = spark.sparkContext
     is_local = str(context.master).startswith("local")
-    told = os.environ.get(_PYTHON) or spark.conf.get("spark.pyspark.python", None)
+    told = os.environ.get(PYTHON) or spark.conf.get("spark.pyspark.python", None)
     if told is None:
         if is_local:
             context.pythonExec = sys.executable
@@ -67,20 +65,3 @@ def _use_this_python(spark: SparkSession) -> None:
     elif not is_local:
         return  # a path of other machines, which cannot be looked at from here
     refuse_wrong_python(told)
-
-
-def refuse_wrong_python(python: str) -> None:
-    """Raise `UsageError` when this Python cannot import Penstock and PySpark."""
-    found = shutil.which(python)
-    if found is not None and os.path.abspath(found) == os.path.abspath(sys.executable):
-        return
-    done = None
-    if found is not None:
-        probe = [found, "-c", "import penstock, pyarrow, pyspark"]
-        done = subprocess.run(probe, capture_output=True, text=True, timeout=60, check=False)
-    if done is None or done.returncode:
-        why = "is not there" if done is None else (done.stderr.strip().splitlines() or ["it failed"])[-1]
-        raise UsageError(
-            f"Spark's workers run {python}, which cannot read topics: {why}",
-            hint=f"before the session is made: os.environ[{_PYTHON!r}] = {sys.executable!r}",
-        )

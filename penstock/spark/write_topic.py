@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import InvalidOption, UsageError
 from penstock.parse import one_of, topic_name
+from penstock.spark.sink.checkpoint import refuse_put_back
 from penstock.spark.source.options import store_path
 from penstock.spark.source.survey import STORE_HINT, opened_store
 
@@ -57,7 +58,9 @@ def to_topic(
         return None
     if checkpoint is None:
         raise UsageError("a stream needs a checkpoint", hint='checkpoint="checkpoints/orders"')
-    options |= {"txnAppId": app or _app(checkpoint)}
+    options |= {"txnAppId": app or _app(checkpoint), "checkpointLocation": os.fspath(checkpoint)}
+    with opened_store(place, STORE_HINT) as opened:
+        refuse_put_back(opened, options["txnAppId"], options["checkpointLocation"])
     writer = frame.writeStream.foreachBatch(batch_writer(place, options)).outputMode(output_mode)
     writer = writer.option("checkpointLocation", os.fspath(checkpoint))
     if name is not None:

@@ -72,6 +72,56 @@ def test_a_sink_that_is_missing_is_told_how_to_be_made(cli, verb):
     ]
 
 
+def test_a_mirror_is_told_how_its_store_and_its_topic_are_made(cli, tmp_path):
+    other = tmp_path / "other"
+    result = cli.quick("pipeline", "mirror", "orders", str(other))
+    assert (result.code, "--create makes it" in result.err.splitlines()[-1]) == (Exit.USAGE, True)
+    assert not other.exists()
+    penstock.open(other).close()
+    result = cli.quick("pipeline", "mirror", "orders", str(other))
+    assert result.err.splitlines()[0] == "error: no topic 'orders'"
+    assert "--create makes it" in result.err.splitlines()[-1]
+    assert cli.quick("pipeline", "mirror", "ordres", str(tmp_path / "new"), "--create").code == Exit.USAGE
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_source_that_is_missing_is_said_before_its_sink(cli):
     result = cli.quick("pipeline", "dedup", "ordres", "once", "--within", "1h")
     assert result.err.splitlines()[0] == "error: no topic 'ordres'"
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ("dedup", "orders", "made", "--within", "soon"),
+        ("quality", "orders", "made", "made", "--rule", "x=partition = 0"),
+        ("replay", "orders", "made", "--name", "hourly"),
+        ("mirror", "orders", ".", "--topic", "made"),
+    ],
+    ids=lambda verb: verb[0],
+)
+def test_a_sink_that_was_made_for_a_refused_pipeline_goes_again(cli, verb):
+    verb = [str(cli.store) if word == "." else word for word in verb]
+    result = cli.quick("pipeline", *verb, "--create")
+    assert (result.code != 0, result.err[:7]) == (True, "error: ")
+    with penstock.open(cli.store) as store:
+        assert [each.name for each in store.topics()] == ["orders"]
+
+
+def test_a_sink_that_was_made_stays_with_its_pipeline(cli):
+    cli.quick("pipeline", "replay", "orders", "made", "--create")
+    with penstock.open(cli.store) as store:
+        assert store.topic("made").options.partitions == store.topic("orders").options.partitions
+
+
+def test_a_sink_that_was_there_stays_when_a_pipeline_is_refused(cli):
+    with penstock.open(cli.store) as store:
+        store.create_topic("there")
+    assert cli.quick("pipeline", "dedup", "orders", "there", "--within", "soon", "--create").code != 0
+    with penstock.open(cli.store) as store:
+        assert store.topic("there").name == "there"
+
+
+def test_making_a_sink_for_a_table_is_refused(cli):
+    result = cli.quick("pipeline", "replay", "--from-table", "lake", "made", "--create")
+    assert (result.code, "--create" in result.err) == (Exit.USAGE, True)

@@ -26,4 +26,4 @@ from penstock.spark.stream_run import clear_unbegun
 from penstock.spark.user.load import load
 from penstock.spark.user.query import build, check_table, read_table
 from penstock.spark.user.run import identity
-from penstock.spark.user_session import refuse_wrong_python
+from penstock.spark.worker import refuse_wrong_python

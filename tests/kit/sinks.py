@@ -4,6 +4,7 @@ from typing import Any
 
 from penstock.log.frame_encode import EncodedFrame, frames
 from penstock.spark.sink import frames as frames_module
+from penstock.spark.sink.checkpoint import batch_mark, refuse_put_back
 from penstock.spark.sink.commit import WriterCommit, abort, commit, commits, is_repeated, superseded, target
 from penstock.spark.sink.rows import Column, Shape, WriteRows, shape
 from penstock.spark.sink.sink import TopicStreamWriter, WriteOptions, parse

@@ -79,7 +79,8 @@ def test_a_store_put_back_is_noticed(store, topic, table, tmp_path):
     with penstock.open(tmp_path / "backup") as restored, pytest.raises(penstock.HistoryChanged) as raised:
         upsert(restored, "users", table, engine="python")
     assert "checkpointLocation" not in raised.value.hint  # an upsert has none
-    assert "new table" in raised.value.hint
+    assert "another table" in raised.value.hint
+    assert "penstock pipeline drop upsert-users" in raised.value.hint  # else that table would be refused
 
 
 def test_tables_of_something_else_are_refused(store, topic, table, tmp_path):
@@ -92,3 +93,21 @@ def test_tables_of_something_else_are_refused(store, topic, table, tmp_path):
     (tmp_path / "full" / "file").write_text("x")
     with pytest.raises(penstock.NotATable):
         upsert(store, "users", tmp_path / "full", name="f", engine="python")
+    with pytest.raises(penstock.NotATable, match=r"full/file is a file"):
+        upsert(store, "users", tmp_path / "full" / "file", name="f", engine="python")
+
+
+def test_what_is_refused_leaves_neither_a_pipeline_nor_a_table(store, topic, table, tmp_path):
+    """The next try, with the right table, was refused: the pipeline had been made with the wrong one."""
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("x")
+    with pytest.raises(penstock.NotATable):
+        upsert(store, "users", tmp_path / "full", engine="python")
+    with pytest.raises(penstock.InvalidOption, match="engine='java'"):
+        upsert(store, "users", tmp_path / "new", engine="java")
+    assert (store.pipelines(), (tmp_path / "new").exists()) == ([], False)
+    topic.write(b"x", key="a")
+    assert upsert(store, "users", table, engine="python").written == 1
+    with pytest.raises(penstock.PipelineChanged):
+        upsert(store, "users", tmp_path / "new", engine="python")
+    assert not (tmp_path / "new").exists()

@@ -15,6 +15,8 @@ PROGRAM = dedent(
     """
     import sys
     import penstock
+    import penstock.spark
+    from penstock.spark.pipelines.compact import compact
     from pyspark.sql import SparkSession
 
     store, checkpoint = sys.argv[1:]
@@ -31,6 +33,10 @@ PROGRAM = dedent(
         penstock.pipeline(source="orders", sink="copies", name="own")(lambda o: o).run(store, spark=spark)
     except penstock.UsageError as error:
         print(error)
+    spark = penstock.spark.register(spark)
+    with penstock.open(store) as opened:
+        opened.create_topic("latest")
+        print(compact(opened, "orders", "latest", engine="spark", keyless="keep", spark=spark).written)
     spark.stop()
     """
 )
@@ -54,5 +60,6 @@ def test_connect_client_reads_writes_and_streams(store, tmp_path):
     assert done.returncode == 0, done.stderr[-5000:]
     assert "read 1000" in done.stdout
     assert "pipelines need a classic Spark session" in done.stdout
+    assert "1000" in done.stdout.splitlines()
     assert copies.stats().messages == streamed.stats().messages == 1000
     assert orders.consumers()[0].lag == 0

@@ -182,3 +182,17 @@ def test_unknown_options_are_told_what_to_use_and_never_the_opposite(option, tol
     assert told in raised.value.hint
     if option == "minOffsetsPerTrigger":
         assert "maxOffsets" not in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("option", "opposite"),
+    [
+        ("minOffsets", "endingOffsets"), ("endOffsets", "startingOffsets"), ("untilTimestamp", "starting"),
+        ("notImportant", "important"), ("ignoreDataLoss", "failOnDataLoss"), ("excludeHeaders", "include"),
+        ("maxPartitions", "minPartitions"),
+    ],
+)  # fmt: skip
+def test_a_hint_never_means_the_opposite(option, opposite):
+    with pytest.raises(InvalidOption) as raised:
+        parse({"path": "data", "topic": "orders", option: "5"})
+    assert not raised.value.hint.startswith(f"did you mean {opposite}")

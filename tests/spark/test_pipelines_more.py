@@ -98,7 +98,7 @@ def test_a_mirror_put_back_to_before_its_first_batch_is_noticed(spark, store, tm
     shutil.rmtree(tmp_path / "other")
     shutil.copytree(tmp_path / "backup", tmp_path / "other")
     source.write(b"2")
-    with pytest.raises(penstock.PipelineFailed, match=r"ConflictError.*put back"):
+    with pytest.raises(penstock.ConflictError, match=r"0 to 0 are not there.*put back"):
         mirror(store, "orders", to=tmp_path / "other", once=True, spark=spark)
 
 

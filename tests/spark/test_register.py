@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.spark import register
+from penstock.spark import register, session
 from tests.kit.pipelines import refuse_wrong_python
 
 HERE = Path(__file__).parent
@@ -50,3 +50,13 @@ def test_a_python_without_penstock_is_named(tmp_path):
     with pytest.raises(penstock.UsageError, match="is not there"):
         refuse_wrong_python(str(tmp_path / "nothing"))
     refuse_wrong_python(sys.executable)
+
+
+def test_a_session_of_ours_names_the_wrong_python_before_java_starts(tmp_path, monkeypatch):
+    """It began, and the first read ended with "Failed to find the data source" and a page of Java."""
+    from pyspark.sql import SparkSession
+
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "nothing"))
+    with pytest.raises(penstock.UsageError, match=r"nothing, which cannot read topics.*PYSPARK_PYTHON"):
+        session()

@@ -21,6 +21,7 @@ def batch(version: int, rows: int = 10) -> WriterCommit:
     [
         stream(3), stream(3, app="a/b c"), WriterCommit(None, 3, 10, "nightly/é"),
         WriterCommit(None, 3, 10, "a", topic=0x5F), WriterCommit("q", 3, 10, "a", topic=2**63),
+        WriterCommit("q", 3, 10, "a", mark="5f0c"), WriterCommit("q", 3, 10, mark="5f0c"),
     ],
 )  # fmt: skip
 def test_names_are_read_back(commit):
@@ -51,6 +52,16 @@ def test_last_batch_with_other_rows_is_not_skipped():
     """A checkpoint put back by one batch plans it anew, with whatever has come since."""
     with pytest.raises(ConflictError, match="committed with 10 rows and comes again with 25"):
         is_repeated(stream(5, 25), [stream(5)])
+
+
+def test_last_batch_with_as_many_rows_from_other_offsets_is_not_skipped():
+    """A checkpoint put back by one batch, whose source then grew by as many messages as before."""
+    past = [stream(5)._replace(mark="5f0c")]
+    assert is_repeated(stream(5)._replace(mark="5f0c"), past)
+    assert is_repeated(stream(5), past)  # where the checkpoint cannot be looked at, rows are counted
+    assert is_repeated(stream(5)._replace(mark="5f0c"), [stream(5)])  # of before there were marks
+    with pytest.raises(ConflictError, match=r"batch 5 .* was committed from other offsets"):
+        is_repeated(stream(5)._replace(mark="77aa"), past)
 
 
 def test_new_checkpoint_with_the_same_app_is_refused_whatever_its_number():

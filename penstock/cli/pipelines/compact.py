@@ -36,8 +36,10 @@ def compact(
     from penstock.spark.pipelines import compact as pipeline
 
     watched = pipeline_progress.Watched()
-    with open_to_write(store) as opened:
-        pipeline_progress.create_sinks(opened, source, sink, create=create)
+    with (
+        open_to_write(store) as opened,
+        pipeline_progress.sinks_made(opened, source, sink, create=create, watched=watched),
+    ):
         result = pipeline.compact(
             opened, source, sink, name=name, keyless=cast(Any, keyless), keep_tombstones=keep_tombstones,
             engine=cast(Any, engine), master=master, watch=watched, told=say_engine,

@@ -33,8 +33,10 @@ def dedup(
     from penstock.spark.pipelines import dedup as pipeline
 
     watched = pipeline_progress.Watched()
-    with open_to_write(asked.store) as opened:
-        pipeline_progress.create_sinks(opened, source, sink, create=asked.create)
+    with (
+        open_to_write(asked.store) as opened,
+        pipeline_progress.sinks_made(opened, source, sink, create=asked.create, watched=watched),
+    ):
         result = pipeline.dedup(
             opened, source, sink, within=within, by=by, time=cast(Any, time), **asked.run(), watch=watched,
         )  # fmt: skip

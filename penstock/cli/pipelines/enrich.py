@@ -44,8 +44,10 @@ def enrich(
     from penstock.spark.pipelines import enrich as pipeline
 
     watched = pipeline_progress.Watched()
-    with open_to_write(asked.store) as opened:
-        pipeline_progress.create_sinks(opened, source, sink, create=asked.create)
+    with (
+        open_to_write(asked.store) as opened,
+        pipeline_progress.sinks_made(opened, source, sink, create=asked.create, watched=watched),
+    ):
         result = pipeline.enrich(
             opened, source, sink, table=table, column=column, on=on, into=into,
             fields=() if fields is None else [each.strip() for each in fields.split(",")],

@@ -27,11 +27,12 @@ def mirror(
     from penstock.spark.pipelines import mirror as pipeline
 
     watched = pipeline_progress.Watched()
-    with open_to_write(asked.store) as opened:
-        if asked.create:
-            opened.topic(source)  # else a store would be made for a topic that is not there
-            with open_to_write(to, create=True) as other:
-                pipeline_progress.create_sinks(opened, source, sink or source, create=True, into=other)
+    with (
+        open_to_write(asked.store) as opened,
+        pipeline_progress.sinks_made(
+            opened, source, sink or source, create=asked.create, watched=watched, into=to
+        ),
+    ):
         result = pipeline.mirror(
             opened, source, to=to, sink=sink, important=important or None, **asked.run(), watch=watched,
         )  # fmt: skip

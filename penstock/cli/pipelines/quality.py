@@ -35,8 +35,10 @@ def quality(
 
     rules = dict(_rule(each) for each in rule)
     watched = pipeline_progress.Watched()
-    with open_to_write(asked.store) as opened:
-        pipeline_progress.create_sinks(opened, source, good, bad, create=asked.create)
+    with (
+        open_to_write(asked.store) as opened,
+        pipeline_progress.sinks_made(opened, source, good, bad, create=asked.create, watched=watched),
+    ):
         result = pipeline.quality(
             opened, source, good=good, bad=bad, rules=rules, **asked.run(), watch=watched,
         )  # fmt: skip

@@ -68,8 +68,10 @@ def replay(
                 _put_plan(plan_replay(opened, source, sink, start=places[0], stop=places[1]), as_json=as_json)
             return
         watched = pipeline_progress.Watched()
-        with open_to_write(store) as opened:
-            pipeline_progress.create_sinks(opened, source, sink, create=create)
+        with (
+            open_to_write(store) as opened,
+            pipeline_progress.sinks_made(opened, source, sink, create=create, watched=watched),
+        ):
             result = replay_topic(
                 opened, source, sink, start=places[0], stop=places[1], name=name, watch=watched,
                 rate=None if rate is None else parse_rate(rate),
@@ -81,6 +83,8 @@ def replay(
         raise InvalidOption(
             "a table is replayed as fast as it goes", hint="--rate and --speed are for topics"
         )
+    if create:
+        raise InvalidOption("--create with --from-table", hint="penstock topic create makes the sink")
     options = table_options(from_table, storage_option or ())
     _from_table(from_table, topics, options, places, name, master, store, dry_run=dry_run, as_json=as_json)
 

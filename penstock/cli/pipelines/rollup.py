@@ -52,8 +52,10 @@ def rollup(
     from penstock.spark.pipelines import rollup as pipeline
 
     watched = pipeline_progress.Watched()
-    with open_to_write(asked.store) as opened:
-        pipeline_progress.create_sinks(opened, source, sink, create=asked.create)
+    with (
+        open_to_write(asked.store) as opened,
+        pipeline_progress.sinks_made(opened, source, sink, create=asked.create, watched=watched),
+    ):
         result = pipeline.rollup(
             opened, source, sink, window=window, by=by, where=where, value=value, time=cast(Any, time),
             late=late, table=table, mode=cast(Any, mode), plot=plot, top=top, **asked.run(), watch=watched,

@@ -35,8 +35,10 @@ def sessions(
     from penstock.spark.pipelines import sessions as pipeline
 
     watched = pipeline_progress.Watched()
-    with open_to_write(asked.store) as opened:
-        pipeline_progress.create_sinks(opened, source, sink, create=asked.create)
+    with (
+        open_to_write(asked.store) as opened,
+        pipeline_progress.sinks_made(opened, source, sink, create=asked.create, watched=watched),
+    ):
         result = pipeline.sessions(
             opened, source, sink, gap=gap, by=by, where=where, time=cast(Any, time), late=late,
             **asked.run(), watch=watched,

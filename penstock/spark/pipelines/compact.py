@@ -24,6 +24,7 @@ from penstock.log.copy import MessageRun
 from penstock.log.staging import StagedPiece
 from penstock.parse import MIB, Duration, one_of, seconds
 from penstock.spark.pipelines.engine import ENGINES, Choice, Engine, chosen, started
+from penstock.spark.user_session import cores
 from penstock.store import Store, Topic
 from penstock.store.pipeline_position import PipelinePosition
 from penstock.store.pipelines import PipelineRun, Watch, claim, unwatched
@@ -262,7 +263,7 @@ class _OnSpark:
                     self._source.open_topic.tree,
                     keep_since,
                 )
-                for each in divided(wholes, self._spark.sparkContext.defaultParallelism)
+                for each in divided(wholes, cores(self._spark))
             ]
             done = gathered(spread(self._spark, stage, jobs), jobs)
         except PenstockError:

@@ -77,7 +77,7 @@ def dedup(
         raise InvalidOption("by is empty", hint="key, value, or an SQL expression")
     called = name or f"dedup-{source}"
     columns = columns_for((*_ALWAYS, time), [by])
-    running = started(spark, master)
+    running = started(spark, master, is_stream=True)
     check_expression(with_text(no_messages(running, columns)), "by", _NAMED.get(by, by))
     identity = {**identity_of(origin, target), "within": delay, "by": by, "time": time}
     with claim(
@@ -121,10 +121,12 @@ def _writing(
         columns.append(partition_column)
 
     def write(batch: DataFrame, number: int) -> None:
+        # Not "pipeline/…", as the others are called: a dedup that was begun under this name would find none
+        # of its batches under another, and be refused as one whose store was put back.
         app = f"{run.name}/{_query_id(run.checkpoint)}"
         ordered = batch.repartition("partition").sortWithinPartitions("partition", "offset").select(*columns)
         options: dict[str, Any] = {"topic": sink, "txnAppId": app, "txnVersion": number}
-        options["txnEveryVersion"] = "true"
+        options |= {"txnEveryVersion": "true", "checkpointLocation": run.checkpoint}
         ordered.write.format("penstock").options(**options).mode("append").save(store.path)
 
     return write

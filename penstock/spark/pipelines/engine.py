@@ -51,15 +51,20 @@ def chosen(
     return Choice("spark", f"{messages:,} messages are worth starting a JVM")
 
 
-def started(spark: SparkSession | None, master: str | None) -> SparkSession:
-    """The session that is given, or one on `master`.
+def started(spark: SparkSession | None, master: str | None, *, is_stream: bool = False) -> SparkSession:
+    """The session that is given, or one on `master`; raises `UsageError` for one that `is_stream` cannot use.
+
+    A client of Spark Connect hears of a stream's batches, but not how many rows they had.
 
     On one machine a shuffle has two parts a core: Spark's 200 would cost a stream with a state 200 files a
     batch. A stream keeps the number it began with.
     """
     from penstock.spark.session import session
+    from penstock.spark.user.query_plan import refuse_connect
 
     if spark is not None:
+        if is_stream:
+            refuse_connect(spark)
         return spark
     settings = {} if master is not None and not master.startswith("local") else _LOCAL_SETTINGS
     return session(master, **settings)

@@ -69,7 +69,7 @@ def enrich(
     check_table("table", table)
     pace, called = StreamPace(once, trigger), name or f"enrich-{source}"
     columns = columns_for(("partition", "offset", "timestamp", "key", "value", "headers"), [on])
-    running = started(spark, master)
+    running = started(spark, master, is_stream=True)
     check_expression(with_text(no_messages(running, columns)), "on", on)
     rows = _rows(read_table(running, "table", table), column, fields)
     identity = {**identity_of(origin, target), "on": on, "column": column, "into": into}

@@ -18,6 +18,7 @@ from penstock.spark.pipelines.engine import started
 from penstock.spark.pipelines.expressions import topic_stream
 from penstock.spark.pipelines.sink_run import StreamPace, run_into
 from penstock.spark.source.options import store_path
+from penstock.spark.user.query_plan import refuse_connect
 from penstock.store import Store, open_store
 from penstock.store.pipelines import Watch, claim, unwatched
 from penstock.store.replay import identity_of
@@ -58,6 +59,8 @@ def mirror(
             "a store is not mirrored into itself", hint="penstock pipeline replay copies a topic"
         )
     pace = StreamPace(once, trigger)
+    if spark is not None:
+        refuse_connect(spark)
     with _other(place) as other:
         target = other.topic(sink or source)
         identity = {**identity_of(origin, target), "store": place, "store_id": other.id}

@@ -75,7 +75,7 @@ def quality(
     pace = StreamPace(once, trigger)
     called = name or f"quality-{source}"
     columns = columns_for(("partition", "offset", "timestamp", "key", "value", "headers"), rules.values())
-    running = started(spark, master)
+    running = started(spark, master, is_stream=True)
     divided(no_messages(running, columns), good, bad, rules)  # a wrong rule is said before all else
     identity = {**identity_of(origin, target), "bad": bad}
     with claim(

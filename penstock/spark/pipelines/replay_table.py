@@ -31,6 +31,7 @@ from penstock.spark.pipelines.engine import started
 from penstock.spark.pipelines.replay_tasks import TableJob, stage_table
 from penstock.spark.sink.commit import gathered
 from penstock.spark.sink.task import TaskResult, WriteTarget, discard
+from penstock.spark.user_session import cores
 from penstock.store import PipelineRun, Store, Topic
 from penstock.store.pipeline_position import keep_durably
 from penstock.store.pipelines import Watch, claim, unwatched
@@ -125,7 +126,7 @@ class _TableReplay:
         for number, (wanted, each) in files.items():
             at = self._reached(number)
             jobs = self._jobs(wanted._replace(start=max(wanted.start, at)), each, partitions)
-            limit = _JOBS_A_CORE * self._spark.sparkContext.defaultParallelism
+            limit = _JOBS_A_CORE * (cores(self._spark) or 1)
             while (step := list(islice(jobs, limit))) and not self._run.stopping:
                 self._step(number, step)
         left = self._left(files) if self._run.was_asked_to_stop else 0

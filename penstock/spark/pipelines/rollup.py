@@ -113,7 +113,7 @@ def rollup(
         rollup_output.check(table, mode)
     identity = _identity(store, source, sink, measures, delay)
     called = name or f"rollup-{source}"
-    running = started(spark, master)
+    running = started(spark, master, is_stream=sink is not None)
     measured(no_messages(running, measures.columns), measures)  # a wrong expression is said before all else
     options = {"table": table, "plot": plot, "once": once}
     with claim(

@@ -65,7 +65,7 @@ def sessions(
     pace = StreamPace(once, trigger)
     called = name or f"sessions-{source}"
     columns = columns_for((time, "key", "value"), [by, where])
-    running = started(spark, master)
+    running = started(spark, master, is_stream=True)
     found(no_messages(running, columns), by, where, time, pause)  # a wrong expression is said before all else
     identity = {**identity_of(origin, target), "gap": pause, "by": by, "where": where, "time": time}
     with claim(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.parse import Duration
 from penstock.spark.pipelines.expressions import interval
-from penstock.store import PipelineRun, Store
+from penstock.spark.sink.checkpoint import refuse_put_back
+from penstock.store import PipelineRun, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,12 +44,8 @@ def run_into(
     from penstock.spark.stream_run import run_stream
 
     app = f"pipeline/{run.name}/{run.created}"
+    with open_store(store, create=False, read_only=True) as target:
+        refuse_put_back(target, app, run.checkpoint)
     writer = rows.writeStream.format("penstock").outputMode("append")
     writer = writer.options(**options).option("path", store).option("txnAppId", app)
     run_stream(run, writer, once=pace.once, trigger=pace.every, on_batch=on_batch)
-
-
-def create_like(store: Store, source: str, sink: str, into: Store | None = None) -> None:
-    """Make a topic with as many partitions as its source has."""
-    target = store if into is None else into
-    target.create_topic(sink, partitions=store.topic(source).options.partitions)

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.errors import HistoryChanged
-from penstock.lake.current import CurrentTable, open_or_create_current
+from penstock.lake.current import CurrentTable, open_current, open_or_create_current
 from penstock.lake.storage import storage
-from penstock.parse import MIB, Duration, seconds
+from penstock.parse import MIB, Duration, one_of, seconds
 from penstock.spark import executors
-from penstock.spark.pipelines.engine import Choice, Engine, chosen, started
+from penstock.spark.pipelines.engine import ENGINES, Choice, Engine, chosen, started
 from penstock.spark.pipelines.upsert_tasks import Latest, latest, newest
 from penstock.spark.source import checkpoint
 from penstock.spark.source.options import parse
@@ -74,10 +74,12 @@ def upsert(
     was put back to an earlier state since the last run, `PipelineRunning` when another process does the same.
     """
     topic = store.topic(source)
+    one_of("engine", engine, ENGINES)
     place = storage(table, storage_options)
     wait_s = seconds("every", every)
     fields = None if schema is None else _fields(schema, spark, master)
     called = name or f"upsert-{source}"
+    open_current(place, store.id, topic.open_topic.record.id, fields)  # another one is said before all else
     identity = {"topic": source, "topic_id": topic.id, "table": place.uri}
     with claim(
         store, called, kind="upsert", identity=identity, consumer=called, options={"follow": follow}
@@ -142,7 +144,10 @@ class _Loop:
         try:
             end = self._query.latest(start, None, _ROUND_BYTES)
         except HistoryChanged as error:  # it speaks of options that only a query of Spark's has
-            error.hint = "bring a new table up to date: this one has rows that the topic does not have"
+            error.hint = (
+                "this table has rows that the topic does not have: bring another table up to date, "
+                f"after penstock pipeline drop {self._run.name}"
+            )
             raise
         if end == start:
             return None

@@ -37,6 +37,8 @@ class WriterCommit(NamedTuple):
     #: The id of the one topic that a batch write goes to: its versions are counted for that topic alone.
     #: None: for all topics, as in a stream, where rows name their topics, and in names of earlier releases.
     topic: int | None = None
+    #: What the batch was planned to read, in short (`checkpoint.batch_mark`); empty where nobody knows.
+    mark: str = ""
 
     @property
     def series(self) -> str:
@@ -48,7 +50,8 @@ class WriterCommit(NamedTuple):
         """The name of the transaction: one name, one commit."""
         own = "" if self.app is None else f"{self.query or _NO_QUERY}/"
         where = "" if self.topic is None else f"{self.topic:x}/"
-        return f"{self.series}{own}{where}{self.number}/{self.rows}"
+        mark = f"-{self.mark}" if self.mark else ""
+        return f"{self.series}{own}{where}{self.number}/{self.rows}{mark}"
 
     @property
     def may_begin_anywhere(self) -> bool:
@@ -64,10 +67,11 @@ def commits(names: Iterable[str], like: WriterCommit) -> list[WriterCommit]:
     """The commits of the same writer that have these names."""
     found = []
     for name in names:
-        *own, number, rows = name.removeprefix(like.series).split("/")
+        *own, number, count = name.removeprefix(like.series).split("/")
+        rows, _, mark = count.partition("-")
         whose = (None if own[0] == _NO_QUERY else own[0]) if own else like.query
         topic = int(own[1], 16) if len(own) > 1 else None
-        found.append(WriterCommit(whose, int(number), int(rows), like.app, topic=topic))
+        found.append(WriterCommit(whose, int(number), int(rows), like.app, topic=topic, mark=mark))
     return found
 
 
@@ -84,7 +88,7 @@ def is_repeated(commit: WriterCommit, before: Sequence[WriterCommit]) -> bool:
     same = [each for each in before if each.number == commit.number]
     if not same:
         _refuse_step_back(commit, before)
-        _refuse_lost_batches(commit, before)
+        refuse_lost_batches(commit, before)
         return False
     if commit.query is not None:
         _refuse_step_back(commit, before)
@@ -92,6 +96,12 @@ def is_repeated(commit: WriterCommit, before: Sequence[WriterCommit]) -> bool:
         raise ConflictError(
             f"{_what(commit)} was committed with {same[0].rows} rows and comes again with {commit.rows}",
             hint="its checkpoint was put back, or it gives other rows each time: look before going on",
+        )
+    if commit.mark and same[0].mark not in ("", commit.mark):
+        raise ConflictError(
+            f"{_what(commit)} was committed from other offsets: its checkpoint was put back to an earlier "
+            "state, nothing was written",
+            hint=_begin_anew(commit),
         )
     return True
 
@@ -112,19 +122,27 @@ def _refuse_step_back(commit: WriterCommit, before: Sequence[WriterCommit]) -> N
         )
 
 
-def _refuse_lost_batches(commit: WriterCommit, before: Sequence[WriterCommit]) -> None:
+def refuse_lost_batches(commit: WriterCommit, before: Sequence[WriterCommit]) -> None:
     """Raise when batches that Spark counts as done are not in the store: it was put back."""
     if not commit.is_counted or (not before and commit.may_begin_anywhere):
         return
     latest = max((each.number for each in before), default=-1)
     if commit.number > latest + 1:
-        elsewhere = "" if before else "; if they went elsewhere, a txnAppId lets this one begin here"
         raise ConflictError(
             f"{_what(commit)} comes, but {latest + 1} to {commit.number - 1} are not there: "
             "the store was put back to an earlier state, nothing was written",
-            hint="begin anew with a new checkpointLocation and txnAppId; its rows are then written again"
-            + elsewhere,
+            hint=_begin_anew(commit, is_new=not before),
         )
+
+
+def _begin_anew(commit: WriterCommit, *, is_new: bool = False) -> str:
+    kind, _, rest = (commit.app or "").partition("/")
+    if f"{kind}/" in OWN_APPS:
+        name, _, _ = rest.rpartition("/")
+        how = f"penstock pipeline drop {name}" if kind == "pipeline" else "a new checkpoint"
+        return f"{how} makes it begin anew; its rows are then written again"
+    how = "begin anew with a new checkpointLocation and txnAppId; its rows are then written again"
+    return f"{how}; if they went elsewhere, a txnAppId lets this one begin here" if is_new else how
 
 
 def _what(commit: WriterCommit) -> str:

@@ -46,6 +46,8 @@ class WriteOptions(NamedTuple):
     version: int | None
     #: Versions follow each other: one that was left out was lost.
     every_version: bool = False
+    #: Where Spark keeps what each batch was planned to read, if it says so.
+    checkpoint: str | None = None
 
 
 def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
@@ -66,6 +68,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
         app=None if app is None else identifier("txnAppId", app),
         version=_version(given.get("txnversion"), app, streaming=streaming),
         every_version=given.get("txneveryversion", "false").lower() == "true",
+        checkpoint=given.get("checkpointlocation"),
     )
 
 
@@ -115,6 +118,7 @@ class _Write(NamedTuple):
     def commit(
         self, messages: Sequence[StagedMessage], number: int | None, *, is_counted: bool = False
     ) -> None:
+        from penstock.spark.sink.checkpoint import batch_mark
         from penstock.spark.sink.commit import commit
 
         settle_in()
@@ -123,8 +127,9 @@ class _Write(NamedTuple):
         if number is not None:
             rows = sum(share.rows for share in shares)
             once = WriterCommit(
-                messages[0].query, number, rows, self.options.app, is_counted, self._counted_for()
-            )
+                messages[0].query, number, rows, self.options.app, is_counted, self._counted_for(),
+                batch_mark(self.options.checkpoint, number),
+            )  # fmt: skip
             if once.query is once.app is None:
                 raise ConflictError(
                     "Spark did not say which query this batch belongs to: nothing was written"

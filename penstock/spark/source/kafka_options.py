@@ -21,8 +21,11 @@ _INSTEAD = {
     "kafka.group.id": "consumer names the query in the store",
     "enableidempotence": "leave it out: every write of this sink is committed once",
 }
-#: Names that differ in one of these mean the opposite of each other.
-_OPPOSITES = (("min", "max"), ("starting", "ending"))
+#: Names that begin with a word of the one and with a word of the other mean the opposite of each other.
+_LOW = ("min", "start", "begin", "earliest", "first", "from")
+_HIGH = ("max", "end", "until", "latest", "last")
+#: So does a name that begins with one of these, of any that does not.
+_NOT = ("no", "un", "ignore", "skip", "disable", "without", "allow", "exclude", "omit")
 
 
 def hint_for(name: str, known: Sequence[str]) -> str:
@@ -38,8 +41,5 @@ def hint_for(name: str, known: Sequence[str]) -> str:
 
 
 def _is_opposite(one: str, other: str) -> bool:
-    return any(
-        (one.startswith(first) and other.startswith(second))
-        or (one.startswith(second) and other.startswith(first))
-        for first, second in _OPPOSITES
-    )
+    sides = ((_LOW, _HIGH), (_HIGH, _LOW))
+    return one.startswith(_NOT) or any(one.startswith(a) and other.startswith(b) for a, b in sides)

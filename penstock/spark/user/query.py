@@ -93,9 +93,11 @@ def stream(
     return frame.select(*(col(n) if n in columns else lit(None).cast(TYPES[n]).alias(n) for n in ALL))
 
 
-def writer(query: Query, definition: Definition, *, store: str, app: str) -> DataStreamWriter:
+def writer(
+    query: Query, definition: Definition, *, store: str, app: str, checkpoint: str
+) -> DataStreamWriter:
     """The query with its sink; `app` is the writer's name, by which what comes again is recognized."""
-    options = {"txnAppId": app}
+    options = {"txnAppId": app, "checkpointLocation": checkpoint}
     if definition.sink is not None:
         options["topic"] = definition.sink
     if definition.key is not None:

@@ -14,6 +14,7 @@ import msgspec
 from penstock.errors import PipelineChanged
 from penstock.parse import pipeline_name
 from penstock.spark.session import session
+from penstock.spark.sink.checkpoint import refuse_put_back
 from penstock.spark.sink.commit import WriterCommit
 from penstock.spark.stream_run import run_stream
 from penstock.spark.user.definition import Definition
@@ -73,7 +74,8 @@ def run_pipeline(
         ) as run:  # fmt: skip
             app = f"pipeline/{named.name}/{run.created}"  # dropped and begun anew, it is another writer
             _refuse_lost_checkpoint(opened, run, app)
-            target = writer(query, named, store=opened.path, app=app)
+            refuse_put_back(opened, app, run.checkpoint)
+            target = writer(query, named, store=opened.path, app=app, checkpoint=run.checkpoint)
             parts = _parts(running, conf, is_ours=spark is None)
             with watch(run), settled(running, parts=parts):
                 run_stream(run, target, once=once, trigger=_trigger(named))

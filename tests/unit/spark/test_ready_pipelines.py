@@ -5,9 +5,13 @@ import pytest
 import penstock
 from penstock.spark.pipelines.dedup import dedup
 from penstock.spark.pipelines.engine import PYTHON_MESSAGES_MOST, chosen
+from penstock.spark.pipelines.enrich import enrich
 from penstock.spark.pipelines.expressions import columns_for, interval
+from penstock.spark.pipelines.mirror import mirror
+from penstock.spark.pipelines.quality import quality
 from penstock.spark.pipelines.rollup import rollup
 from penstock.spark.pipelines.rollup_output import check_plot, largest
+from penstock.spark.pipelines.sessions import sessions
 from tests.require import require
 
 
@@ -122,3 +126,28 @@ def test_a_table_that_is_something_else_is_refused(store, tmp_path):
     (tmp_path / "papers" / "letter.txt").touch()
     with pytest.raises(penstock.NotATable, match="no Delta table"):
         rollup(store, "orders", window="1m", table=str(tmp_path / "papers"), once=True)
+
+
+def test_pipelines_that_stream_refuse_a_client_of_spark_connect_before_they_begin(tmp_path):
+    """They ran, told of no rows, or ended with an error of PySpark's own."""
+    with penstock.open(tmp_path / "data") as store, penstock.open(tmp_path / "there") as there:
+        for each in (store, there):
+            each.create_topic("orders")
+        store.create_topic("other")
+        store.create_topic("bad")
+        (tmp_path / "t.csv").write_text("id\n")
+        client = object()  # it shows no plans, as a client does not
+        streams = [
+            lambda: dedup(store, "orders", "other", within="1h", spark=client),
+            lambda: sessions(store, "orders", "other", gap="1h", spark=client),
+            lambda: rollup(store, "orders", "other", window="1h", spark=client),
+            lambda: quality(store, "orders", good="other", bad="bad", rules={"a": "true"}, spark=client),
+            lambda: mirror(store, "orders", to=there.path, spark=client),
+            lambda: enrich(
+                store, "orders", "other", table=str(tmp_path / "t.csv"), column="id", spark=client
+            ),
+        ]
+        for stream in streams:
+            with pytest.raises(penstock.UsageError, match="need a classic Spark session"):
+                stream()
+        assert store.pipelines() == []
