@@ -182,11 +182,11 @@ class _InThisThread:
         try:
             for done in range(done, len(messages)):  # noqa: B020 - where it stopped is wanted
                 handler(messages[done])
+                messages[done] = None
                 at = now()
                 if at - began > COMMIT_S or at - last > _SLOW_S or stop.is_set:
                     break
                 last = at
-                messages[done] = None
             done += 1
         except Exception as error:  # noqa: BLE001 - the handler's own
             self._signals.handles = False

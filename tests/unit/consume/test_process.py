@@ -1,6 +1,7 @@
 """`process` in the thread that calls it: what it keeps of a batch, and what an interrupt leaves undone."""
 
 import random
+import time
 import weakref
 from contextlib import suppress
 
@@ -23,13 +24,15 @@ def store(tmp_path):
         yield opened
 
 
-def test_what_was_handled_is_let_go_before_the_next_one(store):
+@pytest.mark.parametrize("slow_s", [0, 0.02], ids=["quick", "slow"])
+def test_what_was_handled_is_let_go_before_the_next_one(store, slow_s):
     topic = store.topic("orders", type=Order)
     topic.write_many([Order(number) for number in range(20)])
     values = []
 
     def handle(message):
         assert not any(each() is not None for each in values)
+        time.sleep(slow_s)  # after slow ones there is a commit
         values.append(weakref.ref(message.value))
 
     with topic.reader(consumer="c") as reader:
