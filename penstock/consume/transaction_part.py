@@ -88,7 +88,7 @@ class TransactionParts:
     def __init__(self, assignment: Assignment, mutex: threading.RLock) -> None:
         self._assignment = assignment
         self._mutex = mutex
-        self._takings: dict[Any, TransactionPart] = {}
+        self._parts: dict[Any, TransactionPart] = {}
 
     @property
     def transactions(self) -> Transactions:
@@ -103,7 +103,7 @@ class TransactionParts:
                 f"tx is a transaction, not {type(tx).__name__}", hint="with store.transaction() as tx: …"
             )
         blocking.enlist(self)
-        return self._takings.setdefault(blocking, TransactionPart())
+        return self._parts.setdefault(blocking, TransactionPart())
 
     # Called by the transaction.
 
@@ -112,28 +112,28 @@ class TransactionParts:
         consumer = self._assignment.consumer
         assert consumer is not None
         with self._mutex:
-            taking = self._takings[tx]
+            part = self._parts[tx]
             self._assignment.require_open()
-            for source in taking.sources:
+            for source in part.sources:
                 if source.is_gone:
                     raise lost(*source.key)
-            return list(taking.moves(consumer))
+            return list(part.moves(consumer))
 
     def committed(self, tx: Transactional) -> None:
         """Take note that the transaction was committed: its messages are done."""
         with self._mutex:
-            taking = self._takings.pop(tx)
-            taking.committed()
-            for source in taking.sources:
+            part = self._parts.pop(tx)
+            part.committed()
+            for source in part.sources:
                 self._assignment.release_if_leaving(source)
 
     def rolled_back(self, tx: Transactional) -> None:
         """Deliver again what a rolled-back transaction had, if it is still this reader's."""
         with self._mutex:
-            taking = self._takings.pop(tx)
-            for source in taking.sources:
+            part = self._parts.pop(tx)
+            for source in part.sources:
                 if not source.is_gone:
-                    taking.deliver_again(source)
+                    part.deliver_again(source)
                     self._assignment.fetched.forget(source)
             self._assignment.gates.shut()
             self._assignment.look_soon()

@@ -90,7 +90,7 @@ class TopicAppender:
         """Encode what one partition gets as frames; large values are stored outside, nothing is appended."""
         if self._record().options.payloads is None:
             return EncodedRoute(route.partition, self._frames(route.columns, route.group), [])
-        stored = self._bodies.lift(route.columns)
+        stored = self._bodies.store_large(route.columns)
         names = [*stored.made, *stored.given]
         return EncodedRoute(route.partition, self._frames(stored.columns, route.group), names)
 
@@ -177,7 +177,7 @@ class TopicAppender:
     def _append_carefully(self, share: Share, delivery: Delivery) -> list[StoredRun]:
         """Append a share with seqnos, or one whose values may go outside the log."""
         if share.bodies is None and self._record().options.payloads is not None:
-            share.bodies = self._bodies.lift(share.route.columns)
+            share.bodies = self._bodies.store_large(share.route.columns)
         try:
             if delivery.producer.id:
                 runs = self._append_numbered(share, delivery)

@@ -146,7 +146,7 @@ class TopicBodies:
             return values
         return [self.outside(value) for value in values]
 
-    def lift(self, columns: MessageColumns) -> StoredBodies:
+    def store_large(self, columns: MessageColumns) -> StoredBodies:
         """Store outside the log what is too large, of messages that go to one partition together."""
         limit, values = self._options().inline_bytes, columns.values
         given = {references.unpack(v).name: [p] for p, v in enumerate(values) if isinstance(v, Referenced)}

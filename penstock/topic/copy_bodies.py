@@ -74,7 +74,7 @@ class BodyCopy:
 
     def _encoded(self, columns: MessageColumns, created: int) -> list[EncodedFrame]:
         if self._sink.options.payloads is not None:
-            stored = self._sink.bodies.lift(columns)
+            stored = self._sink.bodies.store_large(columns)
             self.made += stored.made
             columns = stored.columns
         return frames(columns, created=created, compress=self._sink.options.compress is not None)

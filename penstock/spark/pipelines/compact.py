@@ -56,28 +56,28 @@ class CompactRange(NamedTuple):
 Ranges = Mapping[int, CompactRange]
 
 
-def latest(partitions: OpenTopic, ranges: Ranges, keyless: Keyless) -> dict[int, OffsetSet]:
+def latest(topic: OpenTopic, ranges: Ranges, keyless: Keyless) -> dict[int, OffsetSet]:
     """The offsets of the latest message of each key, by partition; raises `keyless_refused`."""
     marks = {number: OffsetSet(*each) for number, each in ranges.items()}
     last: dict[int, dict[bytes, int]] = {}
     for number, each in ranges.items():
         found: dict[bytes | None, int] = {}
-        for first, run in read(partitions, number, each):
+        for first, run in read(topic, number, each):
             keys = run.keys()
             found.update(zip(keys, range(first, first + len(run)), strict=True))
             if keyless == "keep":
                 marks[number].add(first + place for place, key in enumerate(keys) if key is None)
         if (alone := found.pop(None, None)) is not None and keyless == "refuse":
-            raise keyless_refused(partitions.name, number, alone)
+            raise keyless_refused(topic.name, number, alone)
         last[number] = found  # type: ignore[assignment]  # None is not among them any more
-    for number, offsets in _winners(partitions, last).items():
+    for number, offsets in _winners(topic, last).items():
         marks[number].add(offsets.values())
     return marks
 
 
-def read(partitions: OpenTopic, number: int, within: CompactRange) -> Iterator[tuple[int, MessageRun]]:
+def read(topic: OpenTopic, number: int, within: CompactRange) -> Iterator[tuple[int, MessageRun]]:
     """Everything of a range, each run with its first offset."""
-    cursor = partitions.log(number).cursor(within.start, far=True)
+    cursor = topic.log(number).cursor(within.start, far=True)
     while rows := cursor.read(_READ_MESSAGES, _READ_BYTES, within.stop):
         for each in rows:
             yield each.first, run_of(each)
@@ -91,15 +91,13 @@ def keyless_refused(topic: str, partition: int, offset: int) -> InvalidOption:
     )
 
 
-def _winners(partitions: OpenTopic, last: Mapping[int, dict[bytes, int]]) -> Mapping[int, dict[bytes, int]]:
+def _winners(topic: OpenTopic, last: Mapping[int, dict[bytes, int]]) -> Mapping[int, dict[bytes, int]]:
     """Leave out keys of a partition that another one has a later message of."""
     owner: dict[bytes, int] = {}
     for number, offsets in last.items():
         for key in owner.keys() & offsets.keys():
             other = owner[key]
-            if _written_at(partitions, other, last[other][key]) > _written_at(
-                partitions, number, offsets[key]
-            ):
+            if _written_at(topic, other, last[other][key]) > _written_at(topic, number, offsets[key]):
                 del offsets[key]
             else:
                 del last[other][key]
@@ -107,8 +105,8 @@ def _winners(partitions: OpenTopic, last: Mapping[int, dict[bytes, int]]) -> Map
     return last
 
 
-def _written_at(partitions: OpenTopic, number: int, offset: int) -> int:
-    message = partitions.log(number).segments.message(offset)
+def _written_at(topic: OpenTopic, number: int, offset: int) -> int:
+    message = topic.log(number).segments.message(offset)
     return message.written_at if message is not None else 0
 
 

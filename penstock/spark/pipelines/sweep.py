@@ -92,10 +92,8 @@ def sweep(
 class _Sweep:
     """One run."""
 
-    def __init__(
-        self, store: Store, partitions: OpenTopic, run: PipelineRun, *, grace_ns: int, most: int
-    ) -> None:
-        self._store, self._partitions, self._run = store, partitions, run
+    def __init__(self, store: Store, topic: OpenTopic, run: PipelineRun, *, grace_ns: int, most: int) -> None:
+        self._store, self._partitions, self._run = store, topic, run
         #: One moment for all of it, so that nothing grows old while the sweep takes its time.
         self._now_ns = store.clock.now_ns()
         self._grace_ns = grace_ns

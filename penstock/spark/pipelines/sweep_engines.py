@@ -208,14 +208,14 @@ _Bodies = dict[int, dict[str, FoundBody]]
 
 
 def look_here(
-    partitions: OpenTopic, addresses: Mapping[int, str], *, now_ns: int, grace_ns: int, most: int
+    topic: OpenTopic, addresses: Mapping[int, str], *, now_ns: int, grace_ns: int, most: int
 ) -> Evidence:
     """Look at all bodies and all messages of a topic; `addresses` are its places, by number."""
-    stores = partitions.bodies.stores()
+    stores = topic.bodies.stores()
     bodies = _listed(stores)
     live: dict[int, Counter[str]] = {place: Counter() for place in stores}
     suspects, messages, elsewhere = [], 0, 0
-    for each in _referring(partitions):
+    for each in _referring(topic):
         reference = each.reference
         messages += 1
         if reference.place not in bodies:
@@ -225,7 +225,7 @@ def look_here(
         body = bodies[reference.place].get(reference.name)
         if body is None or body.size < reference.start + reference.size:
             suspects.append(each)
-    lost = _lost(partitions, stores, suspects) if suspects else []
+    lost = _lost(topic, stores, suspects) if suspects else []
     alone = [
         Orphan(addresses[place], body)
         for place, there in bodies.items()
@@ -253,18 +253,16 @@ def _listed(stores: Mapping[int, BodyStore]) -> _Bodies:
     return {place: {found.name: found for found in store.list()} for place, store in stores.items()}
 
 
-def _referring(partitions: OpenTopic) -> Iterator[Referring]:
-    for log in partitions.logs():
+def _referring(topic: OpenTopic) -> Iterator[Referring]:
+    for log in topic.logs():
         bounds = log.bounds()
         yield from references_between(log, bounds.start, bounds.end, passing_damage=False)
 
 
-def _lost(
-    partitions: OpenTopic, stores: Mapping[int, BodyStore], suspects: list[Referring]
-) -> list[Referring]:
+def _lost(topic: OpenTopic, stores: Mapping[int, BodyStore], suspects: list[Referring]) -> list[Referring]:
     """Keep messages whose body is missing on a second look: both may have gone, or come, meanwhile."""
     sizes = {place: {found.name: found.size for found in store.list()} for place, store in stores.items()}
-    starts = {log.partition: log.bounds().start for log in partitions.logs()}
+    starts = {log.partition: log.bounds().start for log in topic.logs()}
     missing = losses(((each, each.reference) for each in suspects), sizes)
     return [each for each, _ in missing if each.offset >= starts[each.partition]]
 

@@ -54,9 +54,9 @@ class TaskBodies:
         """Messages of one partition, that follow each other in it, as frames."""
         if self._bodies is None or ArrowStrings(messages.column("value")).fits(self._inline_bytes):
             return frames(columns_of(messages, created), created=created, compress=self._compress)
-        lifted = self._bodies.lift(columns_of(messages, created))
-        self._made += lifted.made
-        return frames(lifted.columns, created=created, compress=self._compress)
+        stored = self._bodies.store_large(columns_of(messages, created))
+        self._made += stored.made
+        return frames(stored.columns, created=created, compress=self._compress)
 
     def discard(self) -> None:
         """Remove the bodies: their messages will not be."""
@@ -127,7 +127,7 @@ class _TaskStaging:
         self._turn = target.turn + turn
         self._attempt = f"{secrets.randbits(62) | 1:016x}"
         self._places: dict[tuple[str, int], _Place] = {}
-        self._lifting: dict[str, TaskBodies] = {}
+        self._bodies_of: dict[str, TaskBodies] = {}
 
     def add(self, found: WriteRows) -> None:
         messages, topics, partitions = found
@@ -152,8 +152,8 @@ class _TaskStaging:
 
     def _new_place(self, plan: TopicPlan, number: int) -> _Place:
         name = f"{self._attempt}-{len(self._places):x}"
-        lifting = self._lifting.setdefault(plan.name, TaskBodies(plan))
-        place = _Place(self._target.store, plan, number, name, lifting)
+        bodies = self._bodies_of.setdefault(plan.name, TaskBodies(plan))
+        place = _Place(self._target.store, plan, number, name, bodies)
         self._places[plan.name, number] = place
         return place
 
@@ -171,9 +171,9 @@ class _TaskStaging:
 
     def discard(self) -> None:
         for place in self._places.values():
-            place.shelf.discard()
-        for lifting in self._lifting.values():
-            lifting.discard()
+            place.staged.discard()
+        for bodies in self._bodies_of.values():
+            bodies.discard()
 
     def close(self) -> None:
         for place in self._places.values():
@@ -183,15 +183,15 @@ class _TaskStaging:
 class _Place:
     """What a task writes to one partition: messages that wait for a frame, and frames."""
 
-    def __init__(self, store: str, plan: TopicPlan, number: int, name: str, lifting: TaskBodies) -> None:
+    def __init__(self, store: str, plan: TopicPlan, number: int, name: str, bodies: TaskBodies) -> None:
         path = plan.path(number)
         if not os.path.isdir(path):
             raise unseen(store, plan.name)
         self.folder = Folder(
             path, topic_id=plan.id, partition=number, files=Files(), clock=Clock(), read_only=True
         )
-        self.shelf = StagingArea(self.folder, name, plan.segment_bytes)
-        self._lifting = lifting
+        self.staged = StagingArea(self.folder, name, plan.segment_bytes)
+        self._bodies = bodies
         self._waiting: list[pa.RecordBatch] = []
         self._count = 0
         self.gathered = 0
@@ -208,12 +208,12 @@ class _Place:
         if self._waiting:
             waiting, self._waiting, self._count, self.gathered = self._waiting, [], 0, 0
             whole = waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
-            for draft in self._lifting.drafts(whole, self.folder.clock.now_ns()):
-                self.shelf.add(draft)
+            for draft in self._bodies.drafts(whole, self.folder.clock.now_ns()):
+                self.staged.add(draft)
 
     def finish(self) -> list[StagedPiece]:
         self.encode()
-        return self.shelf.finish()
+        return self.staged.finish()
 
 
 def unseen(store: str, topic: str) -> NotAStore | TopicReplaced:

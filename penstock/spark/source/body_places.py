@@ -38,9 +38,9 @@ class BodyPlaces(NamedTuple):
         return f"{place.address.rstrip('/')}/{self.store_id}/{self.topic_id}"
 
 
-def places_of(partitions: OpenTopic) -> BodyPlaces | None:
+def places_of(topic: OpenTopic) -> BodyPlaces | None:
     """The places of a topic, present and earlier; None when it never had one."""
-    chosen = partitions.options.payloads
+    chosen = topic.options.payloads
     if chosen is None:
         return None
-    return BodyPlaces(partitions.bodies.root, partitions.topics.store_id, partitions.record.id, chosen.places)
+    return BodyPlaces(topic.bodies.root, topic.topics.store_id, topic.record.id, chosen.places)

@@ -84,10 +84,10 @@ class ConsumerProgress:
             os.close(fd)
         self._held.clear()
 
-    def _declare(self, partitions: OpenTopic, numbers: dict[int, int]) -> None:
+    def _declare(self, topic: OpenTopic, numbers: dict[int, int]) -> None:
         """Make the consumer, or bring the one there is to where the query begins."""
-        consumers, topic_id = partitions.consumers, partitions.record.id
-        now = partitions.clock.now_ns()
+        consumers, topic_id = topic.consumers, topic.record.id
+        now = topic.clock.now_ns()
         try:
             options = ConsumerOptions(important=bool(self._important))
             consumers.add(self._consumer, topic_id, options, numbers, now)
@@ -100,34 +100,34 @@ class ConsumerProgress:
             for number, at in numbers.items():
                 consumers.begin(self._consumer, topic_id, number, at, now)
             consumers.seek(self._consumer, topic_id, numbers, now)
-        self._learn(partitions, numbers)
+        self._learn(topic, numbers)
 
-    def _store(self, partitions: OpenTopic, numbers: dict[int, int]) -> None:
-        topic_id, now = partitions.record.id, partitions.clock.now_ns()
+    def _store(self, topic: OpenTopic, numbers: dict[int, int]) -> None:
+        topic_id, now = topic.record.id, topic.clock.now_ns()
         fresh = {number: at for number, at in numbers.items() if (topic_id, number) not in self._epochs}
         for number, at in fresh.items():
-            partitions.consumers.begin(self._consumer, topic_id, number, at, now)
+            topic.consumers.begin(self._consumer, topic_id, number, at, now)
         if fresh:
-            self._learn(partitions, fresh)
+            self._learn(topic, fresh)
         for number, at in numbers.items():
             if at > self._stored.get((topic_id, number), -1):
                 epoch = self._epochs[topic_id, number]
-                partitions.consumers.commit(self._consumer, topic_id, number, at, epoch, now)
+                topic.consumers.commit(self._consumer, topic_id, number, at, epoch, now)
                 self._stored[topic_id, number] = at
 
-    def _learn(self, partitions: OpenTopic, numbers: dict[int, int]) -> None:
+    def _learn(self, topic: OpenTopic, numbers: dict[int, int]) -> None:
         """Take over the epochs of these partitions: whoever counts them up later has taken them from us."""
-        topic_id = partitions.record.id
-        for stored in partitions.consumers.positions(topic_id, self._consumer):
+        topic_id = topic.record.id
+        for stored in topic.consumers.positions(topic_id, self._consumer):
             if stored.partition in numbers:
                 self._epochs[topic_id, stored.partition] = stored.epoch
                 self._stored[topic_id, stored.partition] = stored.position
 
-    def _lock(self, partitions: OpenTopic) -> int:
+    def _lock(self, topic: OpenTopic) -> int:
         try:
-            return claim(os.path.join(partitions.folder, "queries", self._consumer), self._wait_s)
+            return claim(os.path.join(topic.folder, "queries", self._consumer), self._wait_s)
         except Claimed as taken:
-            raise self._taken(partitions.name, taken) from None
+            raise self._taken(topic.name, taken) from None
 
     def _taken(self, topic: str, taken: Claimed) -> PartitionLost:
         return PartitionLost(
@@ -368,7 +368,7 @@ class StreamQuery:
         return decode(kept, self._store_id, self._topic_ids())
 
 
-def _bounds(partitions: OpenTopic) -> list[tuple[Log | RemovedPartition, Bounds]]:
+def _bounds(topic: OpenTopic) -> list[tuple[Log | RemovedPartition, Bounds]]:
     """The partitions of a topic with what can be read of them; of those that are gone nothing."""
-    logs: list[tuple[Log | RemovedPartition, Bounds]] = [(log, log.bounds()) for log in partitions.logs()]
-    return logs + [(gone, gone.seen.bounds) for gone in removed_partitions(partitions)]
+    logs: list[tuple[Log | RemovedPartition, Bounds]] = [(log, log.bounds()) for log in topic.logs()]
+    return logs + [(gone, gone.seen.bounds) for gone in removed_partitions(topic)]

@@ -99,10 +99,10 @@ def survey(options: ReadOptions) -> list[Slice]:
         ]
 
 
-def _all_parts(partitions: OpenTopic, past: TopicPast) -> list[Log | RemovedPartition]:
+def _all_parts(topic: OpenTopic, past: TopicPast) -> list[Log | RemovedPartition]:
     """The partitions to be read, parents first; with an archive also those that are gone."""
-    gone = removed_partitions(partitions) if past.table is not None else []
-    return sorted([*partitions.logs(), *gone], key=lambda each: each.partition)
+    gone = removed_partitions(topic) if past.table is not None else []
+    return sorted([*topic.logs(), *gone], key=lambda each: each.partition)
 
 
 def opened(options: ReadOptions, *, read_only: bool = True) -> Store:
@@ -180,7 +180,7 @@ def count_messages(log: Log, start: int = 0) -> int:
 def planned(
     log: Log | RemovedPartition,
     seen: Seen,
-    partitions: OpenTopic,
+    topic: OpenTopic,
     options: ReadOptions,
     past: TopicPast,
     start: int,
@@ -190,13 +190,13 @@ def planned(
     bounds, pieces = seen
     held = past.held(log.partition, bounds.start) if start < bounds.start else past.known(log.partition)
     shares = shared(start, stop, held, bounds.start)
-    lost = [Loss(partitions.name, log.partition, *each) for each in shares.lost]
+    lost = [Loss(topic.name, log.partition, *each) for each in shares.lost]
     refuse_losses(lost, options)
     folder = log.path if isinstance(log, RemovedPartition) else log.folder.path
     live = Slice(
-        options.store, folder, partitions.name, partitions.record.id, log.partition,
+        options.store, folder, topic.name, topic.record.id, log.partition,
         *shares.live, pieces, not options.fail_on_data_loss, past.table, held.stretches(*shares.live),
-        places_of(partitions),
+        places_of(topic),
     )  # fmt: skip
     start, stop = shares.archived
     archived = live._replace(start=start, stop=stop, pieces=held.stretches(start, stop), spare=())
@@ -221,10 +221,10 @@ class RemovedPartition(NamedTuple):
         return self.end
 
 
-def removed_partitions(partitions: OpenTopic) -> list[RemovedPartition]:
+def removed_partitions(topic: OpenTopic) -> list[RemovedPartition]:
     """The partitions of a topic that are gone, by number."""
-    folder = os.path.join(partitions.folder, "parts")
-    gone = sorted(partitions.tree.removed().items())
+    folder = os.path.join(topic.folder, "parts")
+    gone = sorted(topic.tree.removed().items())
     return [RemovedPartition(number, end, os.path.join(folder, f"{number:06d}")) for number, end in gone]
 
 
@@ -270,9 +270,9 @@ def refuse_losses(losses: Sequence[Loss], options: ReadOptions) -> None:
         raise error
 
 
-def _check_history(history: History, partitions: OpenTopic, options: ReadOptions) -> None:
+def _check_history(history: History, topic: OpenTopic, options: ReadOptions) -> None:
     """Raise `HistoryChanged` when the table has messages that the log does not have, or has otherwise."""
-    for log in partitions.logs():
+    for log in topic.logs():
         held = history.known(log.partition)
         verdict = compare(log.segments, held.next, held.fingerprint)
         if verdict == "same":
@@ -301,20 +301,20 @@ def refuse_other_history(
 
 
 def _asked_for(
-    log: Log | RemovedPartition, partitions: OpenTopic, options: ReadOptions, past: TopicPast
+    log: Log | RemovedPartition, topic: OpenTopic, options: ReadOptions, past: TopicPast
 ) -> list[Slice]:
     """What the options ask for of a partition."""
     seen = log.seen if isinstance(log, RemovedPartition) else segments(log)
     start, stop = (
-        place(log, seen.bounds, places.of(partitions.name, log.partition), partitions.name, options, past)
+        place(log, seen.bounds, places.of(topic.name, log.partition), topic.name, options, past)
         for places in (options.starting, options.ending)
     )
     if start > stop:
         raise InvalidOption(
-            f"partition {log.partition} of {partitions.name!r} would begin at {start} and end at {stop}",
+            f"partition {log.partition} of {topic.name!r} would begin at {start} and end at {stop}",
             hint="the start must not lie behind the end",
         )
-    return planned(log, seen, partitions, options, past, start, stop)
+    return planned(log, seen, topic, options, past, start, stop)
 
 
 def _narrowed(whole: Slice, log: Log | RemovedPartition, wanted: FilterBounds) -> Slice:

@@ -107,35 +107,33 @@ def view_rows(options: ReadOptions) -> list[Row]:
         return [row for each in chosen_topics(store, options).values() for row in collect(each)]
 
 
-def _consumers(partitions: OpenTopic) -> Iterator[Row]:
+def _consumers(topic: OpenTopic) -> Iterator[Row]:
     """A row for each consumer and partition; no position yet is null, and all of it is lag."""
-    bounds = {log.partition: log.bounds() for log in partitions.logs()}
-    stored = {
-        (each.consumer, each.partition): each for each in partitions.consumers.positions(partitions.record.id)
-    }
-    for record in partitions.consumers.of_topic(partitions.record.id):
+    bounds = {log.partition: log.bounds() for log in topic.logs()}
+    stored = {(each.consumer, each.partition): each for each in topic.consumers.positions(topic.record.id)}
+    for record in topic.consumers.of_topic(topic.record.id):
         for number, (start, end, *_) in bounds.items():
             at = stored.get((record.name, number))
             lag = max(0, end - max(at.position if at is not None else start, start))
             yield (
-                partitions.name, record.name, number, None if at is None else at.position, end, lag,
+                topic.name, record.name, number, None if at is None else at.position, end, lag,
                 record.options.important, None if at is None else utc(at.updated), None,
             )  # fmt: skip
 
 
-def _durables(store: Store, partitions: OpenTopic) -> Iterator[Row]:
+def _durables(store: Store, topic: OpenTopic) -> Iterator[Row]:
     """A row for each durable consumer of a stream and subject; its lag is the subject's, and counted."""
-    positions = store.stream_records.positions(partitions.record.id, None)
+    positions = store.stream_records.positions(topic.record.id, None)
     if not positions:
         return
-    stream, end = store.stream(partitions.name), partitions.log(0).bounds().end
+    stream, end = store.stream(topic.name), topic.log(0).bounds().end
     for durable, subject, position in positions:
         lag = stream.get_new_messages_count(subject, since=position)
-        yield partitions.name, durable, 0, position, end, lag, False, None, subject
+        yield topic.name, durable, 0, position, end, lag, False, None, subject
 
 
-def _segments(partitions: OpenTopic) -> Iterator[Row]:
-    for log in partitions.logs():
+def _segments(topic: OpenTopic) -> Iterator[Row]:
+    for log in topic.logs():
         bounds, pieces = segments(log)
         for piece in pieces:
             try:
@@ -143,17 +141,17 @@ def _segments(partitions: OpenTopic) -> Iterator[Row]:
             except FileNotFoundError:
                 continue  # retention took it at this moment
             yield (
-                partitions.name, log.partition, piece.base, piece.stop, piece.bytes,
+                topic.name, log.partition, piece.base, piece.stop, piece.bytes,
                 piece.base != bounds.segment, None if head is None else head.generation > 0,
                 None if head is None else utc(head.created),
             )  # fmt: skip
 
 
-def _waiting(partitions: OpenTopic) -> Iterator[Row]:
+def _waiting(topic: OpenTopic) -> Iterator[Row]:
     """Messages that a consumer tries again, and (without a consumer) those on their way into the topic."""
-    for each in waiting_messages(partitions):
+    for each in waiting_messages(topic):
         yield (
-            partitions.name, each.consumer, each.partition, each.offset, each.attempts,
+            topic.name, each.consumer, each.partition, each.offset, each.attempts,
             utc(each.due_ms * 1_000_000), each.key, each.last_error,
         )  # fmt: skip
 
