@@ -129,6 +129,10 @@ class PartitionTree:
         row = self._by_number.get(partition)
         return row is not None and row.state == "active"
 
+    def has(self, partition: int) -> bool:
+        """Whether there is a partition of that number, or was one."""
+        return partition in self._by_number
+
     def unknown(self, topic: str, partition: object) -> InvalidOption:
         """The error for a number that is no partition of a topic."""
         numbers = self.numbers

@@ -7,6 +7,7 @@ The next offset of each partition, and the fingerprint of the message before it,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -45,13 +46,18 @@ class CurrentTable:
         return int(self._delta.version())
 
     def positions(self, partitions: int) -> dict[int, tuple[int, int]]:
-        """The next offset and its fingerprint of each of so many partitions, as far as they were read."""
+        """The next offset and its fingerprint of each of so many partitions, as far as they were read.
+
+        Those behind them are among them that the table has, too: the topic may have been put back.
+        """
         found: dict[int, tuple[int, int]] = {}
-        for number in range(partitions):
+        for number in count():
             at = self._delta.transaction_version(self._key(number))
             if at is not None:
                 last = self._delta.transaction_version(f"{self._key(number)}/last")
                 found[number] = int(at), int(last or 0)
+            elif number >= partitions:
+                break
         return found
 
     def merge(self, rows: pa.Table, positions: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
@@ -69,7 +75,9 @@ class CurrentTable:
                 told = self._merged(rows, properties)
             else:
                 told = {}
-                self._delta.create_write_transaction([], "append", self._delta.schema(), [], properties)
+                self._delta.create_write_transaction(
+                    [], "append", self._delta.schema(), [], commit_properties=properties
+                )
         self._delta.update_incremental()
         written = told.get("num_target_rows_inserted", 0) + told.get("num_target_rows_updated", 0)
         return int(written), int(told.get("num_target_rows_deleted", 0))

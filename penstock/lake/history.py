@@ -60,6 +60,11 @@ class History:
             self.look()
         return self.known(partition)
 
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions of which the table had anything at the last look."""
+        return sorted(self._known)
+
     def known(self, partition: int) -> Held:
         """Return what the table had of a partition at the last look."""
         return self._known.get(partition, NOTHING)

@@ -57,6 +57,15 @@ def changed(log: Segments, position: int, verdict: Verdict, whose: str) -> Histo
     )
 
 
+def not_there(topic: str, partition: int, position: int, whose: str) -> HistoryChanged:
+    """The error for a position in a partition that its topic never had: it came after the backup."""
+    return HistoryChanged(
+        f"{whose} stands at {position} of {topic!r} partition {partition}, which the topic does not have: "
+        "the store was put back to an earlier state",
+        partition=partition, offset=position,
+    )  # fmt: skip
+
+
 def _of(message: Message) -> int:
     digest = blake2b(digest_size=8)
     digest.update(b"%d %d %d " % (message.offset, message.written_at, message.timestamp))

@@ -19,16 +19,13 @@ from penstock.errors import (
     MissingExtra,
     NotAnArchive,
     NotATable,
-    PenstockError,
 )
-from penstock.lake.cut import Held
 from penstock.lake.history import History
 from penstock.lake.layout import LakeFile
 from penstock.lake.storage import storage
-from penstock.log.fingerprint import changed, compare
 from penstock.log.log import Log
 from penstock.spark.source.filters import FilterBounds
-from penstock.spark.source.survey import may_hold
+from penstock.spark.source.survey import may_hold, other_history
 from penstock.store import Store
 from penstock.topic.open_topic import OpenTopic
 
@@ -99,8 +96,10 @@ def _looked_at(
         if asked:
             raise
         return None  # of an earlier topic of that name, of another kind, gone: the log is read alone
+    for error in other_history(history, topic):
+        error.hint = "archive=None reads the log alone; archive into another table from now on"
+        raise error
     held = {log.partition: history.known(log.partition) for log in topic.logs()}
-    _check(topic, held, table)
     if any(
         log.bounds().start < held[log.partition].first for log in topic.logs() if held[log.partition].files
     ):
@@ -109,16 +108,6 @@ def _looked_at(
     begin = {n: each.next for n, each in held.items() if each.files}
     has_tail = any(_may_add(log, topic.name, begin.get(log.partition, 0), bounds) for log in topic.logs())
     return NativePast(place.uri, tuple(files), begin, has_tail)
-
-
-def _check(topic: OpenTopic, held: dict[int, Held], table: str) -> None:
-    for log in topic.logs():
-        each = held[log.partition]
-        verdict = compare(log.segments, each.next, each.fingerprint)
-        if verdict != "same":
-            error: PenstockError = changed(log.segments, each.next, verdict, f"the table {table}")
-            error.hint = "archive=None reads the log alone; archive into another table from now on"
-            raise error
 
 
 def _may_add(log: Log, topic: str, begin: int, bounds: FilterBounds) -> bool:

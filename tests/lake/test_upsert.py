@@ -41,6 +41,16 @@ def test_rows_are_the_latest_of_each_key_and_tombstones_delete(store, topic, tab
     assert (third.read, third.merges) == (0, 0)
 
 
+def test_messages_without_keys_are_passed_over(store, topic, table):
+    topic.write_many([b"nobody's"] * 5)
+    first = upsert(store, "users", table, engine="python")
+    assert (first.read, first.written) == (5, 0)
+    assert upsert(store, "users", table, engine="python").read == 0
+    topic.write(b"v", key="a")
+    assert upsert(store, "users", table, engine="python").read == 1
+    assert rows(table) == {b"a": b"v"}
+
+
 def test_a_row_tells_where_its_message_lies(store, topic, table):
     where = topic.write(b"v", key="a", timestamp=1_700_000_000_000_000_000)
     upsert(store, "users", table, engine="python")

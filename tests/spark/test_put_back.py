@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.spark import to_topic
-from tests.kit.pipelines import mirror
+from penstock.spark import read, to_topic
+from penstock.spark.pipelines.archive import archive
+from tests.kit.pipelines import mirror, upsert
 from tests.kit.sinks import batch_mark, refuse_put_back
 from tests.spark.streams import stored
 
@@ -112,3 +113,58 @@ def test_batches_that_spark_has_noted_and_the_store_lacks_are_told(store, tmp_pa
     with store.transaction(name="spark/6a1f/2/10"):
         pass
     refuse_put_back(store, None, path)
+
+
+@pytest.fixture
+def fewer(spark, store, tmp_path):
+    """Put the store back to when its topic had one partition; call it when the second was read."""
+    topic = store.create_topic("orders")
+    topic.write(b"first", partition=0)
+    store.close()
+    shutil.copytree(tmp_path / "data", tmp_path / "backup")
+    with penstock.open(tmp_path / "data") as grown:
+        grown.topic("orders").alter(partitions=2)
+        grown.topic("orders").write(b"second", partition=1)
+    return lambda: put_back(tmp_path / "data", tmp_path / "backup")
+
+
+def test_a_partition_that_a_stream_had_read_is_missed(spark, fewer, tmp_path):
+    """It was passed over, with success: the position was of a partition that nobody asked for."""
+
+    def run() -> None:
+        frames = spark.readStream.format("penstock").option("topic", "orders").load(str(tmp_path / "data"))
+        frames.writeStream.format("noop").trigger(availableNow=True).option(
+            "checkpointLocation", str(tmp_path / "checkpoint")
+        ).start().awaitTermination()
+
+    run()
+    fewer()
+    with pytest.raises(
+        Exception, match=r"stands at 1 of 'orders' partition 1, which the topic does not have"
+    ):
+        run()
+
+
+def test_a_partition_that_an_archive_has_is_missed(spark, fewer, tmp_path):
+    archive(tmp_path / "data", "orders", tmp_path / "lake", spark=spark)
+    assert read(spark, tmp_path / "data", "orders").count() == 2
+    fewer()
+    with pytest.raises(penstock.HistoryChanged, match="partition 1, which the topic does not have"):
+        read(spark, tmp_path / "data", "orders", archive=tmp_path / "lake")
+    with pytest.raises(penstock.HistoryChanged, match="partition 1, which the topic does not have") as raised:
+        archive(tmp_path / "data", "orders", tmp_path / "lake", spark=spark)
+    assert "another table" in str(raised.value.hint)
+    frame = spark.read.format("penstock").option("topic", "orders").option("history", str(tmp_path / "lake"))
+    with pytest.raises(Exception, match="partition 1, which the topic does not have"):
+        frame.load(str(tmp_path / "data")).count()
+
+
+def test_a_partition_that_an_upsert_had_read_is_missed(fewer, tmp_path):
+    with penstock.open(tmp_path / "data") as store:
+        upsert(store, "orders", tmp_path / "current")
+    fewer()
+    with (
+        penstock.open(tmp_path / "data") as store,
+        pytest.raises(penstock.HistoryChanged, match="partition 1, which the topic does not have"),
+    ):
+        upsert(store, "orders", tmp_path / "current")

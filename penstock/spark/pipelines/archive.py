@@ -28,7 +28,7 @@ from penstock.lake.parquet_files import FILE_BYTES, FileTarget
 from penstock.lake.storage import Storage, storage
 from penstock.lake.table import Archive, ArchivedSpan, ArchiveOrigin, open_or_create
 from penstock.locks import Claimed, claim
-from penstock.log.fingerprint import UNKNOWN, changed, compare
+from penstock.log.fingerprint import UNKNOWN, changed, compare, not_there
 from penstock.parse import MIB, Duration, Size, one_of, seconds, size, whole
 from penstock.spark import executors
 from penstock.spark.pipelines import archive_tasks
@@ -51,6 +51,7 @@ _ROUND_BYTES = 4096 * MIB
 #: How often a run that follows looks for new messages, or whether it should end.
 _LOOK_S = 0.2
 _VACUUM_EVERY_S = 86400.0
+_ANOTHER_TABLE = "what the table has stays there: archive into another table from now on"
 
 #: What to do about messages that are damaged, or that retention took before they were archived.
 OnGap = Literal["raise", "skip"]
@@ -198,13 +199,19 @@ class _Loop:
 
     def _refuse_other_history(self, positions: Mapping[int, int]) -> None:
         """Raise `HistoryChanged` when the store was put back: one table must not hold two histories."""
-        for log in self._topic.open_topic.logs():
+        topic, table = self._topic.open_topic, f"the table {self._asked.place.uri}"
+        for number in sorted({file.partition for file in self._table.files()}):
+            if not topic.tree.has(number):
+                error = not_there(topic.name, number, self._table.next_offset(number) or 0, table)
+                error.hint = _ANOTHER_TABLE
+                raise error
+        for log in topic.logs():
             at = positions.get(log.partition, 0)
             known = self._fingerprints[log.partition] = self._table.fingerprint(log.partition)
             verdict = compare(log.segments, at, known)
             if verdict != "same":
-                error = changed(log.segments, at, verdict, f"the table {self._asked.place.uri}")
-                error.hint = "what the table has stays there: archive into another table from now on"
+                error = changed(log.segments, at, verdict, table)
+                error.hint = _ANOTHER_TABLE
                 raise error
 
     def _round(self, begin: Mapping[int, int]) -> dict[int, int] | None:

@@ -37,6 +37,7 @@ from penstock.spark.source.survey import (
     planned,
     refuse_losses,
     refuse_other_history,
+    refuse_unknown_partitions,
     removed_partitions,
     segments,
 )
@@ -343,6 +344,7 @@ class StreamQuery:
 
     def _of_this_history(self, kept: Any, positions: dict[Part, int]) -> dict[Part, int]:
         """The positions, if the store is still the one that they were taken from; else it is a loss."""
+        refuse_unknown_partitions(positions, self._topics, self._options)
         found = self._fingerprints.unlike(positions, kept_fingerprints(kept), self._logs())
         refuse_other_history(found, positions, self._options)
         for part, (log, _) in found.items():

@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.errors import InvalidOption, NotAStore, OffsetAhead, OffsetTrimmed, OutOfRange, UnknownTopic
+from penstock.errors import (
+    HistoryChanged,
+    InvalidOption,
+    NotAStore,
+    OffsetAhead,
+    OffsetTrimmed,
+    OutOfRange,
+    UnknownTopic,
+)
 from penstock.lake.cut import NOTHING, Held, Stretch, first_offset, shared
-from penstock.log.fingerprint import Verdict, changed, compare
+from penstock.log.fingerprint import Verdict, changed, compare, not_there
 from penstock.log.folder import file_bytes
 from penstock.log.log import Log
 from penstock.log.segment import read_head
@@ -272,16 +280,24 @@ def refuse_losses(losses: Sequence[Loss], options: ReadOptions) -> None:
 
 def _check_history(history: History, topic: OpenTopic, options: ReadOptions) -> None:
     """Raise `HistoryChanged` when the table has messages that the log does not have, or has otherwise."""
-    for log in topic.logs():
-        held = history.known(log.partition)
-        verdict = compare(log.segments, held.next, held.fingerprint)
-        if verdict == "same":
-            continue
-        error = changed(log.segments, held.next, verdict, f"the table {history.place.uri}")
+    for error in other_history(history, topic):
         if options.fail_on_data_loss:
             error.hint = "read without history, or archive into another table"
             raise error
         logger.warning("reading it all the same: %s", error.args[0])
+
+
+def other_history(history: History, topic: OpenTopic) -> Iterator[HistoryChanged]:
+    """What a table has of a topic that the topic does not have, or has otherwise."""
+    whose = f"the table {history.place.uri}"
+    for number in history.partitions:
+        if not topic.tree.has(number):
+            yield not_there(topic.name, number, history.known(number).next, whose)
+    for log in topic.logs():
+        held = history.known(log.partition)
+        verdict = compare(log.segments, held.next, held.fingerprint)
+        if verdict != "same":
+            yield changed(log.segments, held.next, verdict, whose)
 
 
 def refuse_other_history(
@@ -289,15 +305,26 @@ def refuse_other_history(
 ) -> None:
     """Raise `HistoryChanged` for a position that is not of the store's history, or warn that it is used."""
     for part, (log, verdict) in sorted(found.items(), key=lambda each: each[0]):
-        error = changed(log.segments, positions[part], verdict, "the query")
-        if not options.fail_on_data_loss:
-            logger.warning("going on all the same: %s", error.args[0])
-            continue
-        error.hint = (
-            "a new checkpointLocation reads everything again; "
-            'failOnDataLoss="false" goes on with what comes now'
-        )
-        raise error
+        _refuse_or_warn(changed(log.segments, positions[part], verdict, "the query"), options)
+
+
+def refuse_unknown_partitions(
+    positions: Positions, topics: Mapping[str, OpenTopic], options: ReadOptions
+) -> None:
+    """Raise `HistoryChanged` for a position in a partition that its topic never had, or warn of it."""
+    for (topic, number), at in sorted(positions.items()):
+        if at and topic in topics and not topics[topic].tree.has(number):
+            _refuse_or_warn(not_there(topic, number, at, "the query"), options)
+
+
+def _refuse_or_warn(error: HistoryChanged, options: ReadOptions) -> None:
+    if not options.fail_on_data_loss:
+        logger.warning("going on all the same: %s", error.args[0])
+        return
+    error.hint = (
+        'a new checkpointLocation reads everything again; failOnDataLoss="false" goes on with what comes now'
+    )
+    raise error
 
 
 def _asked_for(
