@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from operator import gt
 from typing import Any
 
@@ -262,10 +263,20 @@ def _in_arrow(values: Any) -> Any:
 
 def _table_columns(table: Any) -> tuple[Any, Any, Any, Any]:
     """The columns of an Arrow table that messages are made of; others are an error, not lost."""
+    names = _checked_names(tuple(table.column_names))
+    keys, headers, timestamps = (
+        table[name] if name in names else None for name in ("key", "headers", "timestamp")
+    )
+    return table["value"], keys, headers, timestamps
+
+
+@lru_cache(maxsize=64)
+def _checked_names(given: tuple[str, ...]) -> frozenset[str]:
+    """The names of a table's columns, if messages can be made of them; mostly those of the table before."""
     from penstock.arrow import schema
 
-    listed = [name for name in table.column_names if not _ROW_LABELS.fullmatch(name)]
-    names = set(listed)
+    listed = [name for name in given if not _ROW_LABELS.fullmatch(name)]
+    names = frozenset(listed)
     if len(names) < len(listed):
         raise InvalidOption(f"the table has two columns of one name: {', '.join(sorted(listed))}")
     if "value" not in names:
@@ -275,7 +286,4 @@ def _table_columns(table: Any) -> tuple[Any, Any, Any, Any]:
             f"columns that a message does not have: {', '.join(sorted(unknown))}",
             hint="value, key, headers and timestamp are written",
         )
-    keys, headers, timestamps = (
-        table[name] if name in names else None for name in ("key", "headers", "timestamp")
-    )
-    return table["value"], keys, headers, timestamps
+    return names
