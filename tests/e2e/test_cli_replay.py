@@ -46,7 +46,7 @@ def test_a_replay_and_its_summary(cli):
 
 
 def test_sigterm_ends_it_behind_its_step_and_it_goes_on_later(cli):
-    running = cli.start("pipeline", "replay", "orders", "again", "--rate", "5/s", "--json")
+    running = cli.start("pipeline", "replay", "orders", "again", "--rate", "1/s", "--json")
     with penstock.open(cli.store) as store:
         with store.topic("again").reader() as reader:
             reader.receive(timeout=PATIENCE_S)

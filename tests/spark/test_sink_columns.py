@@ -84,7 +84,7 @@ def test_options_in_any_case():
     found = parse({"path": "/d", "TOPIC": "o", "txnappid": "a", "txnVersion": "7"}, streaming=False)
     assert found == WriteOptions("/d", "o", None, "a", 7)
     given = {"path": "/d", "checkpointLocation": "/c", "queryName": "q", "txnAppId": "a"}
-    assert parse(given, streaming=True) == WriteOptions("/d", None, None, "a", None)
+    assert parse(given, streaming=True) == WriteOptions("/d", None, None, "a", None, checkpoint="/c")
 
 
 @pytest.mark.parametrize(
