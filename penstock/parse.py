@@ -81,7 +81,7 @@ def _spelled_seconds(text: str) -> float | None:
 
 def is_duration(text: str) -> bool:
     """Whether text is spelled like a duration: a number and a unit."""
-    return _DURATION.fullmatch(text) is not None
+    return _spelled_seconds(text) is not None
 
 
 def wait_seconds(name: str, value: Duration) -> float:

@@ -146,7 +146,7 @@ def diskq(
     if as_json:
         output.put_json(result)
         return
-    before = f" ({output.counted(done.before, 'message')} were there)" if done.before else ""
+    before = output.were_there(done.before)
     output.put_text(
         f"{output.counted(done.messages, 'message')} imported into {topic} "
         f"({output.counted(done.partitions, 'partition')}) in {result.seconds:g} s{before}"

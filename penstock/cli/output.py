@@ -180,6 +180,11 @@ def counted(number: int, noun: str, plural: str = "s") -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{plural}"
 
 
+def were_there(messages: int) -> str:
+    """What is added to the end of a summary when some messages had been brought in before."""
+    return f" ({counted(messages, 'message')} were there)" if messages else ""
+
+
 def size(number: int | None) -> str:
     """Bytes, in the unit that fits."""
     if number is None:

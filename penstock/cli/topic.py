@@ -367,7 +367,7 @@ def copy(
     if as_json:
         output.put_json(result)
         return
-    before = f" ({output.counted(done.before, 'message')} were there)" if done.before else ""
+    before = output.were_there(done.before)
     output.put_text(
         f"{output.counted(done.messages, 'message')} copied to {target} in {result.seconds:g} s{before}"
     )

@@ -39,9 +39,9 @@ class Commits:
 
     def is_done(self, offset: int) -> bool:
         """Whether the message at an offset is done."""
-        if offset < self.position or not self._done:
-            return offset < self.position
-        return any(first <= offset < stop for first, stop in self._done)
+        if offset < self.position:
+            return True
+        return bool(self._done) and any(first <= offset < stop for first, stop in self._done)
 
     def copy(self) -> Commits:
         """Return a copy for a trial: what the position would be if more were committed."""

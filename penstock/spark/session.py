@@ -33,19 +33,20 @@ def advise() -> None:
     from pyspark import SparkFiles
 
     folder = SparkFiles._root_directory if SparkFiles._is_running_on_worker else None
-    if folder:
-        _advise(os.environ.get(_UNIX_SOCKETS, ""), folder)
+    if folder and os.environ.get(_UNIX_SOCKETS, "").lower() != "true":
+        _advise(folder)
 
 
 def advise_session(spark: SparkSession) -> None:
     """Where the driver itself plans: say what would make the session faster, once in a session."""
     from pyspark import SparkFiles
 
-    _advise(str(spark.conf.get(_UNIX_SOCKETS_OPTION, "")), SparkFiles.getRootDirectory())
+    if str(spark.conf.get(_UNIX_SOCKETS_OPTION, "")).lower() != "true":
+        _advise(SparkFiles.getRootDirectory())
 
 
-def _advise(has_unix_sockets: str, folder: str) -> None:
-    if has_unix_sockets.lower() != "true" and _is_first(folder):
+def _advise(folder: str) -> None:
+    if _is_first(folder):
         logger.warning(
             "reading would be about a third faster with %s=true in the session (penstock.spark.session() "
             "sets it)", _UNIX_SOCKETS_OPTION,

@@ -16,7 +16,6 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
-from operator import countOf
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeGuard, cast
 
@@ -27,7 +26,7 @@ from penstock.files import Files
 from penstock.log.frame import RAW
 from penstock.log.frame_encode import MessageColumns
 from penstock.options import BodyLocation, TopicOptions
-from penstock.parse import MIB, utc
+from penstock.parse import MIB, all_are, utc
 from penstock.payloads.files import FileBodies
 from penstock.payloads.names import checked_name
 from penstock.payloads.open import open_topic_bodies
@@ -142,7 +141,7 @@ class TopicBodies:
         """Each value of a list as `outside` makes it."""
         if not self.takes_bodies or not isinstance(values, (list, tuple)):
             return values
-        if countOf(map(type, values), bytes) == len(values) or not any(map(is_file, values)):
+        if all_are(bytes, values) or not any(map(is_file, values)):
             return values
         return [self.outside(value) for value in values]
 

@@ -70,9 +70,9 @@ def sweep(
     whole("most", most, 0, 1_000_000)
     grace_ns = round(seconds("grace", grace) * NANOSECONDS)
     found = store.topic(topic)
-    partitions = found.open_topic
-    partitions.refresh()
-    if not partitions.bodies.is_used:
+    open_topic = found.open_topic
+    open_topic.refresh()
+    if not open_topic.bodies.is_used:
         raise InvalidOption(
             f"topic {topic!r} keeps no values outside its log", hint='it would with alter(payloads="files")'
         )
@@ -80,10 +80,10 @@ def sweep(
     with claim(
         store, name or f"sweep-{topic}", kind="sweep", identity={"topic_id": found.id}, options=options
     ) as run, watch(run):  # fmt: skip
-        count = sum(log.bounds().end - log.bounds().start for log in partitions.logs())
+        count = sum(log.bounds().end - log.bounds().start for log in open_topic.logs())
         choice = chosen(engine, count, is_running=spark is not None)
         told(choice)
-        work = _Sweep(store, partitions, run, grace_ns=grace_ns, most=most)
+        work = _Sweep(store, open_topic, run, grace_ns=grace_ns, most=most)
         looked = work.here() if choice.engine == "python" else work.on_spark(started(spark, master))
         with looked as evidence:
             return work.finish(evidence, choice, apply=apply)
@@ -93,7 +93,7 @@ class _Sweep:
     """One run."""
 
     def __init__(self, store: Store, topic: OpenTopic, run: PipelineRun, *, grace_ns: int, most: int) -> None:
-        self._store, self._partitions, self._run = store, topic, run
+        self._store, self._topic, self._run = store, topic, run
         #: One moment for all of it, so that nothing grows old while the sweep takes its time.
         self._now_ns = store.clock.now_ns()
         self._grace_ns = grace_ns
@@ -102,7 +102,7 @@ class _Sweep:
 
     def here(self) -> AbstractContextManager[Evidence]:
         looked = look_here(
-            self._partitions, self._addresses(), now_ns=self._now_ns, grace_ns=self._grace_ns, most=self._most
+            self._topic, self._addresses(), now_ns=self._now_ns, grace_ns=self._grace_ns, most=self._most
         )
         return nullcontext(looked)
 
@@ -111,7 +111,7 @@ class _Sweep:
         from penstock.spark.pipelines.sweep_engines import SweepFrames
         from penstock.spark.stream_run import failed
 
-        frames = SweepFrames(spark, self._store.path, self._partitions.name, list(self._addresses().values()))
+        frames = SweepFrames(spark, self._store.path, self._topic.name, list(self._addresses().values()))
         try:
             with frames.look(
                 before_ns=self._now_ns - self._grace_ns, most=self._most, starts=self._starts
@@ -133,7 +133,7 @@ class _Sweep:
             for place, body in self._unfinished[: self._most]
         ]
         return Swept(
-            **vars(evidence.counts), topic=self._partitions.name, engine=choice.engine, applied=apply,
+            **vars(evidence.counts), topic=self._topic.name, engine=choice.engine, applied=apply,
             unfinished=len(self._unfinished), deleted=deleted, deleted_bytes=deleted_bytes,
             findings=(*evidence.findings, *unfinished),
         )  # fmt: skip
@@ -164,16 +164,16 @@ class _Sweep:
 
     def _addresses(self) -> dict[int, str]:
         """The places of the topic, by the number that references have for them."""
-        payloads, record = self._partitions.options.payloads, self._partitions.record
+        payloads, record = self._topic.options.payloads, self._topic.record
         assert payloads is not None
         return {place_id(self._store.id, record.id, each.address): each.address for each in payloads.places}
 
     def _stores(self) -> dict[str, BodyStore]:
-        stores = self._partitions.bodies.stores()
+        stores = self._topic.bodies.stores()
         return {address: stores[number] for number, address in self._addresses().items()}
 
     def _starts(self) -> Mapping[int, int]:
-        return {log.partition: log.bounds().start for log in self._partitions.logs()}
+        return {log.partition: log.bounds().start for log in self._topic.logs()}
 
 
 def _by_place(orphans: Iterable[Orphan]) -> dict[str, list[FoundBody]]:
