@@ -45,7 +45,7 @@ class PartitionArrival:
         self.arrived(appended.first, appended.next - appended.first)
 
     def know_producers(self, facts: ProducerTable) -> None:
-        """Take over what is known of producers elsewhere, durably: what they send again is a duplicate here.
+        """Take over what is known of producers elsewhere: what they send again is a duplicate here.
 
         What is known already, from a run that was cut short, is not written again.
         """
@@ -56,6 +56,9 @@ class PartitionArrival:
             frame = control(FENCE, b"", created=now, producer=signed(pair, epoch), seqno=seqno)
             claim = Claim(pair, epoch, False, -1, seqno, seqno)
             appender.append([frame], tree=self._topic.record.tree, claim=claim)
+
+    def finish(self) -> None:
+        """Make all that arrived durable and seen by readers, also what a run that was killed had written."""
         self._log.sync_all()
 
     def arrived(self, first: int, count: int) -> None:

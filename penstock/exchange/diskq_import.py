@@ -14,18 +14,12 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.errors import AlreadyExists, InvalidOption, MessageTooLarge, PenstockError
+from penstock.errors import InvalidOption, MessageTooLarge, PenstockError
 from penstock.exchange.arrival import PartitionArrival
 from penstock.exchange.diskq_folder import DiskqFolder, DiskqSegment, Marks, look, refuse_owned
 from penstock.exchange.diskq_format import FIXED_BYTES, Encoding
 from penstock.exchange.diskq_segment import Note, SegmentReader
-from penstock.exchange.origin import (
-    Origin,
-    mark_whole,
-    refuse_unless_cut_short,
-    sole_importer,
-    write_origin,
-)
+from penstock.exchange.origin import Origin, mark_whole, sole_importer, topic_to_fill, write_origin
 from penstock.options import TopicOptions
 from penstock.parse import FRAME_BYTES_MAX, MIB, consumer_name, topic_name
 from penstock.store.topic import Topic
@@ -68,10 +62,10 @@ def import_diskq(
         refuse_owned(folder)
     notes: list[str] = list(folder.notes)
     facts, largest = _survey(folder, notes.append)
-    made = _topic(store, topic, folder, largest, options)
+    origin = Origin(KIND, folder.path, facts=facts)
+    made = topic_to_fill(store, topic, origin, _options(folder, largest, options))
     with sole_importer(made.open_topic):
-        origin = Origin(KIND, folder.path, facts=facts)
-        write_origin(made.open_topic, origin)
+        write_origin(made.open_topic, origin)  # anew: the folder may have grown since a run that was killed
         run = _Run(made, folder, facts, progress, notes.append)
         try:
             run.bring_in()
@@ -102,6 +96,7 @@ class _Run:
             arrival.begin_at(segments[0].base)
             for segment in segments:
                 self._bring_in_segment(arrival, segment)
+            arrival.finish()
 
     def _bring_in_segment(self, arrival: PartitionArrival, segment: DiskqSegment) -> None:
         arrival.skip_to(segment.base)
@@ -159,10 +154,11 @@ def _survey(folder: DiskqFolder, note: Note) -> tuple[dict[str, Any], int]:
     }, max(largest - FIXED_BYTES, 0)
 
 
-def _topic(store: Store, name: str, folder: DiskqFolder, largest: int, options: dict[str, Any]) -> Topic:
-    """A new topic, or the one that an earlier run was filling."""
+def _options(folder: DiskqFolder, largest: int, wanted: dict[str, Any]) -> dict[str, Any]:
+    """The options of a topic that takes the folder; raises when it cannot be kept as they say."""
     for group in folder.groups:
         consumer_name(group)  # a name that cannot be kept is said before anything is made
+    options = {**wanted, "partitions": len(folder.partitions), "partitioner": "diskq"}
     if options.get("payloads") is None:
         if largest > _VALUE_BYTES_MOST:
             raise MessageTooLarge(
@@ -170,12 +166,7 @@ def _topic(store: Store, name: str, folder: DiskqFolder, largest: int, options: 
                 hint='let large ones lie beside it: payloads="files", --payloads files',
             )
         options.setdefault("max_message_bytes", max(largest, TopicOptions().max_message_bytes))
-    try:
-        return store.create_topic(name, partitions=len(folder.partitions), partitioner="diskq", **options)
-    except AlreadyExists:
-        made = store.topic(name)
-        refuse_unless_cut_short(made.open_topic, KIND, folder.path)
-        return made
+    return options
 
 
 def _add_consumers(topic: Topic, folder: DiskqFolder, note: Note) -> tuple[str, ...]:

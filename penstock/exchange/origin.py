@@ -1,6 +1,6 @@
 """Where a topic came from: a small file in its folder, so that an import can go on and an export agrees.
 
-`topics/<name>/origin.json` is made before the first message is imported and marked whole behind the last.
+`topics/<name>/origin.json` is there before the topic is, and is marked whole behind the last message.
 A topic whose origin is not whole is an import, or a copy, that was cut short.
 """
 
@@ -17,6 +17,8 @@ from penstock.errors import AlreadyExists, ConflictError, DataError
 from penstock.files import Files
 from penstock.files import replace as put_in_place
 from penstock.locks import Claimed, claim
+from penstock.store.store import Store
+from penstock.store.topic import Topic
 from penstock.topic.open_topic import OpenTopic
 
 ORIGIN = "origin.json"
@@ -54,30 +56,28 @@ def read_origin(topic: OpenTopic) -> Origin | None:
         ) from error
 
 
+def topic_to_fill(store: Store, name: str, origin: Origin, options: dict[str, Any]) -> Topic:
+    """A new topic of that origin, or the one that an earlier run was filling from the same source.
+
+    Its origin is there before the topic is, so wherever a run is killed the next one knows it again.
+    Raises `AlreadyExists` for any other topic of that name.
+    """
+    try:
+        return store.create_topic_holding({ORIGIN: _record(origin)}, name, options)
+    except AlreadyExists:
+        made = store.topic(name)
+        _refuse_unless_cut_short(made.open_topic, origin.kind, origin.source)
+        return made
+
+
 def write_origin(topic: OpenTopic, origin: Origin) -> None:
     """Put the origin into the topic's folder, durably."""
-    record = {"version": _VERSION, **asdict(origin)}
-    replace_file(topic.files, os.path.join(topic.folder, ORIGIN), json.dumps(record, indent=1).encode())
+    replace_file(topic.files, os.path.join(topic.folder, ORIGIN), _record(origin))
 
 
 def mark_whole(topic: OpenTopic, origin: Origin) -> None:
     """Note that all messages have come in."""
     write_origin(topic, replace(origin, whole=True))
-
-
-def refuse_unless_cut_short(topic: OpenTopic, kind: str, source: str) -> Origin:
-    """The origin of an import that is to go on; raises `AlreadyExists` for any other topic."""
-    origin = read_origin(topic)
-    if origin is None or origin.whole or origin.kind != kind:
-        raise AlreadyExists(
-            f"topic {topic.name!r} is there already", hint="choose another name, or drop the topic first"
-        )
-    if origin.source != source:
-        raise AlreadyExists(
-            f"topic {topic.name!r} is there already: an import of {origin.source} that was cut short",
-            hint="import that one again to go on, or drop the topic first",
-        )
-    return origin
 
 
 @contextmanager
@@ -94,6 +94,23 @@ def sole_importer(topic: OpenTopic) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+def _refuse_unless_cut_short(topic: OpenTopic, kind: str, source: str) -> None:
+    origin = read_origin(topic)
+    if origin is None or origin.whole or origin.kind != kind:
+        raise AlreadyExists(
+            f"topic {topic.name!r} is there already", hint="choose another name, or drop the topic first"
+        )
+    if origin.source != source:
+        raise AlreadyExists(
+            f"topic {topic.name!r} is there already: an import of {origin.source} that was cut short",
+            hint="import that one again to go on, or drop the topic first",
+        )
+
+
+def _record(origin: Origin) -> bytes:
+    return json.dumps({"version": _VERSION, **asdict(origin)}, indent=1).encode()
 
 
 def replace_file(files: Files, path: str, data: bytes) -> None:

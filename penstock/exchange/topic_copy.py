@@ -17,13 +17,7 @@ from typing import Any, NamedTuple
 from penstock.codecs import REFERENCE
 from penstock.errors import AlreadyExists, InvalidOption, OffsetTrimmed
 from penstock.exchange.arrival import PartitionArrival
-from penstock.exchange.origin import (
-    Origin,
-    mark_whole,
-    refuse_unless_cut_short,
-    sole_importer,
-    write_origin,
-)
+from penstock.exchange.origin import Origin, mark_whole, read_origin, sole_importer, topic_to_fill
 from penstock.log.copy import FrameRun
 from penstock.log.frame_encode import EncodedFrame
 from penstock.log.producer_table import learn
@@ -71,10 +65,11 @@ def copy_topic(
     raw: Topic = Topic(source.open_topic)
     raw.open_topic.refresh()
     address = os.path.join(os.path.dirname(os.path.dirname(raw.open_topic.folder)), raw.name)
-    made = _topic(store, name, raw, address)
+    origin = Origin(KIND, address, facts={"id": raw.id})
+    _refuse_itself(store, name, raw)
+    made = topic_to_fill(store, name, origin, _spoken(raw.options))
+    _refuse_other_source(made, origin)
     with sole_importer(made.open_topic):
-        origin = Origin(KIND, address, facts={"id": raw.id})
-        write_origin(made.open_topic, origin)
         if raw.options.used_as is not None:
             made.open_topic.growth.keep_one(raw.options.used_as)
         _copy_layout(raw.open_topic, made.open_topic)
@@ -105,6 +100,7 @@ class _Run:
             arrival.begin_at(start)
             self._bring_over_partition(arrival, number, end)
             arrival.know_producers(self._facts[number])
+            arrival.finish()
 
     def _bring_over_partition(self, arrival: PartitionArrival, number: int, end: int) -> None:
         cursor = self._source.open_topic.log(number).cursor(arrival.next, far=True)
@@ -132,22 +128,21 @@ class _Run:
         return run.drafts()
 
 
-def _topic(store: Store, name: str, source: Topic, address: str) -> Topic:
-    try:
-        return store.create_topic(name, **_spoken(source.options))
-    except AlreadyExists:
-        made = store.topic(name)
-        if (made.open_topic.topics.store_id, made.id) == (source.open_topic.topics.store_id, source.id):
-            raise InvalidOption(
-                f"{name!r} would be copied into itself", hint="name another topic, or another store"
-            ) from None
-        origin = refuse_unless_cut_short(made.open_topic, KIND, address)
-        if origin.facts.get("id") != source.id:
-            raise AlreadyExists(
-                f"topic {name!r} is there already: a copy of a topic that was dropped since",
-                hint="drop it, and copy again",
-            ) from None
-        return made
+def _refuse_itself(store: Store, name: str, source: Topic) -> None:
+    if (store.id, name) == (source.open_topic.topics.store_id, source.name):
+        raise InvalidOption(
+            f"{name!r} would be copied into itself", hint="name another topic, or another store"
+        )
+
+
+def _refuse_other_source(made: Topic, origin: Origin) -> None:
+    """Refuse to go on with a copy of a topic that lay in the same place, and was dropped since."""
+    begun = read_origin(made.open_topic)
+    if begun is not None and begun.facts != origin.facts:
+        raise AlreadyExists(
+            f"topic {made.name!r} is there already: a copy of a topic that was dropped since",
+            hint="drop it, and copy again",
+        )
 
 
 def _copy_layout(source: OpenTopic, sink: OpenTopic) -> None:

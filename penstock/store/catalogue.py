@@ -75,17 +75,21 @@ class TopicFolders:
             and not is_dropped(self._files, self.path(name))
         ]
 
-    def clear(self, name: str) -> None:
-        """Make room for a new topic; raises `ForgottenTopic` where messages of another one lie."""
+    def make_room(self, name: str, notes: Mapping[str, bytes]) -> None:
+        """Prepare the place of a new topic; raises `ForgottenTopic` where messages of another one lie."""
         folder = self.path(name)
-        if not self._files.exists(folder):
-            return
         if holds_messages(self._files, folder) and not is_dropped(self._files, folder):
             raise ForgottenTopic(
                 f"{folder} holds messages of a topic that state.db does not know",
                 hint="penstock repair takes it back; or move the folder away",
             )
         self.put_away(folder)
+        if notes:
+            self._files.make_dirs(folder)
+            for note, data in notes.items():
+                replace(self._files, os.path.join(folder, note), data)
+            self._files.sync_dir(folder)
+            self._files.sync_dir(self._root)
 
     def remove_put_away(self) -> None:
         """Delete the folders of dropped topics, which were moved aside before."""
@@ -121,10 +125,13 @@ class Catalogue:
         self.require_place: Callable[[], None] = lambda: None
         self.on_options: Callable[[], None] = lambda: None
 
-    def create(self, name: str, options: TopicOptions) -> OpenTopic:
-        """Make a topic with its partitions; raises `AlreadyExists`."""
+    def create(self, name: str, options: TopicOptions, notes: Mapping[str, bytes]) -> OpenTopic:
+        """Make a topic with its partitions, and these files in its folder; raises `AlreadyExists`.
+
+        The files are there before the topic is: none that is found lacks them, also after a crash.
+        """
         record = self._records.create(
-            name, options, self._clock.now_ns(), before=lambda: self._folders.clear(name)
+            name, options, self._clock.now_ns(), before=lambda: self._folders.make_room(name, notes)
         )
         topic = self.open(record)
         topic.logs()

@@ -6,14 +6,14 @@ import os
 import shutil
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from penstock.clock import Clock
 from penstock.consume.dead_letter_topic import RETENTION, dead_name
-from penstock.consume.dead_letters import DeadLetter, DeadLetters
+from penstock.consume.dead_letters import DeadLetters
 from penstock.consume.options import Kind, Moment, Retry, reader_options
 from penstock.consume.reader import Reader, open_reader
 from penstock.errors import AlreadyExists, Closed, PenstockError, UnknownTopic, close_after
@@ -55,8 +55,8 @@ T = TypeVar("T")
 _CLOSE_WAIT_S = 10.0
 
 
-@speaking("create_topic", "topic", "topics", "drop_topic", "stream", "reader", "close",
-          "flush_housekeeping")  # fmt: skip
+@speaking("create_topic", "create_topic_holding", "topic", "topics", "drop_topic", "stream", "reader",
+          "close", "flush_housekeeping")  # fmt: skip
 class Store:
     """An open store. Use it with `with`, or call `close`."""
 
@@ -77,11 +77,9 @@ class Store:
             if self._ownership is not None:
                 self._ownership.close()
             raise
-        self._records = Topics(self._database)
-        self._consumers = Consumers(self._database)
+        self._records, self._consumers = Topics(self._database), Consumers(self._database)
         self._transactions = Transactions(self._database)
-        self._pipelines = Pipelines(self._database)
-        self._streams = Streams(self._database)
+        self._pipelines, self._streams = Pipelines(self._database), Streams(self._database)
         folders = TopicFolders(os.path.join(path, "topics"), files)
         self._catalogue = Catalogue(
             self._records, self._consumers, self._transactions, folders, files, clock, read_only=read_only
@@ -157,22 +155,25 @@ class Store:
         With `exists_ok=True` one of that name is taken as it is, unless an option given here differs:
         then `InvalidOption` names it. `type` is as for `topic`.
         """
-        self._require_open()
-        topic_name(name)
         coder = coder_of(type)
-        changes = topic_changes(options)
-        wanted = TopicOptions(**changes)
-        refuse_read_only(self.read_only)
         try:
-            topic = Topic(self._catalogue.create(name, wanted), coder)
-            self._expiry.start_if_needed()
-            return topic
+            return Topic(self.create_topic_holding({}, name, options).open_topic, coder)
         except AlreadyExists:
             if not exists_ok:
                 raise
             topic = self.topic(name, type=type)
-            refuse_other_options(name, topic.options, changes)
+            refuse_other_options(name, topic.options, topic_changes(options))
             return topic
+
+    def create_topic_holding(self, notes: Mapping[str, bytes], name: str, options: dict[str, Any]) -> Topic:
+        """Make a topic whose folder has these files from the start; for parts of Penstock."""
+        self._require_open()
+        topic_name(name)
+        wanted = TopicOptions(**topic_changes(options))
+        refuse_read_only(self.read_only)
+        topic = Topic(self._catalogue.create(name, wanted, notes))
+        self._expiry.start_if_needed()
+        return topic
 
     @overload
     def topic(self, name: str) -> Topic: ...
@@ -287,7 +288,10 @@ class Store:
         log, letters = self._find(topic), self._find(dead_name(topic_name(topic)))
         if log is None and letters is None:
             raise UnknownTopic(topic, tuple(self._records.names()))
-        return DeadLetters(topic, log, lambda: self._find(dead_name(topic)), self._revive_session)
+        return DeadLetters(
+            topic, log, lambda: self._find(dead_name(topic)),
+            lambda name, letter: self.sessions.revive(name, letter),
+        )  # fmt: skip
 
     def sql(self, text: str) -> SqlResult:
         """Rows by SQL over topics, or CREATE, ALTER, DROP TOPIC (docs/sql.md); raises `InvalidSql`."""
@@ -432,17 +436,13 @@ class Store:
     def _add_session_letter(self, topic: str, letter: WriteBatch) -> None:
         self._sibling_topic(dead_name(topic), {"retention": RETENTION}).write(letter)
 
-    def _revive_session(self, topic: str, letter: DeadLetter) -> None:
-        self.sessions.revive(topic, letter)
-
     def _sibling_topic(self, name: str, options: dict[str, Any]) -> OpenTopic:
         """Open a topic of this store, and make it with these options if it is not there."""
-        try:
-            return self.topic(name).open_topic
-        except UnknownTopic:
-            with suppress(AlreadyExists):  # made by another process at the same moment
-                return self.create_topic(name, **options).open_topic
-            return self.topic(name).open_topic
+        if (found := self._find(name)) is not None:
+            return found
+        with suppress(AlreadyExists):  # made by another process at the same moment
+            return self.create_topic(name, **options).open_topic
+        return self.topic(name).open_topic
 
     def _require_open(self) -> None:
         if self._closed:

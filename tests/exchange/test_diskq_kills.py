@@ -42,3 +42,16 @@ def test_what_was_cut_short_goes_on_only_from_its_own_folder_and_is_not_exported
         assert done.before + done.messages == 500
         assert seen[-1] == (500, 500)
         assert [m.offset for m in done.topic.read(limit=1000)] == list(range(500))
+
+
+def test_an_import_goes_on_wherever_it_was_killed(tmp_path):
+    """Also between the making of its topic and its first message: each write is tried."""
+    folder = write_folder(tmp_path / "d", [{0: rows(3)}])
+    made = kills = 0
+    while run_until_killed("diskq", tmp_path / str(kills), folder, kills):
+        with penstock.open(tmp_path / str(kills)) as store:
+            made += len(store.topics())
+            topic = store.import_diskq(folder, topic="t")
+            assert [m.offset for m in topic.read()] == [0, 1, 2]
+        kills += 1
+    assert made > 3
