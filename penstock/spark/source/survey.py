@@ -41,6 +41,11 @@ if TYPE_CHECKING:
 
 #: What to say where a store is an argument, and none is there.
 STORE_HINT = "name the folder of a store; penstock.open(…) makes one"
+#: What to do about a table, or a query, that is of another history than the store.
+_ANOTHER_TABLE = "read without history, or archive into another table"
+_NEW_CHECKPOINT = (
+    'a new checkpointLocation reads everything again; failOnDataLoss="false" goes on with what comes now'
+)
 
 
 class TopicPast:
@@ -56,7 +61,8 @@ class TopicPast:
             (partitions,) = topics.values()
             self._history = History(self.table, store_id, partitions.record.id)
             self._history.look()
-            _check_history(self._history, partitions, options)
+            for error in other_history(self._history, partitions):
+                _refuse_or_warn(error, options, _ANOTHER_TABLE)
 
     def held(self, partition: int, log_start: int) -> Held:
         """What the table has of a partition whose log begins there by now; looks again if that helps."""
@@ -278,15 +284,6 @@ def refuse_losses(losses: Sequence[Loss], options: ReadOptions) -> None:
         raise error
 
 
-def _check_history(history: History, topic: OpenTopic, options: ReadOptions) -> None:
-    """Raise `HistoryChanged` when the table has messages that the log does not have, or has otherwise."""
-    for error in other_history(history, topic):
-        if options.fail_on_data_loss:
-            error.hint = "read without history, or archive into another table"
-            raise error
-        logger.warning("reading it all the same: %s", error.args[0])
-
-
 def other_history(history: History, topic: OpenTopic) -> Iterator[HistoryChanged]:
     """What a table has of a topic that the topic does not have, or has otherwise."""
     whose = f"the table {history.place.uri}"
@@ -305,7 +302,8 @@ def refuse_other_history(
 ) -> None:
     """Raise `HistoryChanged` for a position that is not of the store's history, or warn that it is used."""
     for part, (log, verdict) in sorted(found.items(), key=lambda each: each[0]):
-        _refuse_or_warn(changed(log.segments, positions[part], verdict, "the query"), options)
+        error = changed(log.segments, positions[part], verdict, "the query")
+        _refuse_or_warn(error, options, _NEW_CHECKPOINT)
 
 
 def refuse_unknown_partitions(
@@ -314,17 +312,15 @@ def refuse_unknown_partitions(
     """Raise `HistoryChanged` for a position in a partition that its topic never had, or warn of it."""
     for (topic, number), at in sorted(positions.items()):
         if at and topic in topics and not topics[topic].tree.has(number):
-            _refuse_or_warn(not_there(topic, number, at, "the query"), options)
+            _refuse_or_warn(not_there(topic, number, at, "the query"), options, _NEW_CHECKPOINT)
 
 
-def _refuse_or_warn(error: HistoryChanged, options: ReadOptions) -> None:
-    if not options.fail_on_data_loss:
-        logger.warning("going on all the same: %s", error.args[0])
-        return
-    error.hint = (
-        'a new checkpointLocation reads everything again; failOnDataLoss="false" goes on with what comes now'
-    )
-    raise error
+def _refuse_or_warn(error: HistoryChanged, options: ReadOptions, hint: str) -> None:
+    """Raise the error with this hint, or say that it is gone on with, if the options allow losses."""
+    if options.fail_on_data_loss:
+        error.hint = hint
+        raise error
+    logger.warning("going on all the same: %s", error.args[0])
 
 
 def _asked_for(
