@@ -61,7 +61,7 @@ class TopicPast:
             (partitions,) = topics.values()
             self._history = History(self.table, store_id, partitions.record.id)
             self._history.look()
-            for error in other_history(self._history, partitions):
+            for error in other_history(self._history.all_known, partitions, self.table.uri):
                 _refuse_or_warn(error, options, _ANOTHER_TABLE)
 
     def held(self, partition: int, log_start: int) -> Held:
@@ -284,17 +284,17 @@ def refuse_losses(losses: Sequence[Loss], options: ReadOptions) -> None:
         raise error
 
 
-def other_history(history: History, topic: OpenTopic) -> Iterator[HistoryChanged]:
-    """What a table has of a topic that the topic does not have, or has otherwise."""
-    whose = f"the table {history.place.uri}"
-    for number in history.partitions:
+def other_history(held: Mapping[int, Held], topic: OpenTopic, table: str) -> Iterator[HistoryChanged]:
+    """What a table holds of a topic, by partition, that the topic does not have, or has otherwise."""
+    whose = f"the table {table}"
+    for number, each in sorted(held.items()):
         if not topic.tree.has(number):
-            yield not_there(topic.name, number, history.known(number).next, whose)
+            yield not_there(topic.name, number, each.next, whose)
     for log in topic.logs():
-        held = history.known(log.partition)
-        verdict = compare(log.segments, held.next, held.fingerprint)
+        known = held.get(log.partition, NOTHING)
+        verdict = compare(log.segments, known.next, known.fingerprint)
         if verdict != "same":
-            yield changed(log.segments, held.next, verdict, whose)
+            yield changed(log.segments, known.next, verdict, whose)
 
 
 def refuse_other_history(
