@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import (
@@ -86,25 +87,28 @@ def check_topics(options: ReadOptions) -> None:
         TopicPast(options, store.id, chosen_topics(store, options))
 
 
-def planned_tasks(options: ReadOptions) -> list[tuple[Slice, ...]]:
+def planned_tasks(options: ReadOptions, store: Store | None = None) -> list[tuple[Slice, ...]]:
     """What each task of a batch read reads; raises as `survey` does."""
     least = options.min_partitions
-    return bundled(divided(survey(options), least, options.cores), least)
+    return bundled(divided(survey(options, store), least, options.cores), least)
 
 
-def survey(options: ReadOptions) -> list[Slice]:
+def survey(options: ReadOptions, store: Store | None = None) -> list[Slice]:
     """Every partition with what is to be read of it; "latest" is fixed at this moment.
 
-    A partition whose past lies in an archive is two of them: the archive's part, then the log's. Raises
-    `OutOfRange` for an offset that retention took or that is not written yet.
+    A partition whose past lies in an archive is two of them: the archive's part, then the log's. `store` is
+    the store, if it is open already; it stays so. Raises `OutOfRange` for an offset that retention took or
+    that is not written yet.
     """
-    with opened(options) as store:
-        topics = chosen_topics(store, options)
+    with opened(options) if store is None else nullcontext(store) as there:
+        topics = chosen_topics(there, options)
         if not topics:
-            raise UnknownTopic(str(options.topics), tuple(topic.name for topic in store.topics()))
+            raise UnknownTopic(str(options.topics), tuple(topic.name for topic in there.topics()))
+        for partitions in topics.values():  # as they are now, not as they were when the caller opened them
+            partitions.refresh()
         for places in (options.starting, options.ending):
             check_places(places, topics)
-        past = TopicPast(options, store.id, topics)
+        past = TopicPast(options, there.id, topics)
         return [
             whole if options.bounds.is_everything else _narrowed(whole, log, options.bounds)
             for partitions in topics.values()
