@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa
 
-from penstock.errors import ConflictError, Corrupt, NotAStore, OffsetTrimmed
+from penstock.errors import ConflictError, Corrupt, OffsetTrimmed
 from penstock.lake import parquet_files
 from penstock.lake.cut import Held
 from penstock.lake.layout import RAW_SCHEMA, Kind, LakeFile, json_schema
@@ -38,9 +38,9 @@ from penstock.spark.source import checkpoint
 from penstock.spark.source.options import parse, store_path
 from penstock.spark.source.plan import Slice
 from penstock.spark.source.query import StreamQuery
-from penstock.spark.source.survey import other_history
+from penstock.spark.source.survey import opened_store, other_history
 from penstock.spark.stream_run import failed
-from penstock.store import PipelineRun, Store, Topic, open_store, pipelines
+from penstock.store import PipelineRun, Store, Topic, pipelines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,6 +53,7 @@ _ROUND_BYTES = 4096 * MIB
 #: How often a run that follows looks for new messages, or whether it should end.
 _LOOK_S = 0.2
 _VACUUM_EVERY_S = 86400.0
+_STORE_HINT = "an archive begins with the folder of a store"
 _ANOTHER_TABLE = "what the table has stays there: archive into another table from now on"
 
 #: What to do about messages that are damaged, or that retention took before they were archived.
@@ -109,7 +110,7 @@ def archive(
     known_as = name or default_name(topic, place)
     fields = None if schema is None else _fields(schema, asked)
     with ExitStack() as stack:
-        opened = stack.enter_context(_opened(os.fspath(store)))
+        opened = stack.enter_context(opened_store(store_path(os.fspath(store)), _STORE_HINT, read_only=False))
         found = opened.topic(topic)
         run = stack.enter_context(
             pipelines.claim(
@@ -325,14 +326,6 @@ class _Tally:
             batches=self.batches, first=self.first, next=positions, compacted=self.compacted,
             removed=self.removed, seconds=round(took_s, 3),
         )  # fmt: skip
-
-
-def _opened(path: str) -> Store:
-    try:
-        return open_store(store_path(path), create=False)
-    except NotAStore as error:
-        error.hint = "an archive begins with the folder of a store"
-        raise
 
 
 @contextmanager
