@@ -27,6 +27,15 @@ def require_pyarrow() -> ModuleType:
     return module
 
 
+def require_deltalake() -> Any:
+    """The deltalake module with its exceptions, or an error that says how to install it."""
+    try:
+        import deltalake.exceptions
+    except ImportError:
+        raise MissingExtra("deltalake", "arrow") from None
+    return deltalake
+
+
 def require(name: str) -> Any:
     """A library that takes Arrow tables, or an error that says how to install it."""
     try:

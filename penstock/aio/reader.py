@@ -56,20 +56,10 @@ class Reader(Generic[V]):
         self._stop = Stop(engine.bell.ring)
         self._receiving = False
 
-    @property
-    def consumer(self) -> str | None:
-        """The consumer it reads for, if any."""
-        return self.engine.consumer
-
-    @property
-    def gaps(self) -> list[Gap]:
-        """Offsets that were skipped with on_gap="skip", oldest first."""
-        return self.engine.gaps
-
-    @property
-    def skipped(self) -> list[Gap]:
-        """Offsets that were skipped because of `read_from` and `max_lag`, oldest first."""
-        return self.engine.skipped
+    consumer = forwarded[str | None](reader.Reader.consumer, of="engine")
+    gaps = forwarded[list[Gap]](reader.Reader.gaps, of="engine")
+    skipped = forwarded[list[Gap]](reader.Reader.skipped, of="engine")
+    assigned = forwarded[list[tuple[str, int]]](reader.Reader.assigned, of="engine")
 
     # Receiving.
 
@@ -166,11 +156,6 @@ class Reader(Generic[V]):
     @mirrored(reader.Reader.seek)
     async def seek(self, place: Place) -> None:
         await self._loop.alone(self._loop.seek, place)
-
-    @property
-    def assigned(self) -> list[tuple[str, int]]:
-        """(topic, partition) of everything this reader reads now."""
-        return self.engine.assigned
 
     @mirrored(reader.Reader.lag)
     async def lag(self) -> Lag:

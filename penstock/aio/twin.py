@@ -139,10 +139,13 @@ class awaited(Generic[P, R]):
 
 
 class forwarded(property, Generic[R]):
-    """A property of the blocking object as one of its twin: its name, its documentation, its value."""
+    """A property of the blocking object as one of its twin: its name, its documentation, its value.
 
-    def __init__(self, blocking: Any) -> None:
-        super().__init__(attrgetter(f"blocking.{blocking.fget.__name__}"))
+    `of` is what the twin holds that has a property of this name.
+    """
+
+    def __init__(self, blocking: Any, *, of: str = "blocking") -> None:
+        super().__init__(attrgetter(f"{of}.{blocking.fget.__name__}"))
         self.__doc__ = blocking.__doc__
 
     if TYPE_CHECKING:  # a property is `Any` to them, where it is not written out

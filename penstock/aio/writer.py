@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Generic
 
 from penstock.aio.scan import Scan
-from penstock.aio.twin import Threads, mirrored
+from penstock.aio.twin import Threads, forwarded, mirrored
 from penstock.errors import Closed, PenstockError, WriteTimeout
 from penstock.keys import Key
 from penstock.log.frame import RAW
@@ -115,20 +115,9 @@ class Writer(Generic[V]):
         await self._hand_over()
         return await self._threads.run(self._blocking.flush)
 
-    @property
-    def written(self) -> int:
-        """How many messages were stored so far, as safely as this writer promises."""
-        return self._blocking.written
-
-    @property
-    def waited(self) -> float:
-        """For how many seconds a quota (`write_quota`) held this writer back so far."""
-        return self._blocking.waited
-
-    @property
-    def skipped(self) -> int:
-        """How many messages were duplicates and not stored again, as safely as the first ones."""
-        return self._blocking.skipped
+    written = forwarded[int](writer.Writer.written, of="_blocking")
+    waited = forwarded[float](writer.Writer.waited, of="_blocking")
+    skipped = forwarded[int](writer.Writer.skipped, of="_blocking")
 
     @mirrored(writer.Writer.last_seqno)
     async def last_seqno(self) -> int | None:

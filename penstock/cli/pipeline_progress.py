@@ -6,12 +6,15 @@ lost either way: it goes on where it stopped.
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
 
@@ -20,10 +23,10 @@ import typer
 from penstock.cli import output
 from penstock.cli.arguments import JsonOption, StoreOption, flag, open_to_write
 from penstock.clock import NANOSECONDS
-from penstock.errors import InvalidOption, NotAStore, UnknownTopic
+from penstock.errors import InvalidOption, NotAStore, OwnedElsewhere, UnknownTopic
 from penstock.spark.pipelines.engine import Choice
 from penstock.state.pipelines import RunFacts
-from penstock.store import PipelineRun, Store
+from penstock.store import PipelineRun, Store, open_store
 
 SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help="The topic to read.")]
 SinkArgument = Annotated[str, typer.Argument(metavar="SINK", help="The topic to write; see --create.")]
@@ -52,34 +55,61 @@ def sinks_made(
     """Make the sinks of a pipeline that are not there yet, if that was asked for; else say how.
 
     `into` is the folder of another store in which they are, made as well. Where the pipeline is refused
-    before it begins, the topics that were made for it go again.
+    before it begins, what was made for it goes again.
     """
     origin = store.topic(source)  # if that is missing, too, it is said first
-    with nullcontext(store) if into is None else _other(into, create=create) as target:
-        known = tuple(each.name for each in target.topics())
-        missing = [each for each in dict.fromkeys(sinks) if each is not None and each not in known]
-        if missing and not create:
-            error = UnknownTopic(missing[0], known)
-            error.hint = f"--create makes it, with as many partitions as {source!r} has"
-            raise error
-        for each in missing:
-            target.create_topic(each, partitions=origin.options.partitions)
+    undo = ExitStack()
     try:
+        with nullcontext(store) if into is None else _other(into, create=create, undo=undo) as target:
+            known = tuple(each.name for each in target.topics())
+            missing = [each for each in dict.fromkeys(sinks) if each is not None and each not in known]
+            if missing and not create:
+                error = UnknownTopic(missing[0], known)
+                error.hint = f"--create makes it, with as many partitions as {source!r} has"
+                raise error
+            for each in missing:
+                target.create_topic(each, partitions=origin.options.partitions)
+                undo.callback(_drop, store, into, each)
         yield
     except BaseException:
-        if missing and not watched.has_begun:
-            with nullcontext(store) if into is None else open_to_write(into) as target:
-                for each in missing:
-                    target.drop_topic(each)
+        if not watched.has_begun:
+            undo.close()
         raise
 
 
-def _other(place: str, *, create: bool) -> Store:
+def _other(place: str, *, create: bool, undo: ExitStack) -> Store:
     """The store that sinks are in, if it is not the one of the source."""
+    folder = Path(os.path.abspath(place))
+    is_new = not (folder / "state.db").exists()
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
-        return open_to_write(place, create=create)
+        opened = open_to_write(place, create=create)
     except NotAStore as error:
         raise InvalidOption(error.args[0], hint="--create makes it, and the topic in it") from None
+    if is_new:
+        undo.callback(_remove_store, folder, missing)
+    return opened
+
+
+def _drop(store: Store, into: str | None, topic: str) -> None:
+    with nullcontext(store) if into is None else open_to_write(into) as target:
+        target.drop_topic(topic)
+
+
+def _remove_store(folder: Path, made: Sequence[Path]) -> None:
+    """Remove a store that nobody else has come to use, and the folders that were made for it."""
+    try:
+        with open_store(folder, create=False, exclusive=True) as store:
+            if store.topics():
+                return
+    except OwnedElsewhere:
+        return
+    for each in folder.iterdir():
+        shutil.rmtree(each) if each.is_dir() else each.unlink()
+    with suppress(OSError):  # somebody put something beside it
+        for each in made:
+            each.rmdir()
+    output.say(f"removed store {folder} again")
 
 
 def say_engine(choice: Choice) -> None:

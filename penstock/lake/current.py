@@ -12,7 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import ForeignArchive, MissingExtra, NotATable
+from penstock.arrow import require_deltalake
+from penstock.errors import ForeignArchive, NotATable
 from penstock.lake.layout import TIME
 from penstock.lake.storage import Storage, committing_to
 
@@ -107,7 +108,7 @@ def open_current(
 
     Raises `NotATable` when something else is there, `ForeignArchive` when it is another topic's.
     """
-    deltalake = _deltalake()
+    deltalake = require_deltalake()
     from deltalake.exceptions import TableNotFoundError
 
     columns = schema_of(fields)
@@ -133,19 +134,11 @@ def open_or_create_current(
         return found
     columns = schema_of(fields)
     known = {_STORE: store_id, _TOPIC_ID: str(topic_id), _TOPIC: topic}
-    delta = _deltalake().DeltaTable.create(
+    delta = require_deltalake().DeltaTable.create(
         place.uri, columns, name=topic, configuration=known, storage_options=place.delta_options,
         raise_if_key_not_exists=False,
     )  # fmt: skip
     return CurrentTable(place, delta, columns)
-
-
-def _deltalake() -> Any:
-    try:
-        import deltalake
-    except ImportError:
-        raise MissingExtra("deltalake", "arrow") from None
-    return deltalake
 
 
 def _check(delta: Any, place: Storage, store_id: str, topic_id: int, columns: pa.Schema) -> None:

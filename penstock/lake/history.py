@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,9 +61,9 @@ class History:
         return self.known(partition)
 
     @property
-    def partitions(self) -> list[int]:
-        """The partitions of which the table had anything at the last look."""
-        return sorted(self._known)
+    def all_known(self) -> Mapping[int, Held]:
+        """What the table had at the last look, by partition."""
+        return self._known
 
     def known(self, partition: int) -> Held:
         """Return what the table had of a partition at the last look."""

@@ -18,16 +18,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 
+from penstock.arrow import require_deltalake
 from penstock.errors import (
     ConflictError,
     DataError,
     ForeignArchive,
-    MissingExtra,
     NotAnArchive,
     NotATable,
     Unavailable,
@@ -355,7 +354,7 @@ def open_or_create(storage: Storage, origin: ArchiveOrigin, kind: Kind, schema: 
 
 def _load(storage: Storage) -> Archive | None:
     """The archive, or None when no Delta table is there; raises when it is not ours."""
-    deltalake = _deltalake()
+    deltalake = require_deltalake()
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     try:
@@ -375,7 +374,7 @@ def _load(storage: Storage) -> Archive | None:
 
 
 def _create(storage: Storage, origin: ArchiveOrigin, kind: Kind, schema: pa.Schema) -> None:
-    deltalake = _deltalake()
+    deltalake = require_deltalake()
     from deltalake.exceptions import DeltaError
 
     configuration = {
@@ -395,12 +394,3 @@ def _create(storage: Storage, origin: ArchiveOrigin, kind: Kind, schema: pa.Sche
     except (DeltaError, OSError) as error:
         raise unwritable(storage, error) from error
     storage.sync("_delta_log/00000000000000000000.json")
-
-
-def _deltalake() -> ModuleType:
-    try:
-        import deltalake
-    except ImportError:
-        raise MissingExtra("deltalake", "arrow") from None
-    module: ModuleType = deltalake
-    return module

@@ -86,13 +86,14 @@ def _tasks(
     given: dict[str, str] = {"path": store, "topic": topic, **options}
     if not limits.is_everything:
         given["bounds"] = to_text(limits)
-    if archive is not None and "history" not in given:
-        with opened_store(store, STORE_HINT) as opened:
-            past = find_past(opened, opened.topic(topic).open_topic, os.fspath(archive), limits)
-        given |= {} if past is None else {"history": past.table}
     if running:
         given["cores"] = str(running)
-    return planned_tasks(parse(given))
+    if archive is None or "history" in given:
+        return planned_tasks(parse(given))
+    with opened_store(store, STORE_HINT) as opened:
+        past = find_past(opened, opened.topic(topic).open_topic, os.fspath(archive), limits)
+        given |= {} if past is None else {"history": past.table}
+        return planned_tasks(parse(given), opened)
 
 
 def _partials(spark: SparkSession, planned: Sequence[tuple[Slice, ...]], work: Reduction) -> DataFrame:

@@ -96,7 +96,7 @@ def _looked_at(
         if asked:
             raise
         return None  # of an earlier topic of that name, of another kind, gone: the log is read alone
-    for error in other_history(history, topic):
+    for error in other_history(history.all_known, topic, place.uri):
         error.hint = "archive=None reads the log alone; archive into another table from now on"
         raise error
     held = {log.partition: history.known(log.partition) for log in topic.logs()}

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,6 +29,7 @@ from penstock.spark.source.options import parse, refuse_for_batch, store_path
 from penstock.spark.source.schema import ALL, DEFAULT, NEVER_NULL, REFERENCE, TYPES, check_names
 from penstock.spark.source.survey import STORE_HINT, count_messages, opened_store, planned_tasks
 from penstock.spark.user_session import cores, is_connect
+from penstock.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -58,16 +60,20 @@ def read(
     placed = [name for name in options if name.lower().startswith(_PLACES)]
     if "history" in options or REFERENCE in asked.needed:
         archive = None
-    past = None if archive is None else _past(spark, asked, os.fspath(archive))
-    if past is not None and placed:  # the source then takes from the table what lies between the places
-        options, past = {**options, "history": past.table}, None
-    if past is None or not past.files:
-        frame = _live(spark, asked, past, options)
-    elif not past.has_tail:
-        _refuse_taken(options)
-        frame = _archived(spark, asked, past)
-    else:
-        frame = _archived(spark, asked, past).union(_live(spark, asked, past, options))
+    table = None if archive is None else os.fspath(archive)
+    with _seen_store(spark, asked, table) as seen:
+        past = None
+        if seen is not None:
+            past = find_past(seen, seen.topic(asked.topic).open_topic, table, asked.bounds)
+        if past is not None and placed:  # the source then takes from the table what lies between the places
+            options, past = {**options, "history": past.table}, None
+        if past is None or not past.files:
+            frame = _live(spark, asked, past, options, seen)
+        elif not past.has_tail:
+            _refuse_taken(options)
+            frame = _archived(spark, asked, past)
+        else:
+            frame = _archived(spark, asked, past).union(_live(spark, asked, past, options, seen))
     if where is not None:
         frame = frame.where(where)
     return frame if asked.columns == asked.needed else frame.select(*asked.columns)
@@ -139,15 +145,17 @@ def _columns(columns: str | Iterable[str] | None) -> tuple[str, ...]:
     return names
 
 
-def _past(spark: SparkSession, asked: _Asked, archive: str) -> NativePast | None:
+def _seen_store(
+    spark: SparkSession, asked: _Asked, table: str | None
+) -> AbstractContextManager[Store | None]:
+    """The store, if it is needed to find the topic's archive: opened once, also for what is planned then."""
+    if table is None:
+        return nullcontext()
     try:
-        with opened_store(asked.store, STORE_HINT) as opened:
-            return find_past(opened, opened.topic(asked.topic).open_topic, archive, asked.bounds)
+        return opened_store(asked.store, STORE_HINT)
     except NotAStore:
-        if (
-            is_connect(spark) and archive == AUTO
-        ):  # the store lies where the server is: it reads the log alone
-            return None
+        if is_connect(spark) and table == AUTO:  # the store lies where the server is: it reads the log alone
+            return nullcontext()
         raise
 
 
@@ -158,11 +166,14 @@ def _archived(spark: SparkSession, asked: _Asked, past: NativePast) -> DataFrame
     return _with_topic(frame, asked)
 
 
-def _live(spark: SparkSession, asked: _Asked, past: NativePast | None, options: dict[str, Any]) -> DataFrame:
+def _live(
+    spark: SparkSession, asked: _Asked, past: NativePast | None, options: dict[str, Any], seen: Store | None
+) -> DataFrame:
     """What comes through Python: the log from where the table ends.
 
     It is planned here, where the store can be seen: else Spark would start a Python process to have one
-    choose the source, and to have it planned, which takes as long as 50,000 rows.
+    choose the source, and to have it planned, which takes as long as 50,000 rows. `seen` is the store, if it
+    is open already.
     """
     _refuse_taken(options)
     known = {"path": asked.store, "topic": asked.topic, **options}
@@ -186,7 +197,7 @@ def _live(spark: SparkSession, asked: _Asked, past: NativePast | None, options: 
         read_task = partial(
             read_slices, columns={name: name not in NEVER_NULL for name in names}, asked=read_options
         )
-        frame = rows_of(spark, read_task, planned_tasks(read_options), kinds)
+        frame = rows_of(spark, read_task, planned_tasks(read_options, seen), kinds)
     return _with_topic(frame, asked)
 
 

@@ -49,14 +49,14 @@ _STORED_AGAIN_MS = 30_000
 #: A topic that failed is left alone for so long, twice as long each time, up to the most.
 _PAUSE_FIRST_S, _PAUSE_MOST_S = 1.0, 60.0
 
-#: A waiting record, and the message in it.
-Pair = tuple[TakenMessage, DelayedMessage]
+#: A record that waited until it was due, and the message in it.
+DueMessage = tuple[TakenMessage, DelayedMessage]
 
 
 class FailingTopic(NamedTuple):
     """A topic that could not be appended to, and what is due of it."""
 
-    pairs: list[Pair]
+    due: list[DueMessage]
     pause_s: float
     #: When to try again, by the monotonic clock.
     again_at: float
@@ -124,7 +124,7 @@ class DelayedPublisher:
                 message = _message(record)
                 if message is not None:
                     by_topic.setdefault(message.topic_id, []).append((record, message))
-            published = sum(self._publish(waiting, topic_id, pairs) for topic_id, pairs in by_topic.items())
+            published = sum(self._publish(waiting, topic_id, due) for topic_id, due in by_topic.items())
             self._store_surplus(waiting)
             return published
 
@@ -189,25 +189,25 @@ class DelayedPublisher:
 
     # Appending. `_publishing` is held.
 
-    def _failing_again(self) -> dict[int, list[Pair]]:
+    def _failing_again(self) -> dict[int, list[DueMessage]]:
         """Return what is left of failing topics whose pause has ended."""
         now = self._clock.monotonic()
         return {
-            topic_id: list(failing.pairs)
+            topic_id: list(failing.due)
             for topic_id, failing in self._failing.items()
             if failing.again_at <= now
         }
 
-    def _publish(self, waiting: WaitingMessages, topic_id: int, pairs: list[Pair]) -> int:
+    def _publish(self, waiting: WaitingMessages, topic_id: int, due: list[DueMessage]) -> int:
         """Append messages of one topic and finish them; keep them when the topic fails."""
         failing = self._failing.get(topic_id)
         if failing is not None and failing.again_at > self._clock.monotonic():
-            self._failing[topic_id] = failing._replace(pairs=[*failing.pairs, *pairs])
+            self._failing[topic_id] = failing._replace(due=[*failing.due, *due])
             return 0
         try:
-            self._append(topic_id, [message for _, message in pairs])
+            self._append(topic_id, [message for _, message in due])
         except TopicReplaced:
-            logger.warning("%d delayed messages of a topic that was dropped are gone", len(pairs))
+            logger.warning("%d delayed messages of a topic that was dropped are gone", len(due))
         except Closed:
             raise
         except Exception as error:
@@ -215,15 +215,15 @@ class DelayedPublisher:
             is_known = isinstance(error, (PenstockError, OSError))
             logger.warning(
                 "%d delayed messages of topic %d could not be appended, trying again in %g s: %s",
-                len(pairs), topic_id, pause_s, error, exc_info=not is_known,
+                len(due), topic_id, pause_s, error, exc_info=not is_known,
             )  # fmt: skip
             again_at = self._clock.monotonic() + pause_s
-            self._failing[topic_id] = FailingTopic(pairs, pause_s, again_at)
+            self._failing[topic_id] = FailingTopic(due, pause_s, again_at)
             return 0
         self._failing.pop(topic_id, None)
         with suppress(TakenElsewhere):  # another process delivers them again
-            waiting.finish([record for record, _ in pairs])
-        return len(pairs)
+            waiting.finish([record for record, _ in due])
+        return len(due)
 
     def _store_surplus(self, waiting: WaitingMessages) -> None:
         """Store again, due later, what failing topics have left and is too much to be kept.
@@ -232,15 +232,15 @@ class DelayedPublisher:
         """
         topics = max(len(self._failing), 1)
         for topic_id, failing in list(self._failing.items()):
-            stop = _fitting(failing.pairs, _KEPT_MAX // topics, _KEPT_BYTES // topics)
-            kept, rest = failing.pairs[:stop], failing.pairs[stop:]
+            stop = _fitting(failing.due, _KEPT_MAX // topics, _KEPT_BYTES // topics)
+            kept, rest = failing.due[:stop], failing.due[stop:]
             if not rest:
                 continue
             waiting.store_many(
                 NewRecord(_STORED_AGAIN_MS, record.id, record.topic, record.attempts + 1, record.data)
                 for record, _ in rest
             )
-            self._failing[topic_id] = failing._replace(pairs=kept)
+            self._failing[topic_id] = failing._replace(due=kept)
             with suppress(TakenElsewhere):
                 waiting.finish([record for record, _ in rest])
 
@@ -303,14 +303,14 @@ def _message(record: TakenMessage) -> DelayedMessage | None:
         return None
 
 
-def _fitting(pairs: Sequence[Pair], most: int, most_bytes: int) -> int:
+def _fitting(due: Sequence[DueMessage], most: int, most_bytes: int) -> int:
     """Count how many of the first messages stay within both limits."""
     size = 0
-    for place, (record, _) in enumerate(pairs[:most]):
+    for place, (record, _) in enumerate(due[:most]):
         size += len(record.data)
         if size > most_bytes:
             return place
-    return min(len(pairs), most)
+    return min(len(due), most)
 
 
 def _row_id(row: DelayedRow) -> bytes:

@@ -97,8 +97,9 @@ def test_a_source_that_is_missing_is_said_before_its_sink(cli):
         ("quality", "orders", "made", "made", "--rule", "x=partition = 0"),
         ("replay", "orders", "made", "--name", "hourly"),
         ("mirror", "orders", ".", "--topic", "made"),
+        ("quality", "orders", "made", "no/name", "--rule", "x=partition = 0"),
     ],
-    ids=lambda verb: verb[0],
+    ids=" ".join,
 )
 def test_a_sink_that_was_made_for_a_refused_pipeline_goes_again(cli, verb):
     verb = [str(cli.store) if word == "." else word for word in verb]
@@ -106,6 +107,28 @@ def test_a_sink_that_was_made_for_a_refused_pipeline_goes_again(cli, verb):
     assert (result.code != 0, result.err[:7]) == (True, "error: ")
     with penstock.open(cli.store) as store:
         assert [each.name for each in store.topics()] == ["orders"]
+
+
+@pytest.mark.parametrize(
+    "refused", [("--every", "soon"), ("--topic", "no/name"), ("--name", "no/name")], ids=" ".join
+)
+def test_a_store_that_was_made_for_a_refused_mirror_goes_again(cli, tmp_path, refused):
+    """An empty store was left behind."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for place in (tmp_path / "new" / "deep", empty):
+        result = cli.quick("pipeline", "mirror", "orders", str(place), "--create", *refused)
+        assert (result.code, "error: " in result.err) == (Exit.USAGE, True)
+    assert not (tmp_path / "new").exists()
+    assert list(empty.iterdir()) == []
+
+
+def test_a_store_that_others_use_stays_when_its_mirror_is_refused(cli, tmp_path):
+    with penstock.open(tmp_path / "other") as other:
+        other.create_topic("theirs").write(b"x")
+    assert cli.quick("pipeline", "mirror", "orders", str(other.path), "--create", "--every", "soon").code != 0
+    with penstock.open(other.path) as other:
+        assert [each.name for each in other.topics()] == ["theirs"]
 
 
 def test_a_sink_that_was_made_stays_with_its_pipeline(cli):

@@ -87,6 +87,24 @@ def test_a_condition_prunes_files_and_log(spark, past):
     assert frame.inputFiles()
 
 
+def test_archive_and_log_are_planned_with_the_store_opened_once(spark, past, monkeypatch):
+    """It was opened for the archive, and again for the log, which took 7 ms each."""
+    opens: list[str] = []
+    make = penstock.Store.__init__
+
+    def counted(store: penstock.Store, path: str, *arguments: object, **named: object) -> None:
+        opens.append(path)
+        make(store, path, *arguments, **named)
+
+    table = past.table(8)
+    monkeypatch.setattr(penstock.Store, "__init__", counted)
+    assert offsets(read(spark, past.store.path, "orders", archive=table)) == ALL
+    assert len(opens) == 1
+    read(spark, past.store.path, "orders", archive=table, startingOffsets="earliest")
+    aggregate(spark, past.store.path, "orders", {"all": "count"}, archive=table)
+    assert len(opens) == 3
+
+
 def test_the_archive_that_the_store_knows_of_is_used_by_itself(spark, store, tmp_path):
     topic = store.create_topic("orders", partitions=2)
     topic.write_many([b"%d" % n for n in range(300)], keys=[f"{n}" for n in range(300)])

@@ -21,14 +21,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa
 
-from penstock.errors import ConflictError, Corrupt, NotAStore, OffsetTrimmed
+from penstock.errors import ConflictError, Corrupt, OffsetTrimmed
 from penstock.lake import parquet_files
+from penstock.lake.cut import Held
 from penstock.lake.layout import RAW_SCHEMA, Kind, LakeFile, json_schema
 from penstock.lake.parquet_files import FILE_BYTES, FileTarget
 from penstock.lake.storage import Storage, storage
 from penstock.lake.table import Archive, ArchivedSpan, ArchiveOrigin, open_or_create
 from penstock.locks import Claimed, claim
-from penstock.log.fingerprint import UNKNOWN, changed, compare, not_there
+from penstock.log.fingerprint import UNKNOWN
 from penstock.parse import MIB, Duration, Size, one_of, seconds, size, whole
 from penstock.spark import executors
 from penstock.spark.pipelines import archive_tasks
@@ -37,8 +38,9 @@ from penstock.spark.source import checkpoint
 from penstock.spark.source.options import parse, store_path
 from penstock.spark.source.plan import Slice
 from penstock.spark.source.query import StreamQuery
+from penstock.spark.source.survey import opened_store, other_history
 from penstock.spark.stream_run import failed
-from penstock.store import PipelineRun, Store, Topic, open_store, pipelines
+from penstock.store import PipelineRun, Store, Topic, pipelines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +53,7 @@ _ROUND_BYTES = 4096 * MIB
 #: How often a run that follows looks for new messages, or whether it should end.
 _LOOK_S = 0.2
 _VACUUM_EVERY_S = 86400.0
+_STORE_HINT = "an archive begins with the folder of a store"
 _ANOTHER_TABLE = "what the table has stays there: archive into another table from now on"
 
 #: What to do about messages that are damaged, or that retention took before they were archived.
@@ -107,7 +110,7 @@ def archive(
     known_as = name or default_name(topic, place)
     fields = None if schema is None else _fields(schema, asked)
     with ExitStack() as stack:
-        opened = stack.enter_context(_opened(os.fspath(store)))
+        opened = stack.enter_context(opened_store(store_path(os.fspath(store)), _STORE_HINT, read_only=False))
         found = opened.topic(topic)
         run = stack.enter_context(
             pipelines.claim(
@@ -172,7 +175,7 @@ class _Loop:
         begun = time.monotonic()
         self._vacuum()
         positions = self._begin()
-        self._refuse_other_history(positions)
+        self._refuse_other_history()
         self._done.first = dict(positions)
         if not self._asked.follow:
             self._query.freeze()
@@ -197,22 +200,18 @@ class _Loop:
         begin = {number: (start if is_new else 0) for number, start in starts.items()}
         return begin | {number: at for number, at in stands.items() if at is not None}
 
-    def _refuse_other_history(self, positions: Mapping[int, int]) -> None:
+    def _refuse_other_history(self) -> None:
         """Raise `HistoryChanged` when the store was put back: one table must not hold two histories."""
-        topic, table = self._topic.open_topic, f"the table {self._asked.place.uri}"
-        for number in sorted({file.partition for file in self._table.files()}):
-            if not topic.tree.has(number):
-                error = not_there(topic.name, number, self._table.next_offset(number) or 0, table)
-                error.hint = _ANOTHER_TABLE
-                raise error
-        for log in topic.logs():
-            at = positions.get(log.partition, 0)
-            known = self._fingerprints[log.partition] = self._table.fingerprint(log.partition)
-            verdict = compare(log.segments, at, known)
-            if verdict != "same":
-                error = changed(log.segments, at, verdict, table)
-                error.hint = _ANOTHER_TABLE
-                raise error
+        topic, table = self._topic.open_topic, self._table
+        numbers = topic.numbers()
+        held = {
+            number: Held(next=table.next_offset(number) or 0, fingerprint=table.fingerprint(number))
+            for number in {*numbers, *(file.partition for file in table.files())}
+        }
+        for error in other_history(held, topic, self._asked.place.uri):
+            error.hint = _ANOTHER_TABLE
+            raise error
+        self._fingerprints = {number: held[number].fingerprint for number in numbers}
 
     def _round(self, begin: Mapping[int, int]) -> dict[int, int] | None:
         """Plan, write, commit; returns where the table stands now, None when there was nothing to do."""
@@ -327,14 +326,6 @@ class _Tally:
             batches=self.batches, first=self.first, next=positions, compacted=self.compacted,
             removed=self.removed, seconds=round(took_s, 3),
         )  # fmt: skip
-
-
-def _opened(path: str) -> Store:
-    try:
-        return open_store(store_path(path), create=False)
-    except NotAStore as error:
-        error.hint = "an archive begins with the folder of a store"
-        raise
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
+from penstock.arrow import require_deltalake
 from penstock.errors import InvalidOption, MissingExtra, NotATable, PipelineFailed
 from penstock.parse import one_of
 
@@ -107,7 +108,7 @@ MODES = ("overwrite", "append")
 def check(table: str, mode: str) -> None:
     """Raise for a table that cannot be written, before anything runs; nothing is made yet."""
     one_of("mode", mode, MODES)
-    _deltalake()
+    require_deltalake()
     if "://" in table or not os.path.exists(table) or os.path.isdir(os.path.join(table, "_delta_log")):
         return
     if not os.path.isdir(table) or os.listdir(table):
@@ -122,7 +123,7 @@ def write(table: str, rows: pyarrow.Table, mode: Mode, *, now_ns: int) -> int:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    delta = _deltalake()
+    delta = require_deltalake()
     found = rows.set_column(0, "window_start", _utc(rows["window_start"]))
     found = found.set_column(1, "window_end", _utc(found["window_end"]))
     try:
@@ -157,12 +158,3 @@ def _last_end(delta: Any, table: str) -> Any:
         return None
     ends = delta.DeltaTable(table).to_pyarrow_table(columns=["window_end"])["window_end"]
     return pc.max(_utc(ends)) if len(ends) else None
-
-
-def _deltalake() -> Any:
-    try:
-        import deltalake
-        import deltalake.exceptions
-    except ImportError:
-        raise MissingExtra("deltalake", "arrow") from None
-    return deltalake

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import (
@@ -41,6 +42,11 @@ if TYPE_CHECKING:
 
 #: What to say where a store is an argument, and none is there.
 STORE_HINT = "name the folder of a store; penstock.open(…) makes one"
+#: What to do about a table, or a query, that is of another history than the store.
+_ANOTHER_TABLE = "read without history, or archive into another table"
+_NEW_CHECKPOINT = (
+    'a new checkpointLocation reads everything again; failOnDataLoss="false" goes on with what comes now'
+)
 
 
 class TopicPast:
@@ -56,7 +62,8 @@ class TopicPast:
             (partitions,) = topics.values()
             self._history = History(self.table, store_id, partitions.record.id)
             self._history.look()
-            _check_history(self._history, partitions, options)
+            for error in other_history(self._history.all_known, partitions, self.table.uri):
+                _refuse_or_warn(error, options, _ANOTHER_TABLE)
 
     def held(self, partition: int, log_start: int) -> Held:
         """What the table has of a partition whose log begins there by now; looks again if that helps."""
@@ -80,25 +87,28 @@ def check_topics(options: ReadOptions) -> None:
         TopicPast(options, store.id, chosen_topics(store, options))
 
 
-def planned_tasks(options: ReadOptions) -> list[tuple[Slice, ...]]:
+def planned_tasks(options: ReadOptions, store: Store | None = None) -> list[tuple[Slice, ...]]:
     """What each task of a batch read reads; raises as `survey` does."""
     least = options.min_partitions
-    return bundled(divided(survey(options), least, options.cores), least)
+    return bundled(divided(survey(options, store), least, options.cores), least)
 
 
-def survey(options: ReadOptions) -> list[Slice]:
+def survey(options: ReadOptions, store: Store | None = None) -> list[Slice]:
     """Every partition with what is to be read of it; "latest" is fixed at this moment.
 
-    A partition whose past lies in an archive is two of them: the archive's part, then the log's. Raises
-    `OutOfRange` for an offset that retention took or that is not written yet.
+    A partition whose past lies in an archive is two of them: the archive's part, then the log's. `store` is
+    the store, if it is open already; it stays so. Raises `OutOfRange` for an offset that retention took or
+    that is not written yet.
     """
-    with opened(options) as store:
-        topics = chosen_topics(store, options)
+    with opened(options) if store is None else nullcontext(store) as there:
+        topics = chosen_topics(there, options)
         if not topics:
-            raise UnknownTopic(str(options.topics), tuple(topic.name for topic in store.topics()))
+            raise UnknownTopic(str(options.topics), tuple(topic.name for topic in there.topics()))
+        for partitions in topics.values():  # as they are now, not as they were when the caller opened them
+            partitions.refresh()
         for places in (options.starting, options.ending):
             check_places(places, topics)
-        past = TopicPast(options, store.id, topics)
+        past = TopicPast(options, there.id, topics)
         return [
             whole if options.bounds.is_everything else _narrowed(whole, log, options.bounds)
             for partitions in topics.values()
@@ -278,26 +288,17 @@ def refuse_losses(losses: Sequence[Loss], options: ReadOptions) -> None:
         raise error
 
 
-def _check_history(history: History, topic: OpenTopic, options: ReadOptions) -> None:
-    """Raise `HistoryChanged` when the table has messages that the log does not have, or has otherwise."""
-    for error in other_history(history, topic):
-        if options.fail_on_data_loss:
-            error.hint = "read without history, or archive into another table"
-            raise error
-        logger.warning("reading it all the same: %s", error.args[0])
-
-
-def other_history(history: History, topic: OpenTopic) -> Iterator[HistoryChanged]:
-    """What a table has of a topic that the topic does not have, or has otherwise."""
-    whose = f"the table {history.place.uri}"
-    for number in history.partitions:
+def other_history(held: Mapping[int, Held], topic: OpenTopic, table: str) -> Iterator[HistoryChanged]:
+    """What a table holds of a topic, by partition, that the topic does not have, or has otherwise."""
+    whose = f"the table {table}"
+    for number, each in sorted(held.items()):
         if not topic.tree.has(number):
-            yield not_there(topic.name, number, history.known(number).next, whose)
+            yield not_there(topic.name, number, each.next, whose)
     for log in topic.logs():
-        held = history.known(log.partition)
-        verdict = compare(log.segments, held.next, held.fingerprint)
+        known = held.get(log.partition, NOTHING)
+        verdict = compare(log.segments, known.next, known.fingerprint)
         if verdict != "same":
-            yield changed(log.segments, held.next, verdict, whose)
+            yield changed(log.segments, known.next, verdict, whose)
 
 
 def refuse_other_history(
@@ -305,7 +306,8 @@ def refuse_other_history(
 ) -> None:
     """Raise `HistoryChanged` for a position that is not of the store's history, or warn that it is used."""
     for part, (log, verdict) in sorted(found.items(), key=lambda each: each[0]):
-        _refuse_or_warn(changed(log.segments, positions[part], verdict, "the query"), options)
+        error = changed(log.segments, positions[part], verdict, "the query")
+        _refuse_or_warn(error, options, _NEW_CHECKPOINT)
 
 
 def refuse_unknown_partitions(
@@ -314,17 +316,15 @@ def refuse_unknown_partitions(
     """Raise `HistoryChanged` for a position in a partition that its topic never had, or warn of it."""
     for (topic, number), at in sorted(positions.items()):
         if at and topic in topics and not topics[topic].tree.has(number):
-            _refuse_or_warn(not_there(topic, number, at, "the query"), options)
+            _refuse_or_warn(not_there(topic, number, at, "the query"), options, _NEW_CHECKPOINT)
 
 
-def _refuse_or_warn(error: HistoryChanged, options: ReadOptions) -> None:
-    if not options.fail_on_data_loss:
-        logger.warning("going on all the same: %s", error.args[0])
-        return
-    error.hint = (
-        'a new checkpointLocation reads everything again; failOnDataLoss="false" goes on with what comes now'
-    )
-    raise error
+def _refuse_or_warn(error: HistoryChanged, options: ReadOptions, hint: str) -> None:
+    """Raise the error with this hint, or say that it is gone on with, if the options allow losses."""
+    if options.fail_on_data_loss:
+        error.hint = hint
+        raise error
+    logger.warning("going on all the same: %s", error.args[0])
 
 
 def _asked_for(

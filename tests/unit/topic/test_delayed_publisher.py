@@ -128,7 +128,7 @@ def test_many_failing_topics_together_do_not_hold_up_others(store, clock, failin
     clock.advance("1m")
     store.flush_housekeeping()
     publisher = inside(good).delayed
-    assert sum(len(each.pairs) for each in publisher._failing.values()) <= 20
+    assert sum(len(each.due) for each in publisher._failing.values()) <= 20
     assert texts(store, "good") == ["x"]
     failing.clear()
     for _ in range(5):
