@@ -80,7 +80,7 @@ def sinks_made(
 def _other(place: str, *, create: bool, undo: ExitStack) -> Store:
     """The store that sinks are in, if it is not the one of the source."""
     folder = Path(os.path.abspath(place))
-    is_new = not (folder / "state.db").exists()
+    is_new = not folder.exists() or not any(folder.iterdir())  # what else lies there is nobody's to remove
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         opened = open_to_write(place, create=create)

@@ -34,7 +34,8 @@ TWINS = [
 #: Public only for the parts of Penstock itself.
 INSIDE = {
     "adopt", "after_fork_in_child", "bell", "buffer", "check", "check_choice", "check_seqno", "choose",
-    "clock", "coder", "encoded", "ended", "engine", "enlist", "fetches", "files", "find_topic",
+    "clock", "coder", "create_topic_holding", "encoded", "ended", "engine", "enlist", "fetches", "files",
+    "find_topic",
     "flusher", "following", "guard", "help_out", "is_stopped", "keep_one_partition", "known_staging",
     "let_go", "numbering",
     "open_topic", "own_group", "packer", "pipeline_records", "poll", "producer", "push_stored",

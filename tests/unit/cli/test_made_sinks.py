@@ -50,3 +50,14 @@ def test_a_store_that_nobody_uses_goes(refuse, tmp_path):
     with pytest.raises(penstock.InvalidOption, match="refused"):
         refuse(tmp_path / "new", lambda: None)
     assert not (tmp_path / "new").exists()
+
+
+def test_what_a_store_held_that_had_lost_its_list_of_topics_stays(refuse, tmp_path):
+    place = tmp_path / "lost"
+    with penstock.open(place) as other:
+        other.create_topic("theirs").write(b"x")
+    for each in place.glob("state.db*"):
+        each.unlink()
+    with pytest.raises(penstock.PenstockError):
+        refuse(place, lambda: None)
+    assert list(place.glob("topics/theirs/parts/*/*.data"))
