@@ -1,10 +1,10 @@
 """Programs that are killed in the middle of an import: `python -m tests.exchange.killed_import WHAT …`."""
 
-import os
 import signal
 import sys
 
 from tests.kit import fork_server
+from tests.kit.lethal_files import Fuse
 
 
 def run_until_killed(*arguments: object, patience_s: float = 60) -> bool:
@@ -13,18 +13,6 @@ def run_until_killed(*arguments: object, patience_s: float = 60) -> bool:
     done = fork_server.run(words, timeout=patience_s)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
     return done.returncode != 0
-
-
-class Fuse:
-    """Kills this very process at its nth burning: as a kill -9 does, nothing is closed or flushed."""
-
-    def __init__(self, length: int) -> None:
-        self.left = length
-
-    def burn(self, *_: object, **__: object) -> None:
-        self.left -= 1
-        if self.left < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def burning(length: str):

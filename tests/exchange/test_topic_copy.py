@@ -150,22 +150,6 @@ def test_a_copy_killed_again_and_again_is_whole_at_last(tmp_path, make):
             assert ours.last_seqno() == theirs.last_seqno()
 
 
-def test_a_copy_goes_on_wherever_it_was_killed(tmp_path):
-    """Also between the making of its topic and its first message: each write is tried."""
-    with penstock.open(tmp_path / "a") as a:
-        source = a.create_topic("orders", partitions=2)
-        source.write_many([b"1", b"2", b"3"], keys=["a", "b", "c"])
-        wanted = [rows(source, n) for n in (0, 1)]
-    made = kills = 0
-    while run_until_killed("copy", tmp_path / "a", tmp_path / str(kills), kills):
-        with penstock.open(tmp_path / "a") as a, penstock.open(tmp_path / str(kills)) as b:
-            made += len(b.topics())
-            copy = copy_topic(a.topic("orders"), b, "orders").topic
-            assert [rows(copy, n) for n in (0, 1)] == wanted
-        kills += 1
-    assert made > 5
-
-
 def test_a_topic_whose_partitions_grew_is_copied_with_its_tree(tmp_path):
     """Every message at its offset, and the next ones go where they would have gone (S001-20)."""
     keys = [f"key-{number}" for number in range(40)]
