@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from struct import Struct
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 from penstock import codecs
 from penstock.arrow import Names, schema
 from penstock.log.frame import RAW, Frame, ProducerStamp
-from penstock.log.frame_columns import Buffer
+from penstock.log.frame_columns import Buffer, pack_strings, progression
 from penstock.log.frame_header import (
     CODECS,
     HEADERS,
@@ -258,31 +259,55 @@ def from_messages(messages: Sequence[Message], names: Names = None) -> pa.Record
 
     first = messages[0]
     count = len(messages)
+    is_wanted = names is None or "value" in names  # else it may have to be unpacked for nothing
+    columns = [
+        _constant(first.topic, pa.string(), count),
+        _constant(first.partition, pa.int32(), count),
+        _numbers(array("q", [m.offset for m in messages])),
+        _strings([m.key for m in messages]),
+        _strings([value_bytes(m) if is_wanted else None for m in messages]),
+        _header_maps(messages),
+        _times(pa.py_buffer(array("q", [m.timestamp for m in messages]))),
+        _times(pa.py_buffer(array("q", [m.written_at for m in messages]))),
+        _texts([m.producer_id for m in messages]),
+        _texts([m.group for m in messages]),
+        _maybe_numbers([m.seqno for m in messages]),
+        _texts([m.codec for m in messages]),
+    ]
+    whole = pa.RecordBatch.from_arrays(columns, schema=schema())
+    return whole if names is None else whole.select(list(names))
+
+
+def _strings(strings: Sequence[bytes | None], kind: pa.DataType | None = None) -> pa.Array:
+    packed = pack_strings(strings)
+    nulls = pa.py_buffer(packed.nulls) if packed.nulls else None
+    buffers = [nulls, pa.py_buffer(packed.offsets), pa.py_buffer(b"".join(packed.parts))]
+    return pa.Array.from_buffers(kind or pa.binary(), len(strings), buffers)
+
+
+def _texts(texts: Sequence[str | None]) -> pa.Array:
+    return _strings([None if text is None else text.encode() for text in texts], pa.string())
+
+
+def _maybe_numbers(numbers: Sequence[int | None]) -> pa.Array:
+    return (
+        pa.array(numbers, pa.int64())
+        if any(number is not None for number in numbers)
+        else pa.nulls(len(numbers), pa.int64())
+    )
+
+
+def _header_maps(messages: Sequence[Message]) -> pa.Array:
+    kind = schema().field("headers").type
+    if not any(m.headers for m in messages):
+        return pa.nulls(len(messages), kind)
     headers = [
         [(name, value.encode() if isinstance(value, str) else value) for name, value in m.headers.items()]
         if m.headers
         else None
         for m in messages
     ]
-    is_wanted = names is None or "value" in names  # else it may have to be unpacked for nothing
-    values = pa.array([value_bytes(m) if is_wanted else None for m in messages], pa.binary())
-    time = _time_type()
-    columns = [
-        _constant(first.topic, pa.string(), count),
-        _constant(first.partition, pa.int32(), count),
-        pa.array([m.offset for m in messages], pa.int64()),
-        pa.array([m.key for m in messages], pa.binary()),
-        values,
-        pa.array(headers, schema().field("headers").type),
-        pa.array([m.timestamp for m in messages], pa.int64()).view(time),
-        pa.array([m.written_at for m in messages], pa.int64()).view(time),
-        pa.array([m.producer_id for m in messages], pa.string()),
-        pa.array([m.group for m in messages], pa.string()),
-        pa.array([m.seqno for m in messages], pa.int64()),
-        pa.array([m.codec for m in messages], pa.string()),
-    ]
-    whole = pa.RecordBatch.from_arrays(columns, schema=schema())
-    return whole if names is None else whole.select(list(names))
+    return pa.array(headers, kind)
 
 
 def binary_column(
@@ -324,15 +349,28 @@ def _times(column: pa.Buffer) -> pa.Array:
 
 
 def _constant(value: str | int, kind: pa.DataType, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), count)
+    """A column that says the same of every row.
+
+    `pa.scalar` and `pa.array` would load pandas where it is installed, which takes longer than a first look
+    at a topic.
+    """
+    if isinstance(value, int):
+        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(array("i", [value]) * count)])
+    text = value.encode()
+    offsets = pa.py_buffer(progression(count, len(text)))
+    return pa.Array.from_buffers(kind, count, [None, offsets, pa.py_buffer(text * count)])
 
 
 @lru_cache(maxsize=8)
 def _ramp(block: int) -> pa.Array:
     """The offsets of one block of 65,536."""
     if block == 0:
-        return pa.array(range(_RAMP), pa.int64())
-    return pc.add(_ramp(0), block * _RAMP)
+        return _numbers(array("q", range(_RAMP)))
+    return pc.add(_ramp(0), _numbers(array("q", [block * _RAMP]))[0])
+
+
+def _numbers(numbers: array[int]) -> pa.Array:
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def counting(first: int, count: int) -> pa.Array:

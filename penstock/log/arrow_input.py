@@ -180,7 +180,7 @@ def headers(column: pa.Array | pa.ChunkedArray) -> ArrowHeaders | None:
     most = pc.max(counts).as_py()
     if most * (ArrowStrings(names).longest + ArrowStrings(values).longest) > HEADERS_BYTES_MAX:
         return None
-    lists = pa.ListArray.from_arrays(pc.subtract(bounds, pa.scalar(first, pa.int32())), names)
+    lists = pa.ListArray.from_arrays(pc.subtract(bounds, bounds[0]), names)
     return None if most > 1 and _has_twice(lists) else ArrowHeaders(whole)
 
 
@@ -269,9 +269,7 @@ def _rebased(offsets: pa.Buffer | None, at: int, count: int) -> tuple[int, int, 
     first, stop, cut = _bounds(offsets, at, count)
     if first:
         numbers = pa.Array.from_buffers(pa.int32(), count + 1, [None, offsets], offset=at)
-        cut = memoryview(pc.subtract(numbers, pa.scalar(first, pa.int32())).buffers()[1]).cast("i")[
-            : count + 1
-        ]
+        cut = memoryview(pc.subtract(numbers, numbers[0]).buffers()[1]).cast("i")[: count + 1]
     return first, stop, padded(cut.tobytes())
 
 

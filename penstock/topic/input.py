@@ -62,7 +62,8 @@ def batch_of_many(
     table or a `Batch` are bytes, also for a typed topic.
     """
     values = _in_arrow(values)
-    is_whole = isinstance(values, Batch) or hasattr(values, "column_names")
+    names = getattr(values, "column_names", None)
+    is_whole = isinstance(values, Batch) or names is not None
     if is_whole and not (keys is None and headers is None and timestamps is None):
         raise InvalidOption("a table or a Batch brings its own keys, headers and timestamps")
     if isinstance(values, Batch):
@@ -70,7 +71,7 @@ def batch_of_many(
     if isinstance(values, (str, bytes, bytearray, memoryview)):
         raise WrongType("write_many takes a list of values; for one value there is write()")
     if is_whole:
-        values, keys, headers, timestamps = _table_columns(values)
+        values, keys, headers, timestamps = _table_columns(values, tuple(names or ()))
     stored, value_lengths = _values(values, limit, packer, are_bodies=is_whole)
     count = len(stored)
     stored_keys, key_lengths = _keys(keys, count)
@@ -261,9 +262,9 @@ def _in_arrow(values: Any) -> Any:
             raise WrongType(f"no Arrow table can be made of this {type(values).__name__}: {error}") from error
 
 
-def _table_columns(table: Any) -> tuple[Any, Any, Any, Any]:
+def _table_columns(table: Any, given: tuple[str, ...]) -> tuple[Any, Any, Any, Any]:
     """The columns of an Arrow table that messages are made of; others are an error, not lost."""
-    names = _checked_names(tuple(table.column_names))
+    names = _checked_names(given)
     keys, headers, timestamps = (
         table[name] if name in names else None for name in ("key", "headers", "timestamp")
     )

@@ -9,6 +9,7 @@ import pytest
 
 import penstock
 from tests.kit.patience import PATIENCE_S
+from tests.require import require
 
 #: What a process has loaded anyway, and what an import adds to it, with the milliseconds it took.
 PROGRAM = """
@@ -47,6 +48,33 @@ def test_it_loads_no_heavy_part():
     added = set(imported()["added"])
     heavy = {"asyncio", "sqlite3", "pytest", "pyarrow", "penstock.aio", "penstock.store", "penstock.testing"}
     assert not added & heavy
+
+
+#: pyarrow loads pandas, where that is installed, to make an array of Python's objects.
+INTO_ARROW = """
+import json, sys, tempfile
+import penstock
+with tempfile.TemporaryDirectory() as folder, penstock.open(folder + "/data") as store:
+    topic = store.create_topic("orders", partitions=2)
+    topic.write(b"1", key="a", partition=0)
+    topic.write_many([b"2", b"3"], keys=["b", "c"], partition=1)
+    rows = sum(batch.num_rows for batch in topic.scan().record_batches())
+    with topic.reader(follow=False) as reader:
+        while batch := reader.receive_batch():
+            rows += batch.to_arrow().num_rows
+    batch = next(iter(topic.scan(partition=1).record_batches()))
+    topic.write_many(batch.select(["key", "value"]))
+    topic.write_many(batch.select(["key", "value"]).slice(1))
+    assert (rows, len(topic.read())) == (6, 6)
+print(json.dumps({"added": sorted(sys.modules)}))
+"""
+
+
+def test_reading_and_writing_arrow_does_not_load_pandas():
+    require("pyarrow")
+    added = imported(INTO_ARROW)["added"]
+    assert "pyarrow" in added
+    assert "pandas" not in added
 
 
 @pytest.mark.parametrize("name", penstock.__all__)
