@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from penstock import codecs
 from penstock.arrow import Names, schema
 from penstock.log.frame import RAW, Frame, ProducerStamp
-from penstock.log.frame_columns import Buffer, pack_strings, progression
+from penstock.log.frame_columns import Buffer, measure, pack_offsets, progression
 from penstock.log.frame_header import (
     CODECS,
     HEADERS,
@@ -36,6 +36,7 @@ _RAMP = 65536
 #: Columns up to this length that say the same of every row are kept as they are.
 _SHORT = 8192
 _TIME = Struct("<q")
+_CODES = {pa.int16(): "h", pa.int32(): "i", pa.int64(): "q"}
 
 
 def from_frame(
@@ -209,7 +210,7 @@ def decoded_values(frame: Frame, first: int, stop: int, topic: str, partition: i
         else codecs.decoded(number, value, topic=topic, partition=partition, offset=offset)
         for offset, (value, number) in enumerate(stored, frame.head.base + first)
     ]
-    return pa.array(values, pa.binary())
+    return strings_column(values)
 
 
 class _Unvarying(NamedTuple):
@@ -237,14 +238,14 @@ def _unvarying(topic: str, partition: int, codec: str, count: int) -> _Unvarying
 
 def _made_unvarying(topic: str, partition: int, codec: str, count: int) -> _Unvarying:
     return _Unvarying(
-        _constant(topic, pa.string(), count),
-        _constant(partition, pa.int32(), count),
+        constant_column(topic, pa.string(), count),
+        constant_column(partition, pa.int32(), count),
         pa.nulls(count, pa.binary()),
         pa.nulls(count, schema().field("headers").type),
         pa.nulls(count, pa.string()),
         pa.nulls(count, pa.string()),
         pa.nulls(count, pa.int64()),
-        _constant(codec, pa.string(), count),
+        constant_column(codec, pa.string(), count),
     )
 
 
@@ -261,11 +262,11 @@ def from_messages(messages: Sequence[Message], names: Names = None) -> pa.Record
     count = len(messages)
     is_wanted = names is None or "value" in names  # else it may have to be unpacked for nothing
     columns = [
-        _constant(first.topic, pa.string(), count),
-        _constant(first.partition, pa.int32(), count),
-        _numbers(array("q", [m.offset for m in messages])),
-        _strings([m.key for m in messages]),
-        _strings([value_bytes(m) if is_wanted else None for m in messages]),
+        constant_column(first.topic, pa.string(), count),
+        constant_column(first.partition, pa.int32(), count),
+        numbers_column(array("q", [m.offset for m in messages])),
+        strings_column([m.key for m in messages]),
+        strings_column([value_bytes(m) if is_wanted else None for m in messages]),
         _header_maps(messages),
         _times(pa.py_buffer(array("q", [m.timestamp for m in messages]))),
         _times(pa.py_buffer(array("q", [m.written_at for m in messages]))),
@@ -278,15 +279,23 @@ def from_messages(messages: Sequence[Message], names: Names = None) -> pa.Record
     return whole if names is None else whole.select(list(names))
 
 
-def _strings(strings: Sequence[bytes | None], kind: pa.DataType | None = None) -> pa.Array:
-    packed = pack_strings(strings)
-    nulls = pa.py_buffer(packed.nulls) if packed.nulls else None
-    buffers = [nulls, pa.py_buffer(packed.offsets), pa.py_buffer(b"".join(packed.parts))]
-    return pa.Array.from_buffers(kind or pa.binary(), len(strings), buffers)
+def strings_column(column: Sequence[bytes | None], kind: pa.DataType | None = None) -> pa.Array:
+    """A column of bytes, or of text as bytes, of which some may be None; there is one at least."""
+    kind = kind or pa.binary()
+    if column[0] is None and column.count(None) == len(column):
+        return pa.nulls(len(column), kind)
+    try:
+        there = cast(Sequence[bytes], column)
+        offsets = pack_offsets(len(there), measure(there))
+    except TypeError:  # some are None: the one case in which Arrow is quicker
+        return pa.array(column, kind)
+    return pa.Array.from_buffers(
+        kind, len(there), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(there))]
+    )
 
 
 def _texts(texts: Sequence[str | None]) -> pa.Array:
-    return _strings([None if text is None else text.encode() for text in texts], pa.string())
+    return strings_column([None if text is None else text.encode() for text in texts], pa.string())
 
 
 def _maybe_numbers(numbers: Sequence[int | None]) -> pa.Array:
@@ -348,14 +357,14 @@ def _times(column: pa.Buffer) -> pa.Array:
     return pa.Array.from_buffers(_time_type(), column.size // 8, [None, column])
 
 
-def _constant(value: str | int, kind: pa.DataType, count: int) -> pa.Array:
+def constant_column(value: str | int, kind: pa.DataType, count: int) -> pa.Array:
     """A column that says the same of every row.
 
     `pa.scalar` and `pa.array` would load pandas where it is installed, which takes longer than a first look
     at a topic.
     """
     if isinstance(value, int):
-        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(array("i", [value]) * count)])
+        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(array(_CODES[kind], [value]) * count)])
     text = value.encode()
     offsets = pa.py_buffer(progression(count, len(text)))
     return pa.Array.from_buffers(kind, count, [None, offsets, pa.py_buffer(text * count)])
@@ -365,12 +374,13 @@ def _constant(value: str | int, kind: pa.DataType, count: int) -> pa.Array:
 def _ramp(block: int) -> pa.Array:
     """The offsets of one block of 65,536."""
     if block == 0:
-        return _numbers(array("q", range(_RAMP)))
-    return pc.add(_ramp(0), _numbers(array("q", [block * _RAMP]))[0])
+        return numbers_column(array("q", range(_RAMP)))
+    return pc.add(_ramp(0), numbers_column(array("q", [block * _RAMP]))[0])
 
 
-def _numbers(numbers: array[int]) -> pa.Array:
-    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+def numbers_column(column: array[int]) -> pa.Array:
+    """A column of 64-bit numbers, their memory as it is."""
+    return pa.Array.from_buffers(pa.int64(), len(column), [None, pa.py_buffer(column)])
 
 
 def counting(first: int, count: int) -> pa.Array:

@@ -6,6 +6,7 @@ at once.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -56,13 +57,20 @@ def _by_key(keys: pa.Array | None, plan: TopicPlan, next_in_turn: int) -> pa.Arr
     if len(plan.rows.active) == 1 or keys is None or keys.null_count == len(keys):
         return next_in_turn
     if plan.partitioner == "range":
-        places = tree_places(ArrowStrings(pc.fill_null(keys, b"")), plan.rows)  # type: ignore[arg-type]
-        numbers = pa.array(plan.rows.active, pa.int32()).take(_small_numbers(places))
+        there = pc.fill_null(keys, b"") if keys.null_count else keys
+        places = tree_places(ArrowStrings(there), plan.rows)  # type: ignore[arg-type]
+        numbers = _partitions(plan.rows.active).take(_small_numbers(places))
         return pc.if_else(keys.is_valid(), numbers, next_in_turn) if keys.null_count else numbers
     encoded = keys.dictionary_encode()
     choose = PARTITIONERS[plan.partitioner]
     chosen = [partition_of(key, plan.rows, choose) for key in encoded.dictionary.to_pylist()]
-    return pc.fill_null(pa.array(chosen, pa.int32()).take(encoded.indices), next_in_turn)
+    numbers = _partitions(chosen).take(encoded.indices)
+    return pc.fill_null(numbers, next_in_turn) if keys.null_count else numbers
+
+
+def _partitions(numbers: Sequence[int]) -> pa.Array:
+    """Numbers of partitions as a column; made of a buffer, since `pa.array` loads pandas if there is any."""
+    return pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(array("i", numbers))])
 
 
 def _small_numbers(numbers: Sequence[int]) -> pa.Array:

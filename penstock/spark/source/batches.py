@@ -7,6 +7,7 @@ twice; between 4 and 16 thousand rows both are small.
 from __future__ import annotations
 
 import logging
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from itertools import chain
@@ -242,22 +243,22 @@ class _OfSingles(_Columns):
         self._singles = singles
 
     def timestamp(self) -> pa.Array:
-        return floored(pa.array(self._singles.created, pa.int64()))
+        return floored(_moments(self._singles.created))
 
     def written_at(self) -> pa.Array:
-        return floored(pa.array(self._singles.written, pa.int64()))
+        return floored(_moments(self._singles.written))
 
     def timestamp_nanos(self) -> pa.Array:
-        return pa.array([at % 1000 for at in self._singles.created], pa.int16())
+        return below(_moments(self._singles.created))
 
     def written_at_nanos(self) -> pa.Array:
-        return pa.array([at % 1000 for at in self._singles.written], pa.int16())
+        return below(_moments(self._singles.written))
 
     def key(self) -> pa.Array:
-        return pa.array(self._singles.keys, pa.binary())
+        return arrow_columns.strings_column(self._singles.keys)
 
     def value(self) -> pa.Array:
-        return pa.array(self._singles.values, pa.binary())
+        return arrow_columns.strings_column(self._singles.values)
 
     def headers(self) -> pa.Array:
         return self._nulls("headers")
@@ -284,14 +285,22 @@ class _OfSingles(_Columns):
 @lru_cache(maxsize=128)
 def _repeated(value: str | int | None, kind: pa.DataType, count: int) -> pa.Array:
     """Frames of a topic mostly have the same few lengths, so these are made once and used again."""
-    return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
+    return pa.nulls(count, kind) if value is None else arrow_columns.constant_column(value, kind, count)
+
+
+def _moments(nanoseconds: Sequence[int]) -> pa.Array:
+    return arrow_columns.numbers_column(array("q", nanoseconds))
+
+
+#: Not a number of Python's, with which Arrow loads pandas where it is installed.
+_THOUSAND = _moments([1000])[0]
 
 
 def floored(nanoseconds: pa.Array) -> pa.Array:
     """Nanoseconds as microseconds, rounded towards the past."""
-    microseconds = pc.divide(nanoseconds, 1000)  # towards zero
+    microseconds = pc.divide(nanoseconds, _THOUSAND)  # towards zero
     if len(nanoseconds) and pc.min(nanoseconds).as_py() < 0:
-        too_late = pc.greater(pc.multiply(microseconds, 1000), nanoseconds)
+        too_late = pc.greater(pc.multiply(microseconds, _THOUSAND), nanoseconds)
         microseconds = pc.subtract(microseconds, too_late.cast(pa.int64()))
     return microseconds.view(_TIME)
 
@@ -299,7 +308,7 @@ def floored(nanoseconds: pa.Array) -> pa.Array:
 def below(nanoseconds: pa.Array) -> pa.Array:
     """The 0 to 999 nanoseconds between a time and its microsecond as `floored` gives it."""
     micros = floored(nanoseconds).view(pa.int64())
-    return pc.subtract(nanoseconds, pc.multiply(micros, 1000)).cast(pa.int16())
+    return pc.subtract(nanoseconds, pc.multiply(micros, _THOUSAND)).cast(pa.int16())
 
 
 logger = logging.getLogger("penstock.spark")
