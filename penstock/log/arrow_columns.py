@@ -37,6 +37,7 @@ _RAMP = 65536
 _SHORT = 8192
 _TIME = Struct("<q")
 _CODES = {pa.int16(): "h", pa.int32(): "i", pa.int64(): "q"}
+_KINDS = {code: kind for kind, code in _CODES.items()}
 
 
 def from_frame(
@@ -364,7 +365,7 @@ def constant_column(value: str | int, kind: pa.DataType, count: int) -> pa.Array
     at a topic.
     """
     if isinstance(value, int):
-        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(array(_CODES[kind], [value]) * count)])
+        return numbers_column(array(_CODES[kind], [value]) * count)
     text = value.encode()
     offsets = pa.py_buffer(progression(count, len(text)))
     return pa.Array.from_buffers(kind, count, [None, offsets, pa.py_buffer(text * count)])
@@ -379,8 +380,8 @@ def _ramp(block: int) -> pa.Array:
 
 
 def numbers_column(column: array[int]) -> pa.Array:
-    """A column of 64-bit numbers, their memory as it is."""
-    return pa.Array.from_buffers(pa.int64(), len(column), [None, pa.py_buffer(column)])
+    """A column of whole numbers of 16, 32 or 64 bits, their memory as it is."""
+    return pa.Array.from_buffers(_KINDS[column.typecode], len(column), [None, pa.py_buffer(column)])
 
 
 def counting(first: int, count: int) -> pa.Array:

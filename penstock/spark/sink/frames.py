@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import UnknownTopic
+from penstock.log.arrow_columns import numbers_column
 from penstock.log.arrow_input import ArrowHeaders, ArrowStrings, numbers
 from penstock.log.frame_encode import MessageColumns
 from penstock.topic.routing import PARTITIONERS, partition_of, tree_places
@@ -59,18 +60,13 @@ def _by_key(keys: pa.Array | None, plan: TopicPlan, next_in_turn: int) -> pa.Arr
     if plan.partitioner == "range":
         there = pc.fill_null(keys, b"") if keys.null_count else keys
         places = tree_places(ArrowStrings(there), plan.rows)  # type: ignore[arg-type]
-        numbers = _partitions(plan.rows.active).take(_small_numbers(places))
+        numbers = numbers_column(array("i", plan.rows.active)).take(_small_numbers(places))
         return pc.if_else(keys.is_valid(), numbers, next_in_turn) if keys.null_count else numbers
     encoded = keys.dictionary_encode()
     choose = PARTITIONERS[plan.partitioner]
     chosen = [partition_of(key, plan.rows, choose) for key in encoded.dictionary.to_pylist()]
-    numbers = _partitions(chosen).take(encoded.indices)
+    numbers = numbers_column(array("i", chosen)).take(encoded.indices)
     return pc.fill_null(numbers, next_in_turn) if keys.null_count else numbers
-
-
-def _partitions(numbers: Sequence[int]) -> pa.Array:
-    """Numbers of partitions as a column; made of a buffer, since `pa.array` loads pandas if there is any."""
-    return pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(array("i", numbers))])
 
 
 def _small_numbers(numbers: Sequence[int]) -> pa.Array:
