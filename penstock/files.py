@@ -139,9 +139,9 @@ class Files:
         """Have the system begin to write these bytes to the disk, without waiting; only a help."""
         _sync_file_range()(fd, at, length, _SYNC_FILE_RANGE_WRITE)
 
-    def map(self, fd: int, length: int) -> mmap.mmap:
-        """Map the first `length` bytes for reading."""
-        return mmap.mmap(fd, length, access=mmap.ACCESS_READ)
+    def map(self, fd: int, length: int, *, write: bool = False) -> mmap.mmap:
+        """Map the first `length` bytes for reading, or for writing too."""
+        return mmap.mmap(fd, length, access=mmap.ACCESS_WRITE if write else mmap.ACCESS_READ)
 
     def make_dirs(self, path: str) -> None:
         """Make a folder and those above it that are missing."""

@@ -31,6 +31,7 @@ from penstock.errors import (
 )
 from penstock.files import Files
 from penstock.locks import STATE_RANK, FileLock, pause_at_fork
+from penstock.state.change_count import ChangeCount
 from penstock.state.read_only import ReadOnlyConnection, is_of_disk, refusal
 from penstock.state.schema import ADDED, APPLICATION_ID, FORMAT, READABLE, SCHEMA
 
@@ -51,6 +52,7 @@ class Database:
         self._reader: ReadOnlyConnection | None = None
         #: A cursor that nobody uses now: making one takes a fifth of a quick statement's time.
         self._spare: sqlite3.Cursor | None = None
+        self.changes = ChangeCount(files, None)
         if read_only:
             self._reader = ReadOnlyConnection(path)
         else:
@@ -58,6 +60,7 @@ class Database:
                 files, os.path.join(os.path.dirname(path), "state.lock"), order=(STATE_RANK, 0, 0),
                 holder=lambda: None,
             )  # fmt: skip
+            self.changes = ChangeCount(files, self.lock)
             with self.lock:
                 self._connection = _connect(path)
                 try:
@@ -110,17 +113,24 @@ class Database:
         """Whether the format of this store has a table; only a read-only one may lack any."""
         return self.row("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)) is not None
 
-    def quick(self, sql: str, arguments: Sequence[Any]) -> int:
-        """Run one statement as a transaction without waiting for the disk; return how many rows changed."""
+    def quick(self, sql: str, arguments: Sequence[Any], changes: ChangeCount | None = None) -> int:
+        """Run one statement as a transaction without waiting for the disk; return how many rows changed.
+
+        `changes` is given where others may remember what this changes.
+        """
         if self._read_only:
             self._refuse_write()
         try:
             self.lock.acquire()
             try:
                 with self._mutex:
+                    if changes is not None:
+                        changes.begin_change()
                     cursor, self._spare = self._spare or self._connection.cursor(), None
                     changed = cursor.execute(sql, arguments).rowcount
                     self._spare = cursor
+                    if changes is not None:
+                        changes.end_change()
                     return changed
             finally:
                 self.lock.release()
@@ -244,6 +254,7 @@ class Database:
             return
         with self.lock, self._mutex:
             self._connection.close()
+        self.changes.close()
         self.lock.close()
 
     def before_fork(self) -> None:
@@ -274,6 +285,7 @@ class Database:
         """Close in a forked child, where the mutex is the parent's."""
         self._mutex = threading.RLock()
         self._closed = True
+        self.changes.close()
 
     @contextmanager
     def _write_lock(self) -> Iterator[None]:

@@ -2,6 +2,8 @@
 
 A position is the next offset to read, as everywhere; since sequences are offsets plus one, that is the same
 number as the last sequence that was read. A consumer that never said has no row.
+
+Positions that were asked for are remembered until somebody changes one (`change_count`).
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+from penstock.state.change_count import UNSEEN
 from penstock.state.database import Database
 
 _WHOSE = "topic_id = ? AND durable = ? AND subject = ?"
@@ -25,6 +28,8 @@ _OF_SUBJECT = (
     "WHERE topic_id = ? AND subject = ? ORDER BY durable"
 )
 
+_REMEMBERED_MOST = 10_000
+
 
 class StreamSettings(NamedTuple):
     """What a stream keeps besides its messages and positions."""
@@ -35,6 +40,20 @@ class StreamSettings(NamedTuple):
     swept_ns: int | None
 
 
+#: The id of a stream's topic, the name of a durable consumer, a subject.
+_Place = tuple[int, str, str]
+
+
+class _Remembered:
+    """Positions as they are for as long as one count of changes stands; for another count others are made."""
+
+    __slots__ = ("count", "positions")
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.positions: dict[_Place, int] = {}
+
+
 class Streams:
     """The streams of a store, by the ids of their topics."""
 
@@ -42,21 +61,38 @@ class Streams:
         self._database = database
         #: A store of an older format that was opened only to be read has no streams.
         self._exists = database.has_table("stream_positions")
+        self._changes = database.changes
+        self._remembered = _Remembered(UNSEEN)
 
     def position(self, topic_id: int, durable: str, subject: str) -> int:
         """How far a durable consumer has read; 0 when it never said."""
+        place = topic_id, durable, subject
+        remembered = self._remembered
+        if self._changes.now() == remembered.count and place in remembered.positions:
+            return remembered.positions[place]
+        return self._asked(place)
+
+    def _asked(self, place: _Place) -> int:
+        """What the database says; remembered if nobody changed a position meanwhile."""
         if not self._exists:
             return 0
-        row = self._database.row(_GET, (topic_id, durable, subject))
-        return 0 if row is None else row[0]
+        count = self._changes.look()
+        row = self._database.row(_GET, place)
+        position: int = 0 if row is None else row[0]
+        if not count & 1 and self._changes.now() == count:
+            remembered = self._remembered
+            if remembered.count != count or len(remembered.positions) >= _REMEMBERED_MOST:
+                remembered = self._remembered = _Remembered(count)
+            remembered.positions[place] = position
+        return position
 
     def put(self, topic_id: int, durable: str, subject: str, position: int) -> None:
         """Put a durable consumer anywhere."""
-        self._database.quick(_SET, (topic_id, durable, subject, position))
+        self._database.quick(_SET, (topic_id, durable, subject, position), self._changes)
 
     def advance(self, topic_id: int, durable: str, subject: str, position: int) -> bool:
         """Put a durable consumer forward; False when it stands there or further already."""
-        return self._database.quick(_ADVANCE, (topic_id, durable, subject, position)) > 0
+        return self._database.quick(_ADVANCE, (topic_id, durable, subject, position), self._changes) > 0
 
     def positions(self, topic_id: int, subject: str | None) -> list[tuple[str, str, int]]:
         """(durable, subject, position), of one subject or of all, by subject and name."""
@@ -72,6 +108,7 @@ class Streams:
         return self._database.quick(
             f"DELETE FROM stream_positions WHERE topic_id = ? AND durable = ? {of_one}",
             (topic_id, durable) if subject is None else (topic_id, durable, subject),
+            self._changes,
         )
 
     def settings(self, topic_id: int) -> StreamSettings:

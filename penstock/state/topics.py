@@ -295,7 +295,14 @@ class Topics:
 
         `after` runs behind the commit, before anyone else can create or drop.
         """
-        with self._database.transaction(after=after) as connection:
+        changes = self._database.changes
+
+        def gone() -> None:
+            changes.end_change()
+            after()
+
+        with self._database.transaction(after=gone) as connection:
+            changes.begin_change()  # positions in streams may be remembered, and a topic's id comes again
             for table, column in (
                 ("positions", "topic_id"), ("consumers", "topic_id"), ("gates", "topic_id"),
                 ("bindings", "topic_id"), ("turns", "topic_id"), ("staged", "topic_id"),
