@@ -11,6 +11,8 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from penstock.consume.engine import ReaderEngine
@@ -29,6 +31,9 @@ _IN_HAND_MOST = 4096
 _FOR_EACH_WORKER = 2
 #: Messages that are blocked for less than this stay in memory.
 _PATIENCE_MS = 1000
+
+_LOG_OF = attrgetter("topic", "partition")
+_OFFSET_OF = attrgetter("offset")
 
 #: (topic, partition, key): what keeps its order.
 Line = tuple[str, int, bytes]
@@ -59,9 +64,12 @@ class Pace:
         self._least = self.most = _FOR_EACH_WORKER * workers
 
     def note(self, count: int, took_s: float) -> None:
-        """Adapt the pace: `count` messages were handled in `took_s` seconds."""
+        """Adapt the pace: `count` messages were handled in `took_s` seconds.
+
+        It grows to twice as many, or to as many as were handled meanwhile, a few at a time.
+        """
         if took_s * 2 <= _IN_HAND_S and count * 2 >= self.most:
-            self.most = min(self.most * 2, max(_IN_HAND_MOST, self._least))
+            self.most = min(max(self.most * 2, count), max(_IN_HAND_MOST, self._least))
         elif took_s > _IN_HAND_S:
             fitting = int(count * _IN_HAND_S / took_s)
             self.most = max(min(self.most, fitting), self._least)
@@ -295,8 +303,8 @@ def _line(message: Message[Any]) -> Line | None:
 def runs_of(done: Iterable[Message[Any]]) -> Iterator[tuple[str, int, int, int]]:
     """Runs of neighbours: (topic, partition, first offset, offset behind the last)."""
     offsets: dict[tuple[str, int], list[int]] = {}
-    for message in done:
-        offsets.setdefault((message.topic, message.partition), []).append(message.offset)
+    for log, neighbours in groupby(done, key=_LOG_OF):
+        offsets.setdefault(log, []).extend(map(_OFFSET_OF, neighbours))
     for key, some in sorted(offsets.items()):
         some.sort()
         if some[-1] - some[0] + 1 == len(some):

@@ -21,30 +21,35 @@ from penstock.parse import HEADERS_BYTES_MAX
 
 #: Offsets of a column have 32 bits.
 _BYTES_MOST = 2**31 - 1
+#: Kinds of columns that are laid out as a frame's are: 32-bit offsets, and the strings back to back.
+_AS_IN_FRAMES = frozenset((pa.binary().id, pa.string().id))
 
 
 class ArrowStrings(Sequence[bytes | None]):
-    """A column of strings in Arrow's buffers; a list of bytes objects only for those who ask for one."""
+    """A column of binary or text in Arrow's buffers; bytes objects only for those who ask for them."""
 
-    __slots__ = ("_array", "_first", "_offsets", "_stop")
+    __slots__ = ("_array", "_data", "_first", "_offsets", "_stop")
 
     def __init__(self, column: pa.Array) -> None:
         self._array = column
-        self._first, self._stop, self._offsets = _bounds(column.buffers()[1], column.offset, len(column))
+        _, offsets, self._data = column.buffers()
+        self._first, self._stop, self._offsets = _bounds(offsets, column.offset, len(column))
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
     def __iter__(self) -> Iterator[bytes | None]:
-        return iter(self._array.to_pylist())
+        return iter(self._array.view(pa.binary()).to_pylist())
 
     @overload
     def __getitem__(self, index: int) -> bytes | None: ...
     @overload
     def __getitem__(self, index: slice) -> ArrowStrings: ...
     def __getitem__(self, index: int | slice) -> bytes | ArrowStrings | None:
-        found = self._array[index]
-        return ArrowStrings(found) if isinstance(index, slice) else found.as_py()
+        if isinstance(index, slice):
+            return ArrowStrings(self._array[index])
+        found: bytes | None = self._array.view(pa.binary())[index].as_py()
+        return found
 
     def __contains__(self, string: object) -> bool:
         return self._array.null_count > 0 if string is None else string in list(self)
@@ -79,10 +84,12 @@ class ArrowStrings(Sequence[bytes | None]):
         if column.null_count:
             filled = pc.fill_null(column, b"" if pa.types.is_binary(column.type) else "")
             return ArrowStrings(filled).packed()._replace(nulls=padded(_bits(pc.is_valid(column))))
-        _, offsets, data = column.buffers()
         first, size = self._first, self._stop - self._first
-        rebased = _rebased(offsets, column.offset, len(self))[2] if first else padded(self._offsets.tobytes())
-        return PackedStrings(rebased, (data.slice(first, size),) if size else (), b"", size)
+        if first:
+            offsets = _rebased(column.buffers()[1], column.offset, len(self))[2]
+        else:
+            offsets = padded(self._offsets.tobytes())
+        return PackedStrings(offsets, (self._data.slice(first, size),) if size else (), b"", size)
 
 
 class ArrowHeaders(Sequence[Any]):
@@ -132,20 +139,15 @@ def _indices(places: Sequence[int]) -> pa.Array:
 def strings(column: pa.Array | pa.ChunkedArray) -> ArrowStrings | None:
     """A column of text or binary of any kind; None for any other, and for one beyond 2 GiB."""
     kind = column.type
-    if pa.types.is_binary(kind) or pa.types.is_string(kind):
-        is_large = isinstance(column, pa.ChunkedArray) and column.num_chunks > 1
-    else:
-        is_large = True
-        if not any(is_kind(kind) for is_kind in _TEXTS):
-            return None
-    if is_large and column.nbytes > _BYTES_MOST:
+    is_as_in_frames = kind.id in _AS_IN_FRAMES
+    if is_as_in_frames and (isinstance(column, pa.Array) or column.num_chunks == 1):
+        return ArrowStrings(_one_chunk(column))
+    if not is_as_in_frames and not any(is_kind(kind) for is_kind in _TEXTS):
+        return None
+    if column.nbytes > _BYTES_MOST:
         return None
     whole = _one_chunk(column)
-    if pa.types.is_string(kind):
-        whole = whole.view(pa.binary())
-    elif not pa.types.is_binary(kind):
-        whole = whole.cast(pa.binary())
-    return ArrowStrings(whole)
+    return ArrowStrings(whole if is_as_in_frames else whole.cast(pa.binary()))
 
 
 _TEXTS = tuple(

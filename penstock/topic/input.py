@@ -265,9 +265,9 @@ def _in_arrow(values: Any) -> Any:
 def _table_columns(table: Any, given: tuple[str, ...]) -> tuple[Any, Any, Any, Any]:
     """The columns of an Arrow table that messages are made of; others are an error, not lost."""
     names = _checked_names(given)
-    keys, headers, timestamps = (
-        table[name] if name in names else None for name in ("key", "headers", "timestamp")
-    )
+    keys = table["key"] if "key" in names else None
+    headers = table["headers"] if "headers" in names else None
+    timestamps = table["timestamp"] if "timestamp" in names else None
     return table["value"], keys, headers, timestamps
 
 

@@ -8,7 +8,7 @@ from tests.require import module
 
 pa = module("pyarrow")
 
-from penstock.log.arrow_input import ArrowStrings  # noqa: E402
+from penstock.log.arrow_input import ArrowStrings, strings  # noqa: E402
 
 
 @pytest.mark.parametrize("seed", range(300))
@@ -30,3 +30,22 @@ def test_one_string_beyond_the_limit_is_found_among_thousands():
     for place in (0, 1, 2499, 4998, 4999):
         with_long = [*strings[:place], bytes(4097), *strings[place + 1 :]]
         assert not ArrowStrings(pa.array(with_long, pa.binary())).fits(4096)
+
+
+def test_a_column_of_text_holds_bytes_for_whoever_asks():
+    text = [None, "one", "", "ключ", "two"]
+    expected = [None if each is None else each.encode() for each in text]
+    column = strings(pa.array(["before", *text], pa.string())[1:])
+    assert list(column) == expected
+    assert [column[place] for place in range(len(column))] == expected
+    assert list(column[1:4]) == expected[1:4]
+    assert list(column.take([3, 1])) == [expected[3], expected[1]]
+    assert "ключ".encode() in column
+    assert None in column
+    assert "one" not in column
+
+
+def test_chunks_of_text_become_one_column():
+    chunks = pa.chunked_array([["one"], [], ["two", "three"]], pa.string())
+    assert list(strings(chunks)) == [b"one", b"two", b"three"]
+    assert list(strings(pa.chunked_array([], pa.string()))) == []
