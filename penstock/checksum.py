@@ -7,12 +7,19 @@ Figures, and why not another library: docs/decisions/0002-crc32.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+#: The checksum of two strings in a row, by that of each and the length of the second; zlib itself has none.
+crc32_combine: Callable[[int, int, int], int] | None = None
 try:
+    from zlib_ng import zlib_ng
     from zlib_ng.zlib_ng import crc32
 except ImportError:
     from zlib import crc32
+else:
+    crc32_combine = zlib_ng.crc32_combine
 
-__all__ = ["checked_line", "crc32", "with_checksum"]
+__all__ = ["checked_line", "crc32", "crc32_combine", "with_checksum"]
 
 
 def with_checksum(line: bytes) -> bytes:

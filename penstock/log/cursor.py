@@ -27,6 +27,8 @@ from penstock.parse import KIB, MIB
 _CHUNK_BYTES = 256 * KIB
 #: What has expired is read in steps of this size, to be skipped.
 _SKIP_MESSAGES, _SKIP_BYTES = 4096, MIB
+#: Who has read so much in a row will read on: what comes next may be checked ahead.
+_FAR_BYTES = 4 * MIB
 #: Sealed segments with smaller frames than this are decoded like active ones, by the tight loop.
 _TINY_FRAME_BYTES = 2 * KIB
 
@@ -40,8 +42,8 @@ class Cursor:
         self._segments = segments
         self._retention = retention
         self.offset = offset
-        #: Segments beyond the present one will be read too: they may be checked ahead.
-        self._far = far
+        #: How much was read in a row; whoever says that much will be has no need to show it.
+        self._bytes_read = _FAR_BYTES if far else 0
         self._ahead = -1
         # Where the next frame begins: (segment, its generation, first offset, byte).
         self._near: tuple[int, int, int, int] | None = None
@@ -108,13 +110,13 @@ class Cursor:
 
     def _read_sealed(self, base: int, end: int, max_messages: int, max_bytes: int) -> list[Rows]:
         segment = self._segments.sealed(base)
-        if self._far and self._ahead != base:
-            self._ahead = base
-            self._check_ahead(base, end)
+        if self._bytes_read >= _FAR_BYTES:
+            self._check_ahead(segment, base, end)
         if segment.index.average_frame_bytes() < _TINY_FRAME_BYTES:
             return self._read_small_frames(segment, end, max_messages, max_bytes)
         rows: list[Rows] = []
         topic, partition = self._segments.topic, self._segments.folder.partition
+        most = max_bytes
         for found in self._frames(segment):
             base, count, size = found.head.base, found.head.count, found.weight
             is_all_wanted = base >= self.offset and base + count <= end and count <= max_messages
@@ -134,14 +136,21 @@ class Cursor:
             max_bytes -= size
             if taken.stop < base + count:
                 break
+        self._bytes_read += most - max_bytes
         return rows
 
-    def _check_ahead(self, base: int, end: int) -> None:
-        """Have the segment behind this one checked meanwhile, if it is sealed and wanted."""
+    def _check_ahead(self, segment: MappedSealed, base: int, end: int) -> None:
+        """Have checked meanwhile what comes next: half of what is left here, then the next segment."""
+        here = segment.index.bytes[max(segment.index.find(self.offset), 0)]
+        if end < segment.index.stop or segment.blocks.check_ahead((here + segment.index.data_bytes) // 2):
+            return
+        if self._ahead == base:
+            return
+        self._ahead = base
         following = self._segments.next_segment(base)
         if following is not None and following < min(end, self._segments.bounds().segment):
             with suppress(FileNotFoundError):
-                self._segments.sealed(following).check_ahead()
+                self._segments.sealed(following).blocks.check_ahead(0)
 
     def _frames(self, segment: MappedSealed) -> Iterator[Frame]:
         """Frames from this cursor's offset on; raises `Corrupt` where one is missing between them."""

@@ -11,14 +11,14 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from penstock.checksum import crc32
 from penstock.errors import Corrupt, TopicReplaced
 from penstock.log import frame, segment_index
+from penstock.log.block_checks import BlockChecks
 from penstock.log.folder import Folder
 from penstock.log.frame import Frame
 from penstock.log.frame_header import COMPRESSED, HEADER, MAGIC_BYTES, Head, read_head
 from penstock.log.segment import SEGMENT_HEADER_BYTES, SegmentHead, parse_head
-from penstock.log.segment_index import BLOCK_BYTES, Index
+from penstock.log.segment_index import Index
 from penstock.parse import KIB
 
 #: A frame's header with the longest producer id and group.
@@ -212,16 +212,15 @@ class MappedSealed:
         self.generation = head.generation if head is not None else 0
         stored = segment_index.load(folder, base, self.generation, self.salt or 0)
         self.index: Index = stored or segment_index.build(self.data, base)
-        # Which blocks were found sound. Building the index has checked every frame.
-        self._checked = bytearray((0 if stored else 1,)) * len(self.index.blocks)
-        self._checking: threading.Thread | None = None
+        #: Building the index has checked every frame.
+        self.blocks = BlockChecks(self.data, self.index, are_sound=stored is None)
         self._frames: dict[int, Frame] = {}
 
     def frame(self, number: int) -> Frame:
         """Frame `number` of the index, with its checksums checked; raises `Corrupt` where they fail."""
         at = self.index.bytes[number]
         end = at + self.index.sizes[number]
-        if self._blocks_are_sound(at, end):
+        if self.blocks.are_sound(at, end):
             head = Head._make(HEADER.unpack_from(self.data, at))
             return frame.read_frame(self.data, at, head)
         checked = read_head(self.data, at)
@@ -260,34 +259,6 @@ class MappedSealed:
             return SEGMENT_HEADER_BYTES
         return self.index.bytes[number] + self.index.sizes[number]
 
-    def check_ahead(self) -> None:
-        """Begin to check the whole segment in a thread, while the one before it is being read.
-
-        One checksum over all of it releases the interpreter once, so it costs the reader nothing.
-        """
-        if self._checking is None and not all(self._checked):
-            self._checking = threading.Thread(target=self._check_whole, name="penstock-check", daemon=True)
-            self._checking.start()
-
-    def _check_whole(self) -> None:
-        if crc32(self.data[: self.index.data_bytes]) == self.index.whole:
-            self._checked = bytearray(b"\1") * len(self.index.blocks)
-
     def ends_in_damage(self) -> bool:
         """Whether bytes that are no frame lie behind the last one."""
         return bool(bytes(self.data[self.index.data_bytes :]).strip(b"\0"))
-
-    def _blocks_are_sound(self, begin: int, end: int) -> bool:
-        if self._checking is not None:
-            self._checking.join()
-            self._checking = None
-        sound = True
-        for block in range(begin // BLOCK_BYTES, -(-end // BLOCK_BYTES)):
-            if not self._checked[block]:
-                at = block * BLOCK_BYTES
-                stop = min(at + BLOCK_BYTES, self.index.data_bytes)
-                if crc32(self.data[at:stop]) == self.index.blocks[block]:
-                    self._checked[block] = 1
-                else:
-                    sound = False
-        return sound
