@@ -24,7 +24,7 @@ from penstock.log.segments import Bounds, Segments
 from penstock.message import Rows
 from penstock.parse import KIB, MIB
 
-_CHUNK_BYTES = 256 * KIB
+_CHUNK_BYTES = MIB
 #: What has expired is read in steps of this size, to be skipped.
 _SKIP_MESSAGES, _SKIP_BYTES = 4096, MIB
 #: Who has read so much in a row will read on: what comes next may be checked ahead.

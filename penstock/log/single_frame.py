@@ -18,7 +18,7 @@ from penstock.codecs import RAW
 from penstock.headers import Headers
 from penstock.log.frame_columns import Buffer
 from penstock.log.frame_header import HEADER_BYTES, HEADERS, KEYS, Head
-from penstock.log.single_run import EVEN_LEAST, KEYED_SHAPE, PLAIN_SHAPE, EvenRun, take_even
+from penstock.log.single_run import EVEN_LEAST, KEYED_SHAPE, PLAIN_SHAPE, ROWS_MOST, EvenRun, take_even
 from penstock.parse import KIB
 
 if TYPE_CHECKING:
@@ -108,8 +108,6 @@ def fields(body: Buffer) -> tuple[bytes, bytes, dict[str, str | bytes]] | None:
     return strings[:key_stop], strings[key_stop:value_stop], headers
 
 
-#: So many are put together, at most.
-_ROWS_MOST = 8192
 #: So much is looked at frame by frame before it is seen whether the next ones are even.
 _CHUNK_BYTES = 256 * KIB
 #: Larger ones are as quick by themselves: as messages, as columns.
@@ -171,7 +169,7 @@ def take_singles(data: Buffer, at: int, *, offset: int, stop: int, salt: int) ->
     Stops at anything else: a larger frame, another shape, one that is damaged or goes on behind `data`.
     """
     taken, begin, view = Singles(offset), at, memoryview(data)
-    stop, identity = min(stop, offset + _ROWS_MOST), 1 | salt << 32
+    stop, identity = min(stop, offset + ROWS_MOST), 1 | salt << 32
     while offset < stop:
         even = None
         if stop - offset >= EVEN_LEAST:

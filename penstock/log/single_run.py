@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain, repeat
 from struct import Struct
 from typing import NamedTuple
@@ -24,6 +24,8 @@ PLAIN_SHAPE = HEADER_BYTES | RAW << 48
 
 #: Fewer are as quick one by one.
 EVEN_LEAST = 8
+#: So many are put together, at most.
+ROWS_MOST = 8192
 _AT_ONCE = 16
 _HALF, _WORD = Struct("<I"), Struct("<Q")
 _LENGTH_AT, _KEY_LENGTH_AT = 12, HEADER_BYTES + 4
@@ -121,8 +123,20 @@ def _sound_heads(run: memoryview, kind: _Kind, heads: list[bytes], bases: range,
         _agreeing(halves[3 :: 2 * each], _HALF.pack(kind.length) * count),
         _agreeing(words[2::each], _WORD.pack(kind.shape) * count),
         _agreeing(words[3::each], _WORD.pack(identity) * count),
-        _agreeing(words[4::each], array("Q", bases).tobytes()),
+        _agreeing(words[4::each], _counting(bases.start, count)),
     )
+
+
+@cache
+def _lanes() -> tuple[bytes, bytes]:
+    """As many ones as a run may have, eight bytes each, and the numbers from zero on."""
+    return (array("Q", [1]) * ROWS_MOST).tobytes(), array("Q", range(ROWS_MOST)).tobytes()
+
+
+def _counting(first: int, count: int) -> bytes:
+    """The numbers from `first` on, eight bytes each: one sum for all of them."""
+    ones, numbers = (int.from_bytes(lane[: 8 * count], "little") for lane in _lanes())
+    return (first * ones + numbers).to_bytes(8 * count, "little")
 
 
 def _sound_bodies(run: memoryview, kind: _Kind, keys: list[bytes], values: list[bytes]) -> int:
