@@ -23,7 +23,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate, repeat
+from itertools import accumulate, count, repeat
 from operator import add, countOf
 from typing import Any, NamedTuple, TypeVar
 
@@ -117,9 +117,9 @@ class Block(NamedTuple):
             packed += [_DUE.pack(each)] * (bisect_right(dues, each, len(packed)) - len(packed))
         return self._joined(packed), dues[0], dues[-1]
 
-    def begins(self) -> Iterator[int]:
+    def begins(self) -> Iterable[int]:
         """Where each record begins, from the beginning of the block."""
-        return accumulate(_sizes(self.middles, self.datas)[:-1], initial=0)
+        return [0, *_ends(self.middles, map(len, self.datas))[:-1]]
 
     def _joined(self, dues: list[bytes]) -> bytes:
         parts: list[bytes] = [b""] * (4 * len(dues))
@@ -223,14 +223,15 @@ def blocks(entries: RecordColumns, rung_ms: int | None) -> list[Block]:
     dues = None
     if rung_ms is None and begun is not None:
         dues = list(accumulate(map(add, begun, waits), max))
-    size = sum(map(len, middles)) + sum(lengths) + _HEAD.size * len(ids)
-    if size <= BLOCK_BYTES:
-        return [Block(ids, middles, datas, size, dues)]
-    return list(_split(Block(ids, middles, datas, size, dues)))
+    ends = _ends(middles, lengths)
+    whole = Block(ids, middles, datas, ends[-1], dues)
+    return [whole] if whole.size <= BLOCK_BYTES else list(_split(whole, ends))
 
 
-def _sizes(middles: Sequence[bytes], datas: Sequence[bytes]) -> list[int]:
-    return [_HEAD.size + len(middle) + len(data) for middle, data in zip(middles, datas, strict=True)]
+def _ends(middles: Iterable[bytes], lengths: Iterable[int]) -> list[int]:
+    """Where each record ends, from the beginning of the first one, by how long its data is."""
+    strings = accumulate(map(add, map(len, middles), lengths))
+    return list(map(add, strings, count(_HEAD.size, _HEAD.size)))
 
 
 @lru_cache(maxsize=1024)
@@ -242,10 +243,9 @@ def _middle(topic: str, attempts: int, length: int, rest: int | None) -> bytes:
     ))  # fmt: skip
 
 
-def _split(block: Block) -> Iterator[Block]:
-    """Parts that are as long as a block may be, but have one record at least."""
+def _split(block: Block, ends: Sequence[int]) -> Iterator[Block]:
+    """Parts that are as long as a block may be, but have one record at least; `ends` is where each ends."""
     ids, middles, datas, _, dues = block
-    ends = list(accumulate(_sizes(middles, datas)))
     begin = written = 0
     while begin < len(ids):
         stop = max(bisect_right(ends, written + BLOCK_BYTES, begin), begin + 1)

@@ -141,7 +141,7 @@ class Cursor:
 
     def _check_ahead(self, segment: MappedSealed, base: int, end: int) -> None:
         """Have checked meanwhile what comes next: half of what is left here, then the next segment."""
-        here = segment.index.bytes[max(segment.index.find(self.offset), 0)]
+        here = segment.end_of(segment.index.find(self.offset) - 1)
         if end < segment.index.stop or segment.blocks.check_ahead((here + segment.index.data_bytes) // 2):
             return
         if self._ahead == base:

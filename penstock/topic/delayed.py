@@ -44,6 +44,9 @@ class Extras(msgspec.Struct, frozen=True, gc=False):
     group: str | None = None
 
 
+NO_EXTRAS = Extras(None, None, None)
+
+
 class DelayedMessage(msgspec.Struct, frozen=True, array_like=True):
     """What is stored as the data of a waiting record (docs/FORMAT.md); fields are only ever added."""
 
@@ -65,8 +68,10 @@ class Due(msgspec.Struct, frozen=True, gc=False):
     at_ms: int
     #: How long it waits; None where a moment was given.
     delay_ms: int | None
-    #: When the wait began.
+    #: When the wait began, rounded up: nothing is due early.
     begun_ms: int
+    #: The same moment in nanoseconds.
+    begun_ns: int
 
 
 class Postponed(msgspec.Struct, frozen=True, gc=False):
@@ -204,17 +209,17 @@ def _of_topic(topic: StoredTopic) -> str:
 
 def due_at(delay: Duration | None, deliver_at: int | datetime | None, now_ns: int) -> Due | None:
     """When a message is to enter its topic; None for a moment that has passed."""
-    begun_ms = -(-now_ns // _MS)  # never early
+    begun_ms = -(-now_ns // _MS)
     if deliver_at is None:
         assert delay is not None
         wait = _known_delay(delay) if type(delay) is str else _delay_ms(delay)
-        return Due(begun_ms + wait, wait, begun_ms)
+        return Due(begun_ms + wait, wait, begun_ms, now_ns)
     if delay is not None:
         raise InvalidOption("delay and deliver_at are both given", hint="give one of them")
     moment = nanoseconds("deliver_at", deliver_at)
     if moment - now_ns > WAIT_MAX_S * NANOSECONDS:
         raise InvalidOption("deliver_at is more than a year from now", hint="a year at most")
-    return Due(-(-moment // _MS), None, begun_ms) if moment > now_ns else None
+    return Due(-(-moment // _MS), None, begun_ms, now_ns) if moment > now_ns else None
 
 
 def postponed(
@@ -229,7 +234,7 @@ def postponed(
     # The fields of a `DelayedMessage`, as a plain tuple: the same bytes in half the time.
     data = _encode((
         record.id, key, value, codec, dict(headers) if headers else None,
-        topic.clock.now_ns() if timestamp is None else timestamp, extras.partition, extras.group or None,
+        due.begun_ns if timestamp is None else timestamp, extras.partition, extras.group or None,
     ))  # fmt: skip
     return Postponed(data, due, options.sync == "disk")
 

@@ -18,7 +18,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -160,27 +160,23 @@ class DelayedPublisher:
         )  # fmt: skip
 
     def _add_many(self, topic: str, messages: Sequence[Postponed], durable: bool | None) -> None:
-        waiting = self._opened()
-        delayed = [each for each in messages if each.due.delay_ms is not None]
-        if delayed:
-            count, datas = len(delayed), [each.data for each in delayed]
-            begun = [each.due.begun_ms for each in delayed]
-            waits = [each.due.delay_ms or 0 for each in delayed]
-            columns = RecordColumns(
-                waits,
-                uuid7s(begun[0], count),
-                [topic] * count,
-                [0] * count,
-                datas,
-                list(map(len, datas)),
-                begun,
+        dues = [each.due for each in messages]
+        waits = [due.delay_ms for due in dues]
+        if None in waits:
+            self._opened().store_until(
+                NewRecord(each.due.at_ms, uuid7(each.due.begun_ms), topic, 0, each.data)
+                for each in messages
+                if each.due.delay_ms is None
             )
-            waiting.store_columns(columns, durable=delayed[0].is_durable if durable is None else durable)
-        moments = [each for each in messages if each.due.delay_ms is None]
-        if moments:
-            waiting.store_until(
-                NewRecord(each.due.at_ms, uuid7(each.due.begun_ms), topic, 0, each.data) for each in moments
-            )
+            delayed = [each for each in messages if each.due.delay_ms is not None]
+            if delayed:
+                self._add_many(topic, delayed, durable)
+            return
+        count, datas = len(messages), [each.data for each in messages]
+        begun, lengths = [due.begun_ms for due in dues], list(map(len, datas))
+        ids, fixed = uuid7s(begun[0], count), cast(list[int], waits)
+        columns = RecordColumns(fixed, ids, [topic] * count, [0] * count, datas, lengths, begun)
+        self._opened().store_columns(columns, durable=messages[0].is_durable if durable is None else durable)
 
     def _store_rows(self, rows: Sequence[DelayedRow]) -> None:
         self._opened().store_until(

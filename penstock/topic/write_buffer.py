@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any, BinaryIO, TypeGuard
+from typing import Any, BinaryIO
 
 from penstock.errors import InvalidOption, PenstockError
 from penstock.headers import Headers, checked_headers
@@ -36,7 +36,7 @@ from penstock.parse import (
 )
 from penstock.references import Referenced
 from penstock.topic.bodies import is_file, refuse_waiting_file
-from penstock.topic.delayed import Extras
+from penstock.topic.delayed import NO_EXTRAS, Extras
 from penstock.topic.open_topic import OpenTopic
 from penstock.topic.value_codec import ValuePacker, checked_value
 from penstock.topic.write_batch import WriteBatch
@@ -63,11 +63,6 @@ SKIP: Any = object()
 Number = Callable[[int | None, int | None, int | None, str | None, bytes | None], Any]
 #: Has a checked message (value, key, the rest) wait; False when it is due already.
 Postpone = Callable[[bytes | None, bytes | None, Extras, Duration | None, int | datetime | None], bool]
-
-
-def _is_short_text(key: Key) -> TypeGuard[str]:
-    """Whether a key is text that encodes to a key as it is: the usual case, quickly seen."""
-    return key.__class__ is str and key.isascii() and 0 < len(key) <= KEY_BYTES_MAX
 
 
 class _Never:
@@ -308,12 +303,16 @@ class WriteBuffer:
         moment = None if timestamp is None else nanoseconds("timestamp", timestamp)
         name = None if group is None else identifier("group", group)
         stored: bytes | None = value if value.__class__ is bytes is self._plain else self._odd(value)
-        stored_key = key.encode() if _is_short_text(key) else checked_key(key)
+        if key.__class__ is str and key.isascii() and 0 < len(key) <= KEY_BYTES_MAX:
+            stored_key: bytes | None = key.encode()
+        else:
+            stored_key = checked_key(key)
         own = self._own if headers is None else self._new_headers(headers)
-        if waits and self._postpone(
-            stored, stored_key, Extras(own, moment, partition, name), delay, deliver_at
-        ):
-            return
+        if waits:
+            is_plain = own is None and moment is None and partition is None and name is None
+            extras = NO_EXTRAS if is_plain else Extras(own, moment, partition, name)
+            if self._postpone(stored, stored_key, extras, delay, deliver_at):
+                return
         self._admit_odd(stored, stored_key, partition is not None)
         besides: Any = moment, partition, name, None
         if seqno is not None or name is not None or self.numbered:

@@ -246,6 +246,26 @@ class Writer(Generic[V]):
         deliver_at: int | datetime | None,
     ) -> bool:  # fmt: skip
         """Delay a message; False when it is due already."""
+        topic, buffer, flusher = self.open_topic, self.buffer, self.flusher
+        if self.producer is not NOBODY:
+            self._refuse_waiting()
+        due = due_at(delay, deliver_at, topic.clock.now_ns())
+        if due is None:
+            return False
+        if self.producer.group and not extras.group:
+            extras = msgspec.structs.replace(extras, group=self.producer.group)
+        later = postponed(topic, value, key, extras, due, RAW if self.packer is None else self.packer.codec)
+        if buffer.alert:
+            flusher.make_room()
+        flusher.later.append(later)
+        if value is not None:
+            buffer.weight += len(value)
+        if not buffer.at or not len(flusher.later) % _LOOK_EVERY:
+            flusher.look()
+        return True
+
+    def _refuse_waiting(self) -> None:
+        """Raise for a writer whose messages cannot wait."""
         if self.producer.id:
             # It would come behind higher ones, and count as a duplicate: lost, and nobody told.
             raise InvalidOption(
@@ -256,21 +276,6 @@ class Writer(Generic[V]):
             raise InvalidOption(
                 "a partitioner of one's own cannot be asked later", hint="give the partition of what waits"
             )
-        due = due_at(delay, deliver_at, self.open_topic.clock.now_ns())
-        if due is None:
-            return False
-        if self.producer.group and not extras.group:
-            extras = msgspec.structs.replace(extras, group=self.producer.group)
-        codec = RAW if self.packer is None else self.packer.codec
-        postponed_message = postponed(self.open_topic, value, key, extras, due, codec)
-        buffer, flusher = self.buffer, self.flusher
-        if buffer.alert:
-            flusher.make_room()
-        flusher.later.append(postponed_message)
-        buffer.weight += len(value or b"")
-        if not buffer.at or not len(flusher.later) % _LOOK_EVERY:
-            flusher.look()
-        return True
 
     def _checked_seqnos(self, seqnos: Any, count: int) -> Sequence[int] | None:
         if seqnos is not None and not self.producer.id:

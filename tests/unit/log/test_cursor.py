@@ -6,6 +6,7 @@ import pytest
 
 from penstock.errors import Corrupt
 from penstock.keys import match
+from penstock.log.producers import Pair
 from penstock.options import TopicOptions
 from tests.kit.frames import encode
 from tests.kit.logs import log_without_store
@@ -30,6 +31,18 @@ def test_one_message_is_read_however_few_bytes_are_asked_for(log, sealed, max_by
     while rows := cursor.read(5, max_bytes):
         offsets += [message.offset for each in rows for message in each.messages()]
     assert offsets == list(range(11))
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_a_segment_without_messages_is_passed_over(tmp_path, far):
+    log = log_without_store(str(tmp_path / "000000"), TopicOptions())
+    log.appender.take_over(Pair("shop", ""))
+    log.appender.leave_out(7)
+    log.appender.append([encode([b"x"], created=1)])
+    log.sync_all()
+    rows = log.cursor(0, far=far).read(5, 100)
+    assert [message.offset for each in rows for message in each.messages()] == [7]
+    log.close()
 
 
 def test_no_message_is_read_when_none_is_asked_for(log):
