@@ -79,6 +79,7 @@ class Housekeeper:
             try:
                 work(topic, number)
             except (PenstockError, OSError) as error:
-                logger.warning("housekeeping of %s/%d failed: %s", topic.name, number, error)
+                if not topic.ended:  # else it was dropped meanwhile, and there is nothing to tidy
+                    logger.warning("housekeeping of %s/%d failed: %s", topic.name, number, error)
             except Exception:  # or nobody would do the rest, and `finish` wait in vain
                 logger.exception("housekeeping of %s/%d failed", topic.name, number)
