@@ -29,13 +29,17 @@ def run(bench: Bench) -> Iterator[Row]:
 
 
 def run_chronicle(bench: Bench) -> Iterator[Row]:
+    what, text = "writer.write(value, key=str)", TextWrites(bench)
     try:
-        with chronicle.writer(bench) as written:
-            ours, theirs = bench.interleave(lambda: TextWrites(bench).written(with_key), written)
+        with chronicle.writer(bench) as warm:
+            ours, theirs, first = bench.interleave(
+                lambda: text.written(with_key), warm, lambda: chronicle.first(bench)
+            )
     except Missing as missing:
         yield Row(name="chronicle", what=chronicle.NAME, skipped=str(missing))
-    else:
-        yield _row("chronicle/write-str-key", "writer.write(value, key=str)", ours, theirs, chronicle.NAME)
+        return
+    yield _row("chronicle/write-str-key", what, ours, theirs, f"{chronicle.NAME}, warm")
+    yield _row("chronicle/write-first", what, ours, first, f"{chronicle.NAME}, first in its process")
 
 
 def _writing(bench: Bench, broker: Broker) -> Iterator[Row]:

@@ -1,4 +1,6 @@
-"""Chronicle Queue, the embedded queue of the Java world: a program of its own, warm before it is measured.
+"""Chronicle Queue, the embedded queue of the Java world: a program of its own.
+
+Java compiles what it runs often, so its first messages take several times as long as those after a million.
 
 It runs from jars that whoever wants this row has fetched; `PENSTOCK_CHRONICLE` names their folder:
 net.openhft:chronicle-queue with all it depends on.
@@ -17,7 +19,7 @@ from pathlib import Path
 from benchmarks.harness import Bench
 from benchmarks.peers.program import Missing, find_program
 
-NAME = "Chronicle Queue, warm, from Java"
+NAME = "Chronicle Queue, from Java"
 _JARS = "PENSTOCK_CHRONICLE"
 _SOURCE = Path(__file__).with_name("ChronicleQueueWriter.java")
 _WARM_UP = 6
@@ -38,8 +40,14 @@ _OPTIONS = (
 )
 
 
+def first(bench: Bench) -> float:
+    """How many messages a second a new process writes to a new queue."""
+    with writer(bench, warm_up=0) as written:
+        return written()
+
+
 @contextmanager
-def writer(bench: Bench) -> Iterator[Callable[[], float]]:
+def writer(bench: Bench, *, warm_up: int = _WARM_UP) -> Iterator[Callable[[], float]]:
     """A call that writes all messages to a new queue, and returns how many a second that were."""
     jars = os.environ.get(_JARS)
     if not jars:
@@ -63,7 +71,7 @@ def writer(bench: Bench) -> Iterator[Callable[[], float]]:
                 shutil.rmtree(room / name)
                 return found
 
-            for _ in range(_WARM_UP):
+            for _ in range(warm_up):
                 written()
             try:
                 yield written

@@ -43,7 +43,12 @@ class BlockChecks:
         if left < _WORTH_A_THREAD or (first and crc32_combine is None):
             return False
         thread = threading.Thread(target=self._check_from, args=(first,), name="penstock-check", daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except (
+            RuntimeError
+        ):  # the interpreter is ending, or there are too many: then readers check by themselves
+            return False
         self._thread_begins, self._thread = first, thread
         return True
 

@@ -38,6 +38,9 @@ _PAIR = Struct("<II")
 _AT_ONCE = 64
 #: Offsets that come again and again are slices of tables of so many.
 _TABLE = 10_240
+#: Short strings are put together before they go into a body, which takes longer for each of them. What is
+#: larger than this would be put into fresh memory, and that takes longer than all the rest.
+_JOINED_MOST = 64 * 1024
 #: Larger strings, and more headers, are rare enough to be counted each time.
 _STEP_MOST, _HEADERS_MOST = 64 * 1024, 8
 _DIGITS = b"0" + b"1" * 255
@@ -113,7 +116,9 @@ def pack_strings(strings: Sequence[bytes | None], lengths: Lengths | None = None
         there = [string or b"" for string in strings]
         lengths = measure(there)
     count = len(there)
-    return PackedStrings(pack_offsets(count, lengths), there, nulls, total_of(count, lengths))
+    total = total_of(count, lengths)
+    parts = (b"".join(there),) if total <= _JOINED_MOST else there
+    return PackedStrings(pack_offsets(count, lengths), parts, nulls, total)
 
 
 def pack_offsets(count: int, lengths: Lengths) -> bytes:

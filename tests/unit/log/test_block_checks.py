@@ -2,6 +2,7 @@
 
 import os
 import random
+import threading
 from array import array
 from zlib import crc32
 
@@ -78,6 +79,16 @@ def test_little_is_not_worth_a_thread(checks):
     assert not checks.check_ahead(SIZE - 2 * BLOCK_BYTES)
     assert sound_blocks(checks) == list(range(BLOCKS))
     assert not checks.check_ahead(0)
+
+
+def test_where_no_thread_can_be_had_blocks_are_checked_as_they_are_read(checks, data, monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert not checks.check_ahead(0)
+    spoil(data, 3)
+    assert sound_blocks(checks) == [block for block in range(BLOCKS) if block != 3]
 
 
 def test_with_zlib_alone_only_whole_segments_are_checked_ahead(checks, data, monkeypatch):
