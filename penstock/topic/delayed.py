@@ -79,7 +79,10 @@ class Postponed(msgspec.Struct, frozen=True, gc=False):
 
     #: A `DelayedMessage`, encoded.
     data: bytes
-    due: Due
+    #: As in `Due`; not a `Due` itself, since many of these are looked at in a row.
+    at_ms: int
+    delay_ms: int | None
+    begun_ms: int
     #: Whether its topic promises that it survives a power cut.
     is_durable: bool
 
@@ -236,7 +239,7 @@ def postponed(
         record.id, key, value, codec, dict(headers) if headers else None,
         due.begun_ns if timestamp is None else timestamp, extras.partition, extras.group or None,
     ))  # fmt: skip
-    return Postponed(data, due, options.sync == "disk")
+    return Postponed(data, due.at_ms, due.delay_ms, due.begun_ms, options.sync == "disk")
 
 
 def of_batch(topic: StoredTopic, message: WriteBatch, group: str, due: Due) -> Postponed:
@@ -267,8 +270,7 @@ def store(topic: StoredTopic, message: WriteBatch, group: str, due: Due) -> Rece
 def rows(tx: int, delayed: Sequence[tuple[str, Postponed]]) -> list[DelayedRow]:
     """Return the delayed messages of a transaction as the rows that its commit stores."""
     return [
-        DelayedRow(tx, number, each.due.at_ms, topic, each.data)
-        for number, (topic, each) in enumerate(delayed)
+        DelayedRow(tx, number, each.at_ms, topic, each.data) for number, (topic, each) in enumerate(delayed)
     ]
 
 

@@ -149,31 +149,29 @@ class DelayedPublisher:
     # Storing.
 
     def _add_one(self, topic: str, later: Postponed, durable: bool | None) -> None:
-        due = later.due
-        wait, begun_ms = due.delay_ms, due.begun_ms
+        wait, begun_ms = later.delay_ms, later.begun_ms
         is_fixed = wait is not None
         if wait is None:
-            wait = max(due.at_ms - begun_ms, 0)
+            wait = max(later.at_ms - begun_ms, 0)
         self._opened().store_one(
             NewRecord(wait, uuid7(begun_ms), topic, 0, later.data), begun_ms,
             fixed=is_fixed, durable=later.is_durable if durable is None else durable,
         )  # fmt: skip
 
     def _add_many(self, topic: str, messages: Sequence[Postponed], durable: bool | None) -> None:
-        dues = [each.due for each in messages]
-        waits = [due.delay_ms for due in dues]
+        waits = [each.delay_ms for each in messages]
         if None in waits:
             self._opened().store_until(
-                NewRecord(each.due.at_ms, uuid7(each.due.begun_ms), topic, 0, each.data)
+                NewRecord(each.at_ms, uuid7(each.begun_ms), topic, 0, each.data)
                 for each in messages
-                if each.due.delay_ms is None
+                if each.delay_ms is None
             )
-            delayed = [each for each in messages if each.due.delay_ms is not None]
+            delayed = [each for each in messages if each.delay_ms is not None]
             if delayed:
                 self._add_many(topic, delayed, durable)
             return
-        count, datas = len(messages), [each.data for each in messages]
-        begun, lengths = [due.begun_ms for due in dues], list(map(len, datas))
+        datas, begun = [each.data for each in messages], [each.begun_ms for each in messages]
+        count, lengths = len(messages), list(map(len, datas))
         ids, fixed = uuid7s(begun[0], count), cast(list[int], waits)
         columns = RecordColumns(fixed, ids, [topic] * count, [0] * count, datas, lengths, begun)
         self._opened().store_columns(columns, durable=messages[0].is_durable if durable is None else durable)
