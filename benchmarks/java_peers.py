@@ -60,7 +60,10 @@ def _writing(bench: Bench, broker: Broker) -> Iterator[Row]:
             options: dict[str, Any] = theirs,
         ) -> float:  # fmt: skip
             topic = broker.topic(partitions)
-            return rate(count, lambda: broker.produce(topic, text.batches, produce, **options))
+            try:
+                return rate(count, lambda: broker.produce(topic, text.batches, produce, **options))
+            finally:
+                broker.remove(topic)
 
         one, other = bench.interleave(lambda c=call, o=ours: text.written(c, **o), sent)  # type: ignore[misc]
         yield _row(f"kafka/write-{name}", what, one, other)
