@@ -39,15 +39,13 @@ class BlockChecks:
         """Have all blocks from that of `byte` on checked in a thread, once; return whether it is at it."""
         if self._thread is not None:
             return self._thread.is_alive()
-        first, left = byte // BLOCK_BYTES, self._sound.count(0, byte // BLOCK_BYTES)
-        if left < _WORTH_A_THREAD or (first and crc32_combine is None):
+        first = byte // BLOCK_BYTES
+        if self._sound.count(0, first) < _WORTH_A_THREAD or (first and crc32_combine is None):
             return False
         thread = threading.Thread(target=self._check_from, args=(first,), name="penstock-check", daemon=True)
         try:
             thread.start()
-        except (
-            RuntimeError
-        ):  # the interpreter is ending, or there are too many: then readers check by themselves
+        except RuntimeError:  # the interpreter is ending, or there are too many: readers check
             return False
         self._thread_begins, self._thread = first, thread
         return True

@@ -44,6 +44,7 @@ class Cursor:
         self.offset = offset
         #: How much was read in a row; whoever says that much will be has no need to show it.
         self._bytes_read = _FAR_BYTES if far else 0
+        #: The segment for which all was begun that can be checked ahead.
         self._ahead = -1
         # Where the next frame begins: (segment, its generation, first offset, byte).
         self._near: tuple[int, int, int, int] | None = None
@@ -141,10 +142,10 @@ class Cursor:
 
     def _check_ahead(self, segment: MappedSealed, base: int, end: int) -> None:
         """Have checked meanwhile what comes next: half of what is left here, then the next segment."""
-        here = segment.end_of(segment.index.find(self.offset) - 1)
-        if end < segment.index.stop or segment.blocks.check_ahead((here + segment.index.data_bytes) // 2):
+        if self._ahead == base or end < segment.index.stop:
             return
-        if self._ahead == base:
+        here = segment.end_of(segment.index.find(self.offset) - 1)
+        if segment.blocks.check_ahead((here + segment.index.data_bytes) // 2):
             return
         self._ahead = base
         following = self._segments.next_segment(base)
